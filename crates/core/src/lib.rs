@@ -1,0 +1,7 @@
+//! mortise: the pure core.
+
+pub mod labels;
+pub mod requirements;
+pub mod resources;
+pub mod taints;
+pub mod values;

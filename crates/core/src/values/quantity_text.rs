@@ -1,0 +1,252 @@
+//! Reading and printing of quantities.
+
+use super::quantity::{Format, NANOS, ParseQuantityError};
+
+/// What a text says.
+pub(super) struct Parsed {
+    pub(super) nanos: i128,
+    pub(super) format: Format,
+    /// Whether the text itself is what is printed.
+    pub(super) keep_text: bool,
+    /// Whether [`odd_scaled`] applies.
+    pub(super) odd_rounding: bool,
+}
+
+/// Decimal suffixes by power of ten.
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
+
+/// Binary suffixes by power of two.
+const BINARY: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
+
+/// Digits that a 64-bit integer surely holds.
+const SAFE_DIGITS: i32 = 18;
+
+enum Suffix {
+    Decimal(i32),
+    Exponent(i32),
+    Binary(u32),
+}
+
+fn suffix(text: &str) -> Option<Suffix> {
+    if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == text) {
+        return Some(Suffix::Decimal(*power));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == text) {
+        return Some(Suffix::Binary(*power));
+    }
+    let exponent: i32 = text.strip_prefix(['e', 'E'])?.parse().ok()?;
+    Some(Suffix::Exponent(exponent))
+}
+
+fn split_at_non_digit(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// 10 to a power that fits 128 bits.
+fn ten_to(power: u32) -> Option<i128> {
+    10_i128.checked_pow(power)
+}
+
+/// `digits * 10^power` nano-units, rounded up; saturates.
+fn decimal_nanos(digits: &str, power: i64) -> i128 {
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return 0;
+    }
+    let shift = power + 9;
+    if shift >= 0 {
+        let factor = u32::try_from(shift).ok().and_then(ten_to);
+        return digits
+            .parse::<i128>()
+            .ok()
+            .zip(factor)
+            .and_then(|(d, f)| d.checked_mul(f))
+            .unwrap_or(i128::MAX);
+    }
+    // Cut the digits below a nano and round up: some of a resource was asked for, so some is given.
+    let cut = usize::try_from(shift.unsigned_abs()).unwrap_or(usize::MAX);
+    match digits.len().checked_sub(cut) {
+        Some(kept) => {
+            let (whole, rest) = digits.split_at(kept);
+            let whole = if whole.is_empty() {
+                Ok(0)
+            } else {
+                whole.parse::<i128>()
+            };
+            let up = i128::from(rest.bytes().any(|b| b != b'0'));
+            whole.map_or(i128::MAX, |whole| whole.saturating_add(up))
+        }
+        None => 1,
+    }
+}
+
+pub(super) fn parse(text: &str) -> Result<Parsed, ParseQuantityError> {
+    read(text).ok_or_else(|| ParseQuantityError {
+        given: text.to_owned(),
+        nearest: nearest(text),
+    })
+}
+
+fn read(text: &str) -> Option<Parsed> {
+    let negative = text.starts_with('-');
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, rest) = split_at_non_digit(unsigned);
+    let (fraction, rest) = rest
+        .strip_prefix('.')
+        .map_or(("", rest), split_at_non_digit);
+    if text.is_empty() {
+        return None;
+    }
+    let digits = [whole, fraction].concat();
+    let places = i32::try_from(fraction.len()).ok()?;
+    let length = i32::try_from(digits.len()).ok()?;
+    let zero = digits.bytes().all(|b| b == b'0');
+    let (nanos, format, simple, reducible) = match suffix(rest)? {
+        Suffix::Binary(power) => {
+            let exact = (1_i128 << power).checked_mul(ten_to(9).unwrap_or(NANOS));
+            let scaled = digits.trim_start_matches('0').parse::<i128>().ok();
+            let max = i128::from(i64::MAX) * NANOS;
+            let nanos = if zero {
+                0
+            } else {
+                // The amount is digits * 2^power / 10^places; more than 2^63-1 units is cut there.
+                match (scaled, u32::try_from(places).ok().and_then(ten_to), exact) {
+                    (Some(digits), Some(divisor), Some(unit)) => match digits.checked_mul(unit) {
+                        Some(product) => {
+                            (product / divisor + i128::from(product % divisor != 0)).min(max)
+                        }
+                        None => max,
+                    },
+                    _ => max,
+                }
+            };
+            let simple = places == 0 && 15 - length - i32::try_from(power).ok()? * 3 / 10 > 0;
+            (nanos, Format::BinarySi, simple, nanos % (1024 * NANOS) == 0)
+        }
+        Suffix::Decimal(power) => {
+            let nanos = decimal_nanos(&digits, i64::from(power) - i64::from(places));
+            (
+                nanos,
+                Format::DecimalSi,
+                length <= SAFE_DIGITS && power - places >= -9,
+                digits.ends_with("000"),
+            )
+        }
+        Suffix::Exponent(power) => {
+            let nanos = decimal_nanos(&digits, i64::from(power) - i64::from(places));
+            (
+                nanos,
+                Format::DecimalExponent,
+                length <= SAFE_DIGITS && power.saturating_sub(places) >= -9,
+                digits.ends_with("000"),
+            )
+        }
+    };
+    let nanos = if negative { -nanos } else { nanos };
+    Some(Parsed {
+        nanos,
+        format,
+        keep_text: simple && places == 0 && !zero && !reducible,
+        odd_rounding: negative && !simple,
+    })
+}
+
+/// A guess at what was meant: Kubernetes suffixes are case-sensitive and have no `B`.
+fn nearest(text: &str) -> Option<String> {
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
+        .unwrap_or(text.len());
+    let (number, unit) = text.trim().split_at_checked(end)?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let unit = match unit.trim_end_matches('b') {
+        "k" => "k",
+        "m" => "M",
+        "g" => "G",
+        "t" => "T",
+        "p" => "P",
+        "ki" => "Ki",
+        "mi" => "Mi",
+        "gi" => "Gi",
+        "ti" => "Ti",
+        "pi" => "Pi",
+        "ei" => "Ei",
+        "" => "",
+        _ => return None,
+    };
+    let guess = format!("{number}{unit}");
+    read(&guess).map(|_| guess)
+}
+
+/// Rounding of amounts that Go keeps in arbitrary precision and that are negative.
+///
+/// # Source
+/// apimachinery cuts toward zero and adds one, and wraps at 64 bits of nano-units. Nobody should have such a quantity; the
+/// answer is kept the same so that a comparison with upstream has no exceptions.
+pub(super) fn odd_scaled(nanos: i128, unit: i128) -> i64 {
+    let bytes = nanos.to_le_bytes();
+    let low = bytes
+        .first_chunk::<8>()
+        .map_or(0, |low| i64::from_le_bytes(*low));
+    let wrapped = i128::from(low);
+    let scaled = wrapped / unit + i128::from(wrapped % unit != 0);
+    i64::try_from(scaled).unwrap_or(i64::MAX)
+}
+
+pub(super) fn canonical(nanos: i128, format: Format) -> String {
+    if nanos == 0 {
+        return "0".to_owned();
+    }
+    if format == Format::BinarySi
+        && nanos % NANOS == 0
+        && nanos.unsigned_abs() >= NANOS.unsigned_abs() * 1024
+    {
+        let mut units = nanos / NANOS;
+        let mut name = "";
+        for (suffix, _) in BINARY {
+            if units % 1024 != 0 {
+                break;
+            }
+            units /= 1024;
+            name = suffix;
+        }
+        return format!("{units}{name}");
+    }
+    let mut amount = nanos;
+    let mut power = -9;
+    while amount % 1000 == 0 && (power < 18 || format == Format::DecimalExponent) {
+        amount /= 1000;
+        power += 3;
+    }
+    match format {
+        Format::DecimalExponent if power == 0 => amount.to_string(),
+        Format::DecimalExponent => format!("{amount}e{power}"),
+        Format::DecimalSi | Format::BinarySi => {
+            let name = DECIMAL
+                .iter()
+                .find(|(_, p)| *p == power)
+                .map_or("", |(name, _)| name);
+            format!("{amount}{name}")
+        }
+    }
+}
