@@ -46,8 +46,27 @@ fn bound(text: &str) -> i64 {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return 0;
     }
-    let saturated = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+    let saturated = if text.starts_with('-') {
+        i64::MIN
+    } else {
+        i64::MAX
+    };
     integer(text).unwrap_or(saturated)
+}
+
+/// The stricter of two bounds, where absent means unbounded.
+fn tighter(a: Option<i64>, b: Option<i64>, pick: fn(i64, i64) -> i64) -> Option<i64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(pick(a, b)),
+        (one, None) | (None, one) => one,
+    }
+}
+
+fn within(value: &str, at_least: Option<i64>, at_most: Option<i64>) -> bool {
+    if at_least.is_none() && at_most.is_none() {
+        return true;
+    }
+    integer(value)
         .is_some_and(|n| at_least.is_none_or(|min| n >= min) && at_most.is_none_or(|max| n <= max))
 }
 
