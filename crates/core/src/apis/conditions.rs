@@ -1,0 +1,381 @@
+//! Conditions of the custom resources: what is known of each, and the one root condition that sums them up.
+//!
+//! # Source
+//! The observable contract of the condition library behind Karpenter's kinds: every condition of a kind exists from the
+//! start as `Unknown`; a change of status moves the transition time; the root follows from its dependents.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::apis::object::null_as_default;
+use crate::apis::schema;
+
+/// Reason of a condition that nobody has looked at yet.
+pub const AWAITING_RECONCILIATION: &str = "AwaitingReconciliation";
+/// Message of a condition that nobody has looked at yet.
+pub const AWAITING_RECONCILIATION_MESSAGE: &str = "object is awaiting reconciliation";
+/// Reason of a root condition with a dependent that is False.
+pub const UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
+/// Reason of a root condition with a dependent that is not known yet.
+pub const RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
+/// The root condition.
+pub const READY: &str = "Ready";
+
+/// Whether something holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It is not known. Any text that is neither `True` nor `False` is read as this.
+    #[default]
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The text in objects.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for ConditionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for ConditionStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Ok(match &*text {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        })
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// One aspect of an object's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["lastTransitionTime", "message", "reason", "status", "type"]))]
+pub struct Condition {
+    /// When the status last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub last_transition_time: Option<Time>,
+    /// More about it, for people.
+    #[serde(deserialize_with = "null_as_default")]
+    #[schemars(extend("maxLength" = 32768))]
+    pub message: String,
+    /// The generation of the object that the condition is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 0))]
+    pub observed_generation: Option<i64>,
+    /// Why, in one word.
+    #[serde(deserialize_with = "null_as_default")]
+    #[schemars(extend(
+        "maxLength" = 1024,
+        "minLength" = 1,
+        "pattern" = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+    ))]
+    pub reason: String,
+    /// True, False or Unknown.
+    #[schemars(schema_with = "status")]
+    pub status: ConditionStatus,
+    /// What the condition is about.
+    #[serde(rename = "type")]
+    #[schemars(extend(
+        "maxLength" = 316,
+        "pattern" = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+    ))]
+    pub type_: String,
+}
+
+fn status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["True", "False", "Unknown"] })
+}
+
+/// Schema of a condition list whose reason and message may be missing or empty, as NodeClaims of old releases have it.
+pub(crate) fn relaxed_list(generator: &mut SchemaGenerator) -> Schema {
+    let mut item = Condition::json_schema(generator);
+    item.insert(
+        "required".to_owned(),
+        serde_json::json!(["lastTransitionTime", "status", "type"]),
+    );
+    if let Some(reason) = item
+        .pointer_mut("/properties/reason")
+        .and_then(serde_json::Value::as_object_mut)
+    {
+        reason.remove("minLength");
+        reason.insert(
+            "pattern".to_owned(),
+            "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?|)$".into(),
+        );
+    }
+    json_schema!({
+        "type": "array",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
+}
+
+/// The condition of a type, if there is one.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|each| each.type_ == type_)
+}
+
+/// The status of a condition; `Unknown` when there is none of that type.
+#[must_use]
+pub fn status_of(conditions: &[Condition], type_: &str) -> ConditionStatus {
+    find(conditions, type_)
+        .map(|each| each.status)
+        .unwrap_or_default()
+}
+
+/// `true` when there is a condition of that type and it is True.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    status_of(conditions, type_) == ConditionStatus::True
+}
+
+/// Which conditions a kind has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownConditions {
+    /// The root, which sums the dependents up.
+    pub root: &'static str,
+    /// Conditions on which the root depends; they exist from the start.
+    pub dependents: &'static [&'static str],
+}
+
+/// Conditions of a NodePool. `NodeRegistrationHealthy` stands apart.
+pub const NODE_POOL: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &["ValidationSucceeded", "NodeClassReady"],
+};
+/// Conditions of a NodeClaim. All others stand apart.
+pub const NODE_CLAIM: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &["Launched", "Registered", "Initialized"],
+};
+/// Conditions of a NodeOverlay.
+pub const NODE_OVERLAY: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &["ValidationSucceeded"],
+};
+/// Conditions of a KWOKNodeClass.
+pub const KWOK_NODE_CLASS: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &[],
+};
+/// Conditions of an EC2NodeClass while reserved capacity is in use.
+pub const EC2_NODE_CLASS: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &[
+        "AMIsReady",
+        "SubnetsReady",
+        "SecurityGroupsReady",
+        "InstanceProfileReady",
+        "ValidationSucceeded",
+        "PlacementGroupReady",
+        "CapacityReservationsReady",
+    ],
+};
+/// Conditions of an EC2NodeClass while reserved capacity is switched off.
+pub const EC2_NODE_CLASS_WITHOUT_RESERVED: KnownConditions = KnownConditions {
+    root: READY,
+    dependents: &[
+        "AMIsReady",
+        "SubnetsReady",
+        "SecurityGroupsReady",
+        "InstanceProfileReady",
+        "ValidationSucceeded",
+        "PlacementGroupReady",
+    ],
+};
+
+/// The conditions of one object, ready to be changed. Every change keeps the root right and the list in order: oldest
+/// transition first, the root last.
+#[derive(Debug)]
+pub struct Conditions<'a> {
+    known: KnownConditions,
+    list: &'a mut Vec<Condition>,
+    generation: i64,
+    created: Option<Timestamp>,
+    now: Timestamp,
+    changed: bool,
+}
+
+impl<'a> Conditions<'a> {
+    /// Takes an object's conditions and adds those that are missing, as `Unknown`. Times are kept in whole seconds,
+    /// because that is what objects hold.
+    pub fn of(
+        known: KnownConditions,
+        metadata: &ObjectMeta,
+        list: &'a mut Vec<Condition>,
+        now: Timestamp,
+    ) -> Self {
+        let mut this = Self {
+            known,
+            list,
+            generation: metadata.generation.unwrap_or_default(),
+            created: metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| whole_seconds(time.0)),
+            now: whole_seconds(now),
+            changed: false,
+        };
+        for type_ in known.dependents.iter().chain(std::iter::once(&known.root)) {
+            if find(this.list, type_).is_none() {
+                this.set_unknown(
+                    type_,
+                    AWAITING_RECONCILIATION,
+                    AWAITING_RECONCILIATION_MESSAGE,
+                );
+            }
+        }
+        this
+    }
+
+    /// The conditions as they are now.
+    #[must_use]
+    pub fn list(&self) -> &[Condition] {
+        self.list
+    }
+
+    /// The condition of a type, if there is one.
+    #[must_use]
+    pub fn get(&self, type_: &str) -> Option<&Condition> {
+        find(self.list, type_)
+    }
+
+    /// `true` when the condition is True, whichever generation it is about.
+    #[must_use]
+    pub fn is_true(&self, type_: &str) -> bool {
+        is_true(self.list, type_)
+    }
+
+    /// `true` when anything was changed since [`Conditions::of`], the added conditions included.
+    #[must_use]
+    pub const fn changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Sets a condition to True, with its own type as reason and no message. Returns whether anything changed.
+    pub fn set_true(&mut self, type_: &str) -> bool {
+        self.set(type_, ConditionStatus::True, type_, "")
+    }
+
+    /// Sets a condition to True, with a reason. Returns whether anything changed.
+    pub fn set_true_with_reason(&mut self, type_: &str, reason: &str, message: &str) -> bool {
+        self.set(type_, ConditionStatus::True, reason, message)
+    }
+
+    /// Sets a condition to False. Returns whether anything changed.
+    pub fn set_false(&mut self, type_: &str, reason: &str, message: &str) -> bool {
+        self.set(type_, ConditionStatus::False, reason, message)
+    }
+
+    /// Sets a condition to Unknown. Returns whether anything changed.
+    pub fn set_unknown(&mut self, type_: &str, reason: &str, message: &str) -> bool {
+        self.set(type_, ConditionStatus::Unknown, reason, message)
+    }
+
+    /// Removes a condition that stands apart. The root and its dependents stay. Returns whether anything changed.
+    pub fn clear(&mut self, type_: &str) -> bool {
+        if type_ == self.known.root || self.known.dependents.contains(&type_) {
+            return false;
+        }
+        let before = self.list.len();
+        self.list.retain(|each| each.type_ != type_);
+        let removed = self.list.len() != before;
+        self.changed |= removed;
+        removed
+    }
+
+    fn set(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
+        let previous = find(self.list, type_);
+        let last_transition = match previous {
+            Some(previous) if previous.status == status => previous.last_transition_time.clone(),
+            // A dependent that was never set has been what it is since the object exists; timers start there.
+            None if self.known.dependents.contains(&type_) => {
+                Some(Time(self.created.unwrap_or(self.now)))
+            }
+            Some(_) | None => Some(Time(self.now)),
+        };
+        let condition = Condition {
+            last_transition_time: last_transition,
+            message: message.to_owned(),
+            observed_generation: (self.generation != 0).then_some(self.generation),
+            reason: reason.to_owned(),
+            status,
+            type_: type_.to_owned(),
+        };
+        if previous == Some(&condition) {
+            return false;
+        }
+        self.list.retain(|each| each.type_ != type_);
+        self.list.push(condition);
+        let root = self.known.root;
+        self.list
+            .sort_by_key(|each| (each.type_ == root, each.last_transition_time.clone()));
+        self.changed = true;
+        if type_ != root {
+            self.sum_up();
+        }
+        true
+    }
+
+    /// Sets the root from the dependents that are not True at the current generation, newest transition first.
+    fn sum_up(&mut self) {
+        let observed = (self.generation != 0).then_some(self.generation);
+        let mut unhealthy: Vec<&Condition> = self
+            .list
+            .iter()
+            .filter(|each| self.known.dependents.contains(&each.type_.as_str()))
+            .filter(|each| {
+                each.status != ConditionStatus::True || each.observed_generation != observed
+            })
+            .collect();
+        unhealthy.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+        let message = unhealthy
+            .iter()
+            .map(|each| format!("{}={}", each.type_, each.status))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let root = self.known.root;
+        if unhealthy.is_empty() {
+            self.set_true(root);
+        } else if unhealthy.iter().any(|each| {
+            each.status == ConditionStatus::False && each.observed_generation == observed
+        }) {
+            self.set_false(root, UNHEALTHY_DEPENDENTS, &message);
+        } else {
+            self.set_unknown(root, RECONCILING_DEPENDENTS, &message);
+        }
+    }
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
