@@ -1,5 +1,6 @@
 //! mortise: the pure core.
 
+pub mod apis;
 pub mod labels;
 pub mod requirements;
 pub mod resources;
