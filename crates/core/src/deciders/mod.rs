@@ -1,0 +1,185 @@
+//! Deciders: state machines without input or output of their own (design 6).
+//!
+//! `step(memory = self, now, snapshot, changes, inbox) -> effects, ledger changes, records, wake`. A decider never waits;
+//! it is stepped again when something it is interested in changed, when an outcome came, or when its time has come.
+//! Because the answers to own writes are applied to the index before their outcome is delivered, a step always sees what
+//! the decider itself has done.
+
+mod in_flight;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use in_flight::InFlight;
+
+use crate::cloud::Notice;
+use crate::effect::{Effect, Event, ObjectRef, Outcome};
+use crate::index::Changes;
+use crate::ledger::LedgerOp;
+use crate::record::{Reason, Record, Verdict};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeciderId {
+    /// Node classes: status, finalizer, catalogue.
+    NodeClass,
+    /// Pools: readiness, counters, hash, validation.
+    NodePool,
+    /// Notices of the cloud.
+    Interruption,
+    /// Claims: launch, registration, initialization, liveness.
+    Lifecycle,
+    /// Claims and nodes that go: drain, volumes, machine, finalizers.
+    Termination,
+    /// Claims: conditions `Drifted`, `Consolidatable`.
+    Conditions,
+    /// Claims that are too old.
+    Expiration,
+    /// Claims without machines, machines without claims.
+    GarbageCollection,
+    /// Pending pods.
+    Provisioning,
+    /// Nodes that are empty, drifted or too dear.
+    Disruption,
+}
+
+impl DeciderId {
+    /// Word for logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NodeClass => "node_class",
+            Self::NodePool => "node_pool",
+            Self::Interruption => "interruption",
+            Self::Lifecycle => "lifecycle",
+            Self::Termination => "termination",
+            Self::Conditions => "conditions",
+            Self::Expiration => "expiration",
+            Self::GarbageCollection => "garbage_collection",
+            Self::Provisioning => "provisioning",
+            Self::Disruption => "disruption",
+        }
+    }
+}
+
+impl fmt::Display for DeciderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// What reaches a decider besides the snapshot.
+#[derive(Clone, Debug)]
+pub enum Delivery {
+    /// What became of an effect it asked for.
+    Outcome(Outcome),
+    /// A message of a provider (only the interruption decider gets these).
+    Notice {
+        /// Provider name.
+        provider: Arc<str>,
+        /// The message.
+        notice: Notice,
+    },
+}
+
+/// Everything a step depends on.
+#[derive(Debug)]
+pub struct StepInput<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// What changed since the last step.
+    pub changes: &'a Changes,
+    /// What came in, in order.
+    pub inbox: &'a [Delivery],
+    /// Settings.
+    pub settings: &'a Settings,
+    /// A number for this step, for names and for spreading: same run, same numbers.
+    pub seed: u64,
+}
+
+/// What a step wants.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// To be done, in this order, without waiting for each other.
+    pub effects: Vec<Effect>,
+    /// Ledger changes; they hold before any effect is carried out.
+    pub ledger: Vec<LedgerOp>,
+    /// What was decided and why.
+    pub records: Vec<Record>,
+    /// Step again at this time even if nothing changes.
+    pub wake: Option<Timestamp>,
+}
+
+impl Step {
+    /// Adds an effect.
+    pub fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: Event) {
+        self.effects.push(Effect::Event(event));
+    }
+
+    /// Wakes at the earlier of `at` and what was asked for already.
+    pub fn wake_at(&mut self, at: Timestamp) {
+        self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
+    }
+
+    /// Wakes after this many milliseconds.
+    pub fn wake_in(&mut self, now: Timestamp, ms: i64) {
+        self.wake_at(after(now, ms));
+    }
+
+    /// Adds a record.
+    pub fn record(
+        &mut self,
+        input: &StepInput<'_>,
+        decider: DeciderId,
+        subject: ObjectRef,
+        verdict: Verdict,
+        reasons: Vec<Reason>,
+    ) {
+        self.records.push(Record {
+            at: input.now,
+            decider,
+            subject,
+            verdict,
+            reasons,
+            generation: input.snapshot.generation,
+        });
+    }
+}
+
+/// `now` plus milliseconds; the far end of time when it does not fit.
+#[must_use]
+pub fn after(now: Timestamp, ms: i64) -> Timestamp {
+    now.checked_add(jiff::SignedDuration::from_millis(ms))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// Milliseconds from `then` to `now`.
+#[must_use]
+pub fn since(now: Timestamp, then: Timestamp) -> i64 {
+    now.as_millisecond().saturating_sub(then.as_millisecond())
+}
+
+/// One decider with its memory.
+pub trait Decider: Send {
+    /// Who it is.
+    fn id(&self) -> DeciderId;
+
+    /// Whether these changes are worth a step. Outcomes, notices and wake-ups always are.
+    fn is_interested(&self, changes: &Changes) -> bool;
+
+    /// One step. `stop` turns true when the answer so far should be given (steps must be anytime).
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step;
+}

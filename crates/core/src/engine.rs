@@ -1,0 +1,410 @@
+//! The engine: index, ledger and deciders in one sans-IO machine. The shell and the simulator both drive this one.
+//!
+//! ```text
+//! input ─► index ─► freeze ─► due deciders: prepare ─► run (anywhere) ─► commit ─► effects, records
+//! ```
+//!
+//! Invariants: the engine is the only writer of index and ledger; ledger changes of a step hold before its effects leave;
+//! a claim is created only if its pool's limits hold *now*, whoever asked for it (Law 10).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::apis::nodeclaim::NodeClaim;
+use crate::catalog::Catalog;
+use crate::cloud::{LaunchError, Notice};
+use crate::deciders::{Decider, DeciderId, Delivery, Step, StepInput};
+use crate::effect::{Done, Effect, EffectError, Outcome};
+use crate::index::{Changes, Index, News};
+use crate::labels::WellKnown;
+use crate::ledger::{LedgerOp, PoolUsage};
+use crate::record::Record;
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+/// What the engine is told.
+#[derive(Debug)]
+pub enum Input {
+    /// News of objects.
+    News(News),
+    /// Every list has been read once.
+    Synced,
+    /// What became of an effect.
+    Outcome {
+        /// Who asked for it.
+        decider: DeciderId,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// A message of a provider.
+    Notice {
+        /// Provider name.
+        provider: Arc<str>,
+        /// The message.
+        notice: Notice,
+    },
+    /// This process may act, or may not any more.
+    Leading(bool),
+}
+
+/// An effect on its way out.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Who asked for it, and gets the outcome.
+    pub decider: DeciderId,
+    /// What is to be done.
+    pub effect: Arc<Effect>,
+}
+
+/// What came of committing one or more steps.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// To be carried out.
+    pub orders: Vec<Order>,
+    /// To be shown.
+    pub records: Vec<Record>,
+}
+
+struct Slot {
+    id: DeciderId,
+    decider: Option<Box<dyn Decider>>,
+    changes: Changes,
+    inbox: Vec<Delivery>,
+    wake: Option<Timestamp>,
+}
+
+/// One step, ready to be run on any thread.
+pub struct Job {
+    id: DeciderId,
+    decider: Box<dyn Decider>,
+    snapshot: Snapshot,
+    changes: Changes,
+    inbox: Vec<Delivery>,
+    settings: Arc<Settings>,
+    seed: u64,
+    now: Timestamp,
+}
+
+/// A step that has been run, to be committed.
+pub struct Finished {
+    id: DeciderId,
+    decider: Box<dyn Decider>,
+    step: Step,
+}
+
+impl Job {
+    /// Who steps.
+    #[must_use]
+    pub const fn id(&self) -> DeciderId {
+        self.id
+    }
+
+    /// Runs the step. `stop` turns true when the answer so far should be given.
+    pub fn run(self, stop: &dyn Fn() -> bool) -> Finished {
+        let Self {
+            id,
+            mut decider,
+            snapshot,
+            changes,
+            inbox,
+            settings,
+            seed,
+            now,
+        } = self;
+        let input = StepInput {
+            now,
+            snapshot: &snapshot,
+            changes: &changes,
+            inbox: &inbox,
+            settings: &settings,
+            seed,
+        };
+        let step = decider.step(&input, stop);
+        Finished { id, decider, step }
+    }
+}
+
+/// Index, ledger and deciders.
+pub struct Engine {
+    index: Index,
+    slots: Vec<Slot>,
+    settings: Arc<Settings>,
+    leading: bool,
+    steps: u64,
+    seed: u64,
+    promises_end: Option<Timestamp>,
+    last: Option<Arc<Snapshot>>,
+}
+
+impl Engine {
+    /// An engine with these deciders, stepped in this order. `seed` fixes every choice that is left to chance.
+    #[must_use]
+    pub fn new(
+        deciders: Vec<Box<dyn Decider>>,
+        settings: Settings,
+        well_known: WellKnown,
+        seed: u64,
+        now: Timestamp,
+    ) -> Self {
+        let slots = deciders
+            .into_iter()
+            .map(|decider| Slot {
+                id: decider.id(),
+                decider: Some(decider),
+                changes: Changes::everything(),
+                inbox: Vec::new(),
+                wake: Some(now),
+            })
+            .collect();
+        Self {
+            index: Index::new(well_known, true, now),
+            slots,
+            settings: Arc::new(settings),
+            leading: false,
+            steps: 0,
+            seed,
+            promises_end: None,
+            last: None,
+        }
+    }
+
+    /// Takes an input in.
+    pub fn apply(&mut self, input: Input, now: Timestamp) {
+        match input {
+            Input::News(news) => {
+                self.index.apply(news);
+            }
+            Input::Synced => self.index.set_synced(),
+            Input::Outcome { decider, outcome } => self.outcome(decider, outcome, now),
+            Input::Notice { provider, notice } => self.deliver(
+                DeciderId::Interruption,
+                Delivery::Notice { provider, notice },
+            ),
+            Input::Leading(leading) => {
+                if leading && !self.leading {
+                    for slot in &mut self.slots {
+                        slot.changes = Changes::everything();
+                        slot.wake = Some(now);
+                    }
+                }
+                self.leading = leading;
+            }
+        }
+    }
+
+    fn outcome(&mut self, decider: DeciderId, outcome: Outcome, now: Timestamp) {
+        match (&*outcome.effect, &outcome.result) {
+            (Effect::Resolve(class), Ok(Done::Resolved(resolved))) => {
+                let catalog = Catalog::build(resolved.instance_types.clone());
+                self.index.set_catalog(&class.key, Arc::new(catalog));
+            }
+            (
+                Effect::Launch(request),
+                Err(EffectError::Launch(LaunchError::InsufficientCapacity { unavailable, .. })),
+            ) => {
+                self.index
+                    .mark_unavailable(&request.claim.node_class_key(), unavailable);
+            }
+            (Effect::CreateClaim(claim), Err(_)) => {
+                self.index.change_ledger(LedgerOp::Settle(claim.name()));
+                let place = crate::ledger::Place::Claim(claim.name());
+                let held: Vec<_> = self
+                    .snapshot(now)
+                    .ledger
+                    .held(&place)
+                    .map(|each| each.uid.clone())
+                    .collect();
+                for uid in held {
+                    self.index.change_ledger(LedgerOp::Withdraw(uid));
+                }
+            }
+            _ => {}
+        }
+        self.deliver(decider, Delivery::Outcome(outcome));
+    }
+
+    fn deliver(&mut self, to: DeciderId, delivery: Delivery) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == to) {
+            slot.inbox.push(delivery);
+        }
+    }
+
+    /// The cluster as of now. Cheap when nothing changed.
+    pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
+        if self.promises_end.is_none_or(|end| end <= now) {
+            self.promises_end = self
+                .index
+                .expire_ledger(now)
+                .or_else(|| Some(crate::deciders::after(now, 1_000)));
+        }
+        if let Some(last) = &self.last
+            && !self.index.is_stale()
+        {
+            return Arc::clone(last);
+        }
+        let snapshot = Arc::new(self.index.freeze(now));
+        let changes = self.index.take_changes();
+        for slot in &mut self.slots {
+            slot.changes.merge(&changes);
+        }
+        self.last = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    /// When some decider wants to be stepped although nothing changes; `None` while this process does not lead.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        if !self.can_decide() {
+            return None;
+        }
+        self.slots
+            .iter()
+            .filter(|slot| slot.decider.is_some())
+            .filter_map(|slot| slot.wake)
+            .chain(self.promises_end)
+            .min()
+    }
+
+    /// This process leads and has seen every list.
+    #[must_use]
+    pub const fn can_decide(&self) -> bool {
+        self.leading && self.index.is_synced()
+    }
+
+    /// Settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The first decider, in order, that should be stepped now and is not running, except those in `running`.
+    pub fn due(&mut self, now: Timestamp) -> Option<DeciderId> {
+        if !self.can_decide() {
+            return None;
+        }
+        self.snapshot(now);
+        let slot = self.slots.iter().find(|slot| {
+            let Some(decider) = &slot.decider else {
+                return false;
+            };
+            !slot.inbox.is_empty()
+                || slot.wake.is_some_and(|wake| wake <= now)
+                || (!slot.changes.is_empty()
+                    && (slot.changes.everything || decider.is_interested(&slot.changes)))
+        })?;
+        Some(slot.id)
+    }
+
+    /// Takes a decider out for one step. `None` if it is out already or unknown.
+    pub fn prepare(&mut self, id: DeciderId, now: Timestamp) -> Option<Job> {
+        let snapshot = (*self.snapshot(now)).clone();
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
+        let decider = slot.decider.take()?;
+        self.steps += 1;
+        let seed = self.seed ^ self.steps.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let (changes, inbox) = (
+            std::mem::take(&mut slot.changes),
+            std::mem::take(&mut slot.inbox),
+        );
+        slot.wake = None;
+        Some(Job {
+            id,
+            decider,
+            snapshot,
+            changes,
+            inbox,
+            settings: Arc::clone(&self.settings),
+            seed,
+            now,
+        })
+    }
+
+    /// Puts a decider back and lets its step take effect.
+    pub fn commit(&mut self, finished: Finished, now: Timestamp) -> Turn {
+        let Finished { id, decider, step } = finished;
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            slot.decider = Some(decider);
+            slot.wake = step.wake;
+        }
+        let mut turn = Turn {
+            orders: Vec::with_capacity(step.effects.len()),
+            records: step.records,
+        };
+        let creates = step
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::CreateClaim(_)));
+        // Usage is taken before this step's own expectations are entered: each claim is then counted as it is admitted.
+        let mut usage = if creates {
+            PoolUsage::all(&self.snapshot(now))
+        } else {
+            std::collections::BTreeMap::default()
+        };
+        let mut expected = std::collections::BTreeMap::new();
+        for op in step.ledger {
+            if let LedgerOp::Expect(coming) = &op {
+                expected.insert(coming.claim.clone(), coming.clone());
+            }
+            self.index.change_ledger(op);
+        }
+        for effect in step.effects {
+            if let Effect::CreateClaim(claim) = &effect {
+                let usage = usage
+                    .entry(claim.pool().unwrap_or_else(|| "".into()))
+                    .or_default();
+                let most = expected
+                    .get(&claim.name())
+                    .map(|coming| coming.capacity.clone())
+                    .unwrap_or_default();
+                if let Err(refused) = self.admit(claim, usage, &most) {
+                    let outcome = Outcome {
+                        effect: Arc::new(effect),
+                        result: Err(EffectError::Limit(refused)),
+                    };
+                    self.outcome(id, outcome, now);
+                    continue;
+                }
+                usage.count(&most);
+            }
+            turn.orders.push(Order {
+                decider: id,
+                effect: Arc::new(effect),
+            });
+        }
+        turn
+    }
+
+    fn admit(
+        &self,
+        claim: &NodeClaim,
+        usage: &PoolUsage,
+        most: &crate::resources::Resources,
+    ) -> Result<(), String> {
+        let Some(pool) = claim
+            .pool()
+            .and_then(|pool| self.index.pool(&pool).cloned())
+        else {
+            return Err("the pool is gone".to_owned());
+        };
+        usage
+            .admits(&pool.limits(), most)
+            .map_err(|refused| refused.to_string())
+    }
+
+    /// Steps everything that is due, in order, until nothing is; for the simulator and tests. `limit` bounds the number of
+    /// steps, so that two deciders that wake each other for ever are seen as the error they are.
+    pub fn turn(&mut self, now: Timestamp, limit: usize, stop: &dyn Fn() -> bool) -> Turn {
+        let mut all = Turn::default();
+        for _ in 0..limit {
+            let Some(id) = self.due(now) else { break };
+            let Some(job) = self.prepare(id, now) else {
+                break;
+            };
+            let turn = self.commit(job.run(stop), now);
+            all.orders.extend(turn.orders);
+            all.records.extend(turn.records);
+        }
+        all
+    }
+}

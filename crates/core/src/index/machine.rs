@@ -1,0 +1,289 @@
+//! Merging a Node with its NodeClaim into one machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::Index;
+use crate::apis::k8s;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::labels;
+use crate::ledger::{Fence, FenceReason, LedgerOp};
+use crate::names::{ClaimName, NodeName};
+use crate::objects::resources_of;
+use crate::resources::Resources;
+use crate::snapshot::{NodeKey, StateNode};
+use crate::taints;
+
+/// Which objects make up a machine. More than one Node with one provider id is an error that lifecycle reports; the first
+/// by name stands for the machine.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    nodes: BTreeSet<NodeName>,
+    claim: Option<ClaimName>,
+}
+
+impl Index {
+    pub(super) fn node_applied(&mut self, node: k8s::Node) {
+        let name = NodeName::from(node.metadata.name.as_deref().unwrap_or_default());
+        let key = NodeKey::of_node(&node);
+        if let Some(old) = self.node_key_of.insert(name.clone(), key.clone())
+            && old != key
+        {
+            self.detach_node(&name, &old);
+        }
+        self.nodes.insert(name.clone(), Arc::new(node));
+        self.machines
+            .entry(key.clone())
+            .or_default()
+            .nodes
+            .insert(name);
+        self.dirty.insert(key);
+    }
+
+    pub(super) fn node_gone(&mut self, name: &NodeName) {
+        self.nodes.remove(name);
+        if let Some(key) = self.node_key_of.remove(name) {
+            self.detach_node(name, &key);
+        }
+        self.state.node_keys.remove(name);
+    }
+
+    fn detach_node(&mut self, name: &NodeName, key: &NodeKey) {
+        if let Some(parts) = self.machines.get_mut(key) {
+            parts.nodes.remove(name);
+        }
+        self.dirty.insert(key.clone());
+    }
+
+    pub(super) fn claim_applied(&mut self, claim: NodeClaim) {
+        let name = claim.name();
+        let key = NodeKey::of_claim(&claim);
+        if let Some(old) = self.claim_key_of.insert(name.clone(), key.clone())
+            && old != key
+        {
+            if let Some(parts) = self.machines.get_mut(&old) {
+                parts.claim = None;
+            }
+            self.dirty.insert(old);
+        }
+        self.read_fence(&claim);
+        let launched = claim.provider_id().is_some();
+        self.changes.claims.insert(name.clone());
+        self.state.claims.insert(name.clone(), Arc::new(claim));
+        if launched {
+            self.change_ledger(LedgerOp::Settle(name.clone()));
+        }
+        self.machines.entry(key.clone()).or_default().claim = Some(name);
+        self.dirty.insert(key);
+    }
+
+    /// A fence is written on the claim before it counts, so that every replica and a restarted process know it.
+    fn read_fence(&mut self, claim: &NodeClaim) {
+        let annotation = claim
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(labels::FENCE));
+        let reason = annotation.and_then(|text| FenceReason::parse(text));
+        let reason = if claim.metadata.deletion_timestamp.is_some() {
+            Some(FenceReason::Draining)
+        } else {
+            reason
+        };
+        let name = claim.name();
+        match reason {
+            Some(reason) => {
+                let from = self.state.taken_at;
+                self.change_ledger(LedgerOp::Fence(Fence {
+                    claim: name,
+                    reason,
+                    from,
+                }));
+            }
+            None => self.change_ledger(LedgerOp::Unfence(name)),
+        }
+    }
+
+    pub(super) fn claim_gone(&mut self, name: &ClaimName) {
+        self.state.claims.remove(name);
+        self.changes.claims.insert(name.clone());
+        if let Some(key) = self.claim_key_of.remove(name) {
+            if let Some(parts) = self.machines.get_mut(&key) {
+                parts.claim = None;
+            }
+            self.dirty.insert(key);
+        }
+        Arc::make_mut(&mut self.state.ledger).forget_claim(name);
+        self.changes.ledger = true;
+    }
+
+    /// Rebuilds the machines that changed.
+    pub(super) fn rebuild(&mut self) {
+        for key in std::mem::take(&mut self.dirty) {
+            self.changes.nodes.insert(key.clone());
+            let Some(parts) = self.machines.get(&key) else {
+                continue;
+            };
+            let claim = parts
+                .claim
+                .as_ref()
+                .and_then(|name| self.state.claims.get(name))
+                .cloned();
+            let node = parts
+                .nodes
+                .first()
+                .and_then(|name| self.nodes.get(name))
+                .cloned();
+            for name in &parts.nodes {
+                self.state
+                    .node_keys
+                    .insert(name.clone(), Arc::new(key.clone()));
+            }
+            if claim.is_none() && node.is_none() {
+                self.machines.remove(&key);
+                self.state.nodes.remove(&*key);
+                continue;
+            }
+            let merged = self.merge(key.clone(), node, claim);
+            self.state.nodes.insert(key, Arc::new(merged));
+        }
+    }
+
+    fn merge(
+        &self,
+        key: NodeKey,
+        node: Option<Arc<k8s::Node>>,
+        claim: Option<Arc<NodeClaim>>,
+    ) -> StateNode {
+        let has = |label: &str| {
+            node.as_ref()
+                .and_then(|node| node.metadata.labels.as_ref())
+                .is_some_and(|all| all.get(label).is_some_and(|v| v == "true"))
+        };
+        let registered = claim.is_none() || has(labels::REGISTERED);
+        let initialized = claim.is_none() || (registered && has(labels::INITIALIZED));
+        let of_claim = || claim.as_ref().map(|claim| claim.labels_of_machine());
+        let of_node = || {
+            node.as_ref()
+                .map(|node| node.metadata.labels.clone().unwrap_or_default())
+        };
+        let labels = if registered {
+            of_node().or_else(of_claim)
+        } else {
+            of_claim().or_else(of_node)
+        }
+        .unwrap_or_default();
+        let status = claim.as_ref().map(|claim| &claim.status);
+        let node_status = node.as_ref().map(|node| &node.status);
+        let capacity = filled(
+            node_status.map(|s| &s.capacity),
+            status.and_then(|s| s.capacity.as_ref()),
+            initialized,
+        );
+        let allocatable = filled(
+            node_status.map(|s| &s.allocatable),
+            status.and_then(|s| s.allocatable.as_ref()),
+            initialized,
+        );
+        let taints = machine_taints(node.as_deref(), claim.as_deref(), registered, initialized);
+        let pods: Vec<_> = node
+            .as_ref()
+            .and_then(|node| {
+                self.pods_of
+                    .get(node.metadata.name.as_deref().unwrap_or_default())
+            })
+            .into_iter()
+            .flatten()
+            .filter_map(|pod| self.state.pods.get(pod).cloned())
+            .collect();
+        let mut used = Resources::default();
+        let mut daemon_used = Resources::default();
+        for pod in &pods {
+            used.add_assign(&pod.class.requests);
+            if pod.is_daemon() {
+                daemon_used.add_assign(&pod.class.requests);
+            }
+        }
+        let deleting = claim.as_ref().is_some_and(|claim| {
+            claim.metadata.deletion_timestamp.is_some() || claim.is_instance_terminating()
+        }) || node
+            .as_ref()
+            .is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+        let mut machine = StateNode {
+            key,
+            node,
+            claim,
+            labels: Arc::new(labels),
+            taints,
+            capacity,
+            allocatable,
+            pods,
+            used,
+            daemon_used,
+            registered,
+            initialized,
+            deleting,
+            price: None,
+        };
+        machine.price = self.price(&machine);
+        machine
+    }
+
+    fn price(&self, machine: &StateNode) -> Option<crate::money::MicroUsd> {
+        let class = machine.claim.as_ref()?.node_class_key();
+        let catalog = self.state.catalogs.get(&class)?;
+        let capacity_type =
+            crate::cloud::CapacityType::parse(machine.label(labels::CAPACITY_TYPE)?)?;
+        catalog.price(machine.instance_type()?, machine.zone()?, capacity_type)
+    }
+}
+
+/// What the Node says; before it is initialized, what it does not say yet is filled from the claim.
+fn filled(
+    own: Option<&BTreeMap<String, Quantity>>,
+    promised: Option<&BTreeMap<String, Quantity>>,
+    initialized: bool,
+) -> Resources {
+    let own = own.map(resources_of).unwrap_or_default();
+    let Some(promised) = promised.map(resources_of).filter(|_| !initialized) else {
+        return own;
+    };
+    let mut filled = own;
+    for (name, amount) in promised.iter() {
+        if filled.get(name) == 0 {
+            filled.set(name, amount);
+        }
+    }
+    filled
+}
+
+/// The claim's taints until registered, the Node's after; while a managed node is not initialized, taints that will go by
+/// themselves (known ephemeral ones and start-up taints) do not count.
+fn machine_taints(
+    node: Option<&k8s::Node>,
+    claim: Option<&NodeClaim>,
+    registered: bool,
+    initialized: bool,
+) -> Vec<Taint> {
+    let of_node = node
+        .map(|node| node.spec.taints.clone())
+        .unwrap_or_default();
+    let Some(claim) = claim else { return of_node };
+    let all = if registered {
+        of_node
+    } else {
+        claim.spec.taints.clone().unwrap_or_default()
+    };
+    if initialized {
+        return all;
+    }
+    let startup = claim.spec.startup_taints.as_deref().unwrap_or_default();
+    all.into_iter()
+        .filter(|taint| {
+            !taints::is_ephemeral(taint) && !startup.iter().any(|each| taints::matches(each, taint))
+        })
+        .collect()
+}

@@ -1,0 +1,418 @@
+//! The one writable picture of the cluster: objects in, snapshots out.
+//!
+//! One owner applies [`News`] and freezes; readers hold frozen [`Snapshot`]s. The index is pure, so the simulator feeds
+//! the same one as the watches do. Applying costs the logarithm of what exists; freezing costs what changed.
+
+mod changes;
+mod machine;
+mod object;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub use changes::Changes;
+pub use object::{News, Object, ObjectKey, ObjectKind, Source};
+
+use crate::apis::k8s;
+use crate::catalog::Catalog;
+use crate::cloud::Unavailable;
+use crate::labels::WellKnown;
+use crate::ledger::{Ledger, LedgerOp};
+use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
+
+/// How many deletions are remembered, so that a late answer to an own write does not bring an object back.
+/// A write is answered within its timeout (30 s); at 100 deletions a second that is 3,000.
+const REMEMBERED_DELETIONS: usize = 4096;
+
+/// The writable picture.
+#[derive(Debug)]
+pub struct Index {
+    state: Snapshot,
+    classes: PodClasses,
+    versions: BTreeMap<ObjectKey, u64>,
+    deleted: BTreeMap<ObjectKey, u64>,
+    deletion_order: std::collections::VecDeque<ObjectKey>,
+    nodes: BTreeMap<NodeName, Arc<k8s::Node>>,
+    node_key_of: BTreeMap<NodeName, NodeKey>,
+    claim_key_of: BTreeMap<ClaimName, NodeKey>,
+    machines: BTreeMap<NodeKey, machine::Parts>,
+    pods_of: BTreeMap<NodeName, BTreeSet<PodKey>>,
+    ahead: bool,
+    dirty: BTreeSet<NodeKey>,
+    changes: Changes,
+    stale: bool,
+}
+
+impl Index {
+    /// An empty index. `ahead`: pods count as pending before kube-scheduler has marked them unschedulable.
+    #[must_use]
+    pub fn new(well_known: WellKnown, ahead: bool, now: Timestamp) -> Self {
+        let state = Snapshot {
+            generation: 0,
+            taken_at: now,
+            synced: false,
+            pods: crate::snapshot::Table::default(),
+            pending: crate::snapshot::Table::default(),
+            nodes: crate::snapshot::Table::default(),
+            node_keys: crate::snapshot::Table::default(),
+            claims: crate::snapshot::Table::default(),
+            pools: Arc::default(),
+            node_classes: Arc::default(),
+            catalogs: Arc::default(),
+            pdbs: Arc::default(),
+            daemon_sets: Arc::default(),
+            volume_claims: crate::snapshot::Table::default(),
+            volumes: crate::snapshot::Table::default(),
+            storage_classes: Arc::default(),
+            csi_nodes: crate::snapshot::Table::default(),
+            attachments: crate::snapshot::Table::default(),
+            namespaces: Arc::default(),
+            ledger: Arc::new(Ledger::default()),
+            well_known,
+        };
+        Self {
+            state,
+            classes: PodClasses::default(),
+            versions: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            deletion_order: std::collections::VecDeque::new(),
+            nodes: BTreeMap::new(),
+            node_key_of: BTreeMap::new(),
+            claim_key_of: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            pods_of: BTreeMap::new(),
+            ahead,
+            dirty: BTreeSet::new(),
+            changes: Changes::everything(),
+            stale: true,
+        }
+    }
+
+    /// Says that every list has been read.
+    pub fn set_synced(&mut self) {
+        if !self.state.synced {
+            self.state.synced = true;
+            self.changes.everything = true;
+            self.stale = true;
+        }
+    }
+
+    /// Whether every list has been read.
+    #[must_use]
+    pub const fn is_synced(&self) -> bool {
+        self.state.synced
+    }
+
+    /// Takes news in. Returns whether anything changed.
+    pub fn apply(&mut self, news: News) -> bool {
+        let changed = match news {
+            News::Applied(object, source) => self.applied(object, source),
+            News::Deleted(key) => self.gone(&key),
+            News::Listed(kind, objects) => {
+                let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
+                let gone: Vec<ObjectKey> = self
+                    .versions
+                    .keys()
+                    .filter(|key| key.kind() == kind && !listed.contains(key))
+                    .cloned()
+                    .collect();
+                let mut changed = false;
+                for key in gone {
+                    changed |= self.gone(&key);
+                }
+                for object in objects {
+                    changed |= self.applied(object, Source::Watch);
+                }
+                changed
+            }
+        };
+        self.stale |= changed;
+        changed
+    }
+
+    fn applied(&mut self, object: Object, source: Source) -> bool {
+        let key = object.key();
+        let version = object.version().unwrap_or(0);
+        if let Some(known) = self.versions.get(&key)
+            && version != 0
+            && *known >= version
+        {
+            return false;
+        }
+        if source == Source::Write && self.deleted.get(&key).is_some_and(|at| *at >= version) {
+            return false;
+        }
+        self.versions.insert(key.clone(), version);
+        match object {
+            Object::Pod(pod) => self.pod_applied(&pod),
+            Object::Node(node) => self.node_applied(*node),
+            Object::Claim(claim) => self.claim_applied(*claim),
+            Object::Pool(pool) => {
+                let name = pool.name();
+                Arc::make_mut(&mut self.state.pools).insert(name.clone(), Arc::new(*pool));
+                self.changes.pools.insert(name);
+            }
+            Object::NodeClass(class) => {
+                self.changes.node_classes.insert(class.key.clone());
+                Arc::make_mut(&mut self.state.node_classes).insert(class.key.clone(), class);
+            }
+            Object::Pdb(pdb) => self.put(|state| &mut state.pdbs, &key, *pdb),
+            Object::DaemonSet(set) => self.put(|state| &mut state.daemon_sets, &key, *set),
+            other => self.surrounding(&key, Some(other)),
+        }
+        true
+    }
+
+    fn put<V: Clone>(
+        &mut self,
+        map: impl Fn(&mut Snapshot) -> &mut Arc<BTreeMap<crate::names::NamespacedName, Arc<V>>>,
+        key: &ObjectKey,
+        value: V,
+    ) {
+        if let ObjectKey::Pdb(name) | ObjectKey::DaemonSet(name) = key {
+            Arc::make_mut(map(&mut self.state)).insert(name.clone(), Arc::new(value));
+            self.changes.surroundings = true;
+        }
+    }
+
+    /// Volumes, storage classes, CSI nodes, attachments, namespaces: kept as they are.
+    fn surrounding(&mut self, key: &ObjectKey, object: Option<Object>) {
+        let state = &mut self.state;
+        match (key, object) {
+            (ObjectKey::VolumeClaim(name), Some(Object::VolumeClaim(object))) => {
+                drop(state.volume_claims.insert(name.clone(), Arc::new(*object)))
+            }
+            (ObjectKey::VolumeClaim(name), _) => drop(state.volume_claims.remove(name)),
+            (ObjectKey::Volume(name), Some(Object::Volume(object))) => {
+                drop(state.volumes.insert(Arc::clone(name), Arc::new(*object)))
+            }
+            (ObjectKey::Volume(name), _) => drop(state.volumes.remove(name)),
+            (ObjectKey::StorageClass(name), Some(Object::StorageClass(object))) => {
+                Arc::make_mut(&mut state.storage_classes)
+                    .insert(Arc::clone(name), Arc::new(*object));
+            }
+            (ObjectKey::StorageClass(name), _) => {
+                drop(Arc::make_mut(&mut state.storage_classes).remove(name))
+            }
+            (ObjectKey::CsiNode(name), Some(Object::CsiNode(object))) => {
+                drop(state.csi_nodes.insert(name.clone(), Arc::new(*object)))
+            }
+            (ObjectKey::CsiNode(name), _) => drop(state.csi_nodes.remove(name)),
+            (ObjectKey::Attachment(name), Some(Object::Attachment(object))) => drop(
+                state
+                    .attachments
+                    .insert(Arc::clone(name), Arc::new(*object)),
+            ),
+            (ObjectKey::Attachment(name), _) => drop(state.attachments.remove(name)),
+            (ObjectKey::Namespace(name), Some(Object::Namespace(object))) => {
+                Arc::make_mut(&mut state.namespaces).insert(Arc::clone(name), Arc::new(*object));
+            }
+            (ObjectKey::Namespace(name), _) => {
+                drop(Arc::make_mut(&mut state.namespaces).remove(name))
+            }
+            _ => return,
+        }
+        self.changes.surroundings = true;
+    }
+
+    fn gone(&mut self, key: &ObjectKey) -> bool {
+        let Some(version) = self.versions.remove(key) else {
+            return false;
+        };
+        self.remember_deletion(key.clone(), version);
+        match key {
+            ObjectKey::Pod(name) => self.pod_gone(name),
+            ObjectKey::Node(name) => self.node_gone(name),
+            ObjectKey::Claim(name) => self.claim_gone(name),
+            ObjectKey::Pool(name) => {
+                Arc::make_mut(&mut self.state.pools).remove(name);
+                self.changes.pools.insert(name.clone());
+            }
+            ObjectKey::NodeClass(name) => {
+                Arc::make_mut(&mut self.state.node_classes).remove(name);
+                Arc::make_mut(&mut self.state.catalogs).remove(name);
+                self.changes.node_classes.insert(name.clone());
+            }
+            ObjectKey::Pdb(name) => {
+                Arc::make_mut(&mut self.state.pdbs).remove(name);
+                self.changes.surroundings = true;
+            }
+            ObjectKey::DaemonSet(name) => {
+                Arc::make_mut(&mut self.state.daemon_sets).remove(name);
+                self.changes.surroundings = true;
+            }
+            other => self.surrounding(other, None),
+        }
+        true
+    }
+
+    fn remember_deletion(&mut self, key: ObjectKey, version: u64) {
+        self.deleted.insert(key.clone(), version);
+        self.deletion_order.push_back(key);
+        if self.deletion_order.len() > REMEMBERED_DELETIONS
+            && let Some(oldest) = self.deletion_order.pop_front()
+        {
+            self.deleted.remove(&oldest);
+        }
+    }
+
+    fn pod_applied(&mut self, object: &k8s::Pod) {
+        let pod = Pod::ingest(object, &mut self.classes);
+        let key = pod.key.clone();
+        let before = self.state.pods.get(&key).cloned();
+        if let Some(before) = &before
+            && (before.uid != pod.uid || before.node != pod.node)
+        {
+            self.unplace(before);
+        }
+        let event = pod
+            .node
+            .as_ref()
+            .filter(|_| !pod.is_daemon() && self.state.synced)
+            .filter(|_| {
+                let was = before.as_ref().filter(|before| before.uid == pod.uid);
+                was.is_none_or(|was| was.node.is_none()) && !pod.is_terminal()
+                    || was.is_some_and(|was| {
+                        pod.is_terminal() || (was.deleted.is_none() && pod.deleted.is_some())
+                    })
+            });
+        if let Some(node) = event {
+            self.changes.pod_events.insert(node.clone());
+        }
+        if pod.node.is_some() || pod.is_terminal() {
+            self.release(&pod);
+        }
+        self.changes.pods.insert(key.clone());
+        if pod.is_terminal() {
+            self.unplace(&pod);
+            self.state.pods.remove(&key);
+            self.state.pending.remove(&key);
+            return;
+        }
+        if let Some(node) = &pod.node {
+            self.pods_of
+                .entry(node.clone())
+                .or_default()
+                .insert(key.clone());
+            self.touch_node(node);
+        }
+        let pod = Arc::new(pod);
+        if pod.is_provisionable(self.ahead) {
+            self.state.pending.insert(key.clone(), Arc::clone(&pod));
+        } else {
+            self.state.pending.remove(&key);
+        }
+        self.state.pods.insert(key, pod);
+    }
+
+    fn pod_gone(&mut self, key: &PodKey) {
+        self.changes.pods.insert(key.clone());
+        self.state.pending.remove(key);
+        if let Some(pod) = self.state.pods.remove(key) {
+            self.unplace(&pod);
+            self.release(&pod);
+        }
+    }
+
+    /// A pod that is bound, over or gone no longer needs its promise.
+    fn release(&mut self, pod: &Pod) {
+        if self.state.ledger.nomination(&pod.uid).is_some() {
+            self.change_ledger(LedgerOp::Withdraw(pod.uid.clone()));
+        }
+    }
+
+    fn unplace(&mut self, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        if let Some(pods) = self.pods_of.get_mut(node) {
+            pods.remove(&pod.key);
+            if pods.is_empty() {
+                self.pods_of.remove(node);
+            }
+        }
+        self.touch_node(&node.clone());
+    }
+
+    fn touch_node(&mut self, node: &NodeName) {
+        if let Some(key) = self.node_key_of.get(node) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Changes the ledger. Only the engine and the index itself call this.
+    pub fn change_ledger(&mut self, op: LedgerOp) {
+        if Arc::make_mut(&mut self.state.ledger).apply(op) {
+            self.changes.ledger = true;
+            self.stale = true;
+        }
+    }
+
+    /// Ends promises that are over; returns when the next one ends.
+    pub fn expire_ledger(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let due = self
+            .state
+            .ledger
+            .nominations()
+            .any(|each| each.until <= now);
+        if due {
+            self.changes.ledger = true;
+            self.stale = true;
+            return Arc::make_mut(&mut self.state.ledger).expire(now);
+        }
+        self.state.ledger.nominations().map(|each| each.until).min()
+    }
+
+    /// Sets the catalogue of a node class.
+    pub fn set_catalog(&mut self, class: &NodeClassKey, catalog: Arc<Catalog>) {
+        let same = self
+            .state
+            .catalogs
+            .get(class)
+            .is_some_and(|old| old.version() == catalog.version());
+        if same {
+            return;
+        }
+        Arc::make_mut(&mut self.state.catalogs).insert(class.clone(), catalog);
+        self.changes.node_classes.insert(class.clone());
+        self.dirty.extend(self.machines.keys().cloned());
+        self.stale = true;
+    }
+
+    /// Marks offerings as empty in the catalogue of a node class, until it is resolved again.
+    pub fn mark_unavailable(&mut self, class: &NodeClassKey, offerings: &[Unavailable]) {
+        if let Some(catalog) = self.state.catalogs.get(class) {
+            let changed = Arc::new(catalog.without(offerings));
+            self.set_catalog(class, changed);
+        }
+    }
+
+    /// Freezes. The same `Arc`-shared picture is returned to everyone until something changes. Cost: what changed.
+    pub fn freeze(&mut self, now: Timestamp) -> Snapshot {
+        if self.stale {
+            self.rebuild();
+            self.state.generation += 1;
+            self.stale = false;
+        }
+        self.state.taken_at = now;
+        self.state.clone()
+    }
+
+    /// Whether something changed since the last freeze.
+    #[must_use]
+    pub const fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Takes what changed since the last call. Freeze first: rebuilt machines count as changes.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Pools, by name.
+    #[must_use]
+    pub fn pool(&self, name: &PoolName) -> Option<&Arc<crate::apis::nodepool::NodePool>> {
+        self.state.pools.get(name)
+    }
+}

@@ -1,0 +1,179 @@
+//! What the index is told: one watched object came, changed or went.
+
+use std::sync::Arc;
+
+use crate::apis::k8s;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodepool::NodePool;
+use crate::cloud::NodeClassObject;
+use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+
+/// A watched object.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each variant is the kind of its name")]
+pub enum Object {
+    Pod(Box<k8s::Pod>),
+    Node(Box<k8s::Node>),
+    Claim(Box<NodeClaim>),
+    Pool(Box<NodePool>),
+    NodeClass(NodeClassObject),
+    Pdb(Box<k8s::PodDisruptionBudget>),
+    DaemonSet(Box<k8s::DaemonSet>),
+    VolumeClaim(Box<k8s::PersistentVolumeClaim>),
+    Volume(Box<k8s::PersistentVolume>),
+    StorageClass(Box<k8s::StorageClass>),
+    CsiNode(Box<k8s::CsiNode>),
+    Attachment(Box<k8s::VolumeAttachment>),
+    Namespace(Box<k8s::Namespace>),
+}
+
+/// A watched kind. Node classes are one kind here; a restart of one provider's watch lists only that provider's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each variant is the kind of its name")]
+pub enum ObjectKind {
+    Pod,
+    Node,
+    Claim,
+    Pool,
+    NodeClass { group: Arc<str>, kind: Arc<str> },
+    Pdb,
+    DaemonSet,
+    VolumeClaim,
+    Volume,
+    StorageClass,
+    CsiNode,
+    Attachment,
+    Namespace,
+}
+
+/// Key of a watched object: enough to delete by, even if the object itself could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(
+    missing_docs,
+    reason = "each variant is the key of the kind of its name"
+)]
+pub enum ObjectKey {
+    Pod(PodKey),
+    Node(NodeName),
+    Claim(ClaimName),
+    Pool(PoolName),
+    NodeClass(NodeClassKey),
+    Pdb(NamespacedName),
+    DaemonSet(NamespacedName),
+    VolumeClaim(NamespacedName),
+    Volume(Arc<str>),
+    StorageClass(Arc<str>),
+    CsiNode(NodeName),
+    Attachment(Arc<str>),
+    Namespace(Arc<str>),
+}
+
+impl ObjectKey {
+    /// The key's kind.
+    #[must_use]
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Pod(_) => ObjectKind::Pod,
+            Self::Node(_) => ObjectKind::Node,
+            Self::Claim(_) => ObjectKind::Claim,
+            Self::Pool(_) => ObjectKind::Pool,
+            Self::NodeClass(key) => ObjectKind::NodeClass {
+                group: Arc::clone(&key.group),
+                kind: Arc::clone(&key.kind),
+            },
+            Self::Pdb(_) => ObjectKind::Pdb,
+            Self::DaemonSet(_) => ObjectKind::DaemonSet,
+            Self::VolumeClaim(_) => ObjectKind::VolumeClaim,
+            Self::Volume(_) => ObjectKind::Volume,
+            Self::StorageClass(_) => ObjectKind::StorageClass,
+            Self::CsiNode(_) => ObjectKind::CsiNode,
+            Self::Attachment(_) => ObjectKind::Attachment,
+            Self::Namespace(_) => ObjectKind::Namespace,
+        }
+    }
+}
+
+impl Object {
+    /// The object's key. An object without a name gets an empty one, which no API server sends.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        let meta = self.meta();
+        let name = meta
+            .and_then(|meta| meta.name.as_deref())
+            .unwrap_or_default();
+        let namespaced = || {
+            NamespacedName::new(
+                meta.and_then(|meta| meta.namespace.as_deref())
+                    .unwrap_or_default(),
+                name,
+            )
+        };
+        match self {
+            Self::Pod(_) => ObjectKey::Pod(namespaced()),
+            Self::Node(_) => ObjectKey::Node(name.into()),
+            Self::Claim(_) => ObjectKey::Claim(name.into()),
+            Self::Pool(_) => ObjectKey::Pool(name.into()),
+            Self::NodeClass(class) => ObjectKey::NodeClass(class.key.clone()),
+            Self::Pdb(_) => ObjectKey::Pdb(namespaced()),
+            Self::DaemonSet(_) => ObjectKey::DaemonSet(namespaced()),
+            Self::VolumeClaim(_) => ObjectKey::VolumeClaim(namespaced()),
+            Self::Volume(_) => ObjectKey::Volume(name.into()),
+            Self::StorageClass(_) => ObjectKey::StorageClass(name.into()),
+            Self::CsiNode(_) => ObjectKey::CsiNode(name.into()),
+            Self::Attachment(_) => ObjectKey::Attachment(name.into()),
+            Self::Namespace(_) => ObjectKey::Namespace(name.into()),
+        }
+    }
+
+    /// The object's version, as etcd counts them; `None` when it has none or it is not a number.
+    #[must_use]
+    pub fn version(&self) -> Option<u64> {
+        match self {
+            Self::NodeClass(class) => class
+                .object
+                .pointer("/metadata/resourceVersion")?
+                .as_str()?
+                .parse()
+                .ok(),
+            _ => self.meta()?.resource_version.as_deref()?.parse().ok(),
+        }
+    }
+
+    fn meta(&self) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> {
+        Some(match self {
+            Self::Pod(object) => &object.metadata,
+            Self::Node(object) => &object.metadata,
+            Self::Claim(object) => &object.metadata,
+            Self::Pool(object) => &object.metadata,
+            Self::NodeClass(_) => return None,
+            Self::Pdb(object) => &object.metadata,
+            Self::DaemonSet(object) => &object.metadata,
+            Self::VolumeClaim(object) => &object.metadata,
+            Self::Volume(object) => &object.metadata,
+            Self::StorageClass(object) => &object.metadata,
+            Self::CsiNode(object) => &object.metadata,
+            Self::Attachment(object) => &object.metadata,
+            Self::Namespace(object) => &object.metadata,
+        })
+    }
+}
+
+/// Where news of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A watch: in order.
+    Watch,
+    /// The answer to our own write: may arrive after the watch already showed something newer, even the deletion.
+    Write,
+}
+
+/// News for the index.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// The object is there, like this.
+    Applied(Object, Source),
+    /// The object is gone.
+    Deleted(ObjectKey),
+    /// These are all objects of the kind; what is not among them is gone.
+    Listed(ObjectKind, Vec<Object>),
+}

@@ -1,0 +1,96 @@
+//! Limits of pools, counted exactly: what is there, what is coming, and nothing twice.
+
+use std::collections::BTreeMap;
+
+use crate::names::PoolName;
+use crate::resources::Resources;
+use crate::snapshot::Snapshot;
+
+/// What a pool takes of its limits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolUsage {
+    /// Machines, coming ones included.
+    pub nodes: i64,
+    /// Their capacity; of a machine that is not launched yet, the most that it can have.
+    pub capacity: Resources,
+}
+
+/// A limit that would not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("limit of {resource} is {limit}, usage would be {usage}")]
+pub struct LimitExceeded {
+    /// Resource name, or `nodes`.
+    pub resource: String,
+    /// The limit, in the resource's unit (milli-CPU, bytes, count).
+    pub limit: i64,
+    /// What the usage would be.
+    pub usage: i64,
+}
+
+impl PoolUsage {
+    /// Usage of every pool, machines that leave not counted. Cost: one pass over the machines.
+    #[must_use]
+    pub fn all(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
+        let mut pools: BTreeMap<PoolName, Self> = BTreeMap::new();
+        for node in snapshot.nodes.values() {
+            let Some(pool) = node.pool() else { continue };
+            // A coming machine is counted by its promise, which knows the most it can have.
+            let promised = node
+                .claim_name()
+                .is_some_and(|claim| snapshot.ledger.coming().contains_key(&claim));
+            if node.deleting || promised {
+                continue;
+            }
+            pools.entry(pool).or_default().count(&node.capacity);
+        }
+        for coming in snapshot.ledger.coming().values() {
+            pools
+                .entry(coming.pool.clone())
+                .or_default()
+                .count(&coming.capacity);
+        }
+        pools
+    }
+
+    /// Adds one machine.
+    pub fn count(&mut self, capacity: &Resources) {
+        self.nodes += 1;
+        self.capacity.add_assign(capacity);
+    }
+
+    /// Whether one more machine keeps within `limits` (a pool's `spec.limits`, with the pseudo-resource `nodes`).
+    ///
+    /// # Errors
+    /// The first limit, by name, that would not hold.
+    pub fn admits(&self, limits: &PoolLimits, more: &Resources) -> Result<(), LimitExceeded> {
+        if let Some(limit) = limits.nodes
+            && self.nodes + 1 > limit
+        {
+            return Err(LimitExceeded {
+                resource: "nodes".to_owned(),
+                limit,
+                usage: self.nodes + 1,
+            });
+        }
+        for (name, limit) in &limits.resources {
+            let usage = self.capacity.get(name).saturating_add(more.get(name));
+            if usage > *limit {
+                return Err(LimitExceeded {
+                    resource: name.clone(),
+                    limit: *limit,
+                    usage,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Limits of a pool, parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// The pseudo-resource `nodes`.
+    pub nodes: Option<i64>,
+    /// Every other limit in the unit of [`Resources`] (milli-CPU, bytes, counts). Sorted by name.
+    pub resources: Vec<(String, i64)>,
+}

@@ -1,0 +1,288 @@
+//! Promises about room that Kubernetes objects do not show yet (design 9).
+//!
+//! Invariants: every promise has an owner and an end; one pod has at most one nomination; a fence is kept until the
+//! command that put it ends. The engine is the only writer. What followers must know stands in annotations of the
+//! NodeClaim ([`crate::labels::NOMINATED_PODS`], [`crate::labels::FENCE`]), from which the index feeds their ledger.
+
+mod limits;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
+
+use crate::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
+use crate::resources::Resources;
+use crate::snapshot::Table;
+
+/// Where room is held.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// On a Node that exists.
+    Node(NodeName),
+    /// On the machine of a claim, whether or not its Node exists.
+    Claim(ClaimName),
+}
+
+/// A pending pod is expected on a place; its room is held until it is bound, or `until`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nomination {
+    /// The pod.
+    pub pod: PodKey,
+    /// Its UID.
+    pub uid: Uid,
+    /// Where.
+    pub place: Place,
+    /// What it will take.
+    pub requests: Resources,
+    /// Its priority: a promise never blocks a pod of higher priority.
+    pub priority: i32,
+    /// Since when.
+    pub from: Timestamp,
+    /// When the promise ends by itself.
+    pub until: Timestamp,
+}
+
+/// A claim that was decided and that no object shows yet, or whose machine is not known yet: counts against limits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Coming {
+    /// Name chosen for the claim.
+    pub claim: ClaimName,
+    /// Pool it belongs to.
+    pub pool: PoolName,
+    /// The most it can turn out to have: element-wise maximum over its instance types.
+    pub capacity: Resources,
+    /// Since when.
+    pub from: Timestamp,
+}
+
+/// Why a node gets no new pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FenceReason {
+    /// A disruption command intends to remove it.
+    Disruption,
+    /// The cloud will take it back.
+    Interruption,
+    /// It is being drained.
+    Draining,
+}
+
+impl FenceReason {
+    /// Word for annotations and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Disruption => "disruption",
+            Self::Interruption => "interruption",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// Reads a label.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Disruption, Self::Interruption, Self::Draining]
+            .into_iter()
+            .find(|each| each.label() == text)
+    }
+}
+
+/// A node that is going gets no new pods, before any taint is visible.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fence {
+    /// Claim of the machine.
+    pub claim: ClaimName,
+    /// Why.
+    pub reason: FenceReason,
+    /// Since when.
+    pub from: Timestamp,
+}
+
+/// A change of the ledger, as deciders ask for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerOp {
+    /// Holds room for a pod; replaces the pod's earlier nomination.
+    Nominate(Nomination),
+    /// Gives a pod's room back.
+    Withdraw(Uid),
+    /// Counts a decided claim against limits.
+    Expect(Coming),
+    /// The claim is there with its capacity, or will never come.
+    Settle(ClaimName),
+    /// Fences a machine.
+    Fence(Fence),
+    /// Lifts a fence.
+    Unfence(ClaimName),
+}
+
+/// The promises at one moment. Cloning is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    nominations: Table<Uid, Nomination>,
+    held: Table<Place, Vec<Arc<Nomination>>>,
+    coming: Arc<BTreeMap<ClaimName, Coming>>,
+    fences: Arc<BTreeMap<ClaimName, Fence>>,
+}
+
+impl Ledger {
+    /// Carries out one change; `false` when nothing changed.
+    pub fn apply(&mut self, op: LedgerOp) -> bool {
+        match op {
+            LedgerOp::Nominate(nomination) => self.nominate(nomination),
+            LedgerOp::Withdraw(uid) => self.withdraw(&uid),
+            LedgerOp::Expect(coming) => Arc::make_mut(&mut self.coming)
+                .insert(coming.claim.clone(), coming)
+                .is_none(),
+            LedgerOp::Settle(claim) => {
+                self.coming.contains_key(&claim)
+                    && Arc::make_mut(&mut self.coming).remove(&claim).is_some()
+            }
+            LedgerOp::Fence(fence) => {
+                if self
+                    .fences
+                    .get(&fence.claim)
+                    .is_some_and(|old| old.reason == fence.reason)
+                {
+                    return false;
+                }
+                Arc::make_mut(&mut self.fences).insert(fence.claim.clone(), fence);
+                true
+            }
+            LedgerOp::Unfence(claim) => {
+                self.fences.contains_key(&claim)
+                    && Arc::make_mut(&mut self.fences).remove(&claim).is_some()
+            }
+        }
+    }
+
+    fn nominate(&mut self, nomination: Nomination) -> bool {
+        if let Some(old) = self.nominations.get(&nomination.uid)
+            && old.place == nomination.place
+            && old.requests == nomination.requests
+            && old.until >= nomination.until
+        {
+            return false;
+        }
+        self.withdraw(&nomination.uid.clone());
+        let nomination = Arc::new(nomination);
+        let mut held = self
+            .held
+            .get(&nomination.place)
+            .map(|held| (**held).clone())
+            .unwrap_or_default();
+        held.push(Arc::clone(&nomination));
+        self.held.insert(nomination.place.clone(), Arc::new(held));
+        self.nominations.insert(nomination.uid.clone(), nomination);
+        true
+    }
+
+    fn withdraw(&mut self, uid: &Uid) -> bool {
+        let Some(old) = self.nominations.remove(uid) else {
+            return false;
+        };
+        let left: Vec<_> = self
+            .held
+            .get(&old.place)
+            .into_iter()
+            .flat_map(|held| held.iter())
+            .filter(|each| each.uid != *uid)
+            .cloned()
+            .collect();
+        if left.is_empty() {
+            self.held.remove(&old.place);
+        } else {
+            self.held.insert(old.place.clone(), Arc::new(left));
+        }
+        true
+    }
+
+    /// Ends what is over. Returns when the next promise ends; cost: the number of nominations.
+    pub fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let over: Vec<Uid> = self
+            .nominations
+            .values()
+            .filter(|each| each.until <= now)
+            .map(|each| each.uid.clone())
+            .collect();
+        for uid in over {
+            self.withdraw(&uid);
+        }
+        self.nominations.values().map(|each| each.until).min()
+    }
+
+    /// Forgets everything held on the machine of a claim that is gone.
+    pub fn forget_claim(&mut self, claim: &ClaimName) {
+        let place = Place::Claim(claim.clone());
+        let uids: Vec<Uid> = self
+            .held
+            .get(&place)
+            .into_iter()
+            .flat_map(|held| held.iter().map(|each| each.uid.clone()))
+            .collect();
+        for uid in uids {
+            self.withdraw(&uid);
+        }
+        self.apply(LedgerOp::Settle(claim.clone()));
+        self.apply(LedgerOp::Unfence(claim.clone()));
+    }
+
+    /// Where a pod is expected.
+    #[must_use]
+    pub fn nomination(&self, uid: &str) -> Option<&Arc<Nomination>> {
+        self.nominations.get(uid)
+    }
+
+    /// Every nomination, in a fixed order.
+    pub fn nominations(&self) -> impl Iterator<Item = &Arc<Nomination>> {
+        self.nominations.values()
+    }
+
+    /// What is held on a place.
+    pub fn held(&self, place: &Place) -> impl Iterator<Item = &Arc<Nomination>> {
+        self.held
+            .get(place)
+            .into_iter()
+            .flat_map(|held| held.iter())
+    }
+
+    /// What is held on a machine, by its node name and its claim name.
+    pub fn held_on(
+        &self,
+        node: Option<&NodeName>,
+        claim: Option<&ClaimName>,
+    ) -> Vec<&Arc<Nomination>> {
+        let node = node.map(|node| Place::Node(node.clone()));
+        let claim = claim.map(|claim| Place::Claim(claim.clone()));
+        let mut all = Vec::new();
+        for place in node.iter().chain(claim.iter()) {
+            if let Some(held) = self.held.get(place) {
+                all.extend(held.iter());
+            }
+        }
+        all
+    }
+
+    /// Claims that are decided but not visible or not launched yet.
+    #[must_use]
+    pub fn coming(&self) -> &BTreeMap<ClaimName, Coming> {
+        &self.coming
+    }
+
+    /// The fence around a claim's machine.
+    #[must_use]
+    pub fn fence(&self, claim: &str) -> Option<&Fence> {
+        self.fences.get(claim)
+    }
+
+    /// Every fence.
+    #[must_use]
+    pub fn fences(&self) -> &BTreeMap<ClaimName, Fence> {
+        &self.fences
+    }
+}

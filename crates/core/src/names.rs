@@ -1,0 +1,169 @@
+//! Names: small, cheaply cloned newtypes, so that a pod key is never taken for a node name.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! name {
+    ($(#[$doc:meta])* $ty:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $ty(Arc<str>);
+
+        impl $ty {
+            /// Wraps a text as it is; no rule is checked here.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// The shared text, for places that intern.
+            #[must_use]
+            pub fn shared(&self) -> Arc<str> {
+                Arc::clone(&self.0)
+            }
+        }
+
+        impl fmt::Display for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl Deref for $ty {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $ty {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $ty {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $ty {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+    };
+}
+
+name!(
+    /// Name of a Kubernetes Node object.
+    NodeName
+);
+name!(
+    /// Name of a NodeClaim object.
+    ClaimName
+);
+name!(
+    /// Name of a NodePool object.
+    PoolName
+);
+name!(
+    /// A cloud's id of one machine, as in `node.spec.providerID`.
+    ProviderId
+);
+name!(
+    /// `metadata.uid` of an object.
+    Uid
+);
+
+/// Namespace and name of a namespaced object.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NamespacedName {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name within the namespace.
+    pub name: Arc<str>,
+}
+
+impl NamespacedName {
+    /// Builds the key from its two halves.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// Parses `namespace/name`; a text without a slash is a name in `default`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((namespace, name)) => Self::new(namespace, name),
+            None => Self::new("default", text),
+        }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Key of a Pod.
+pub type PodKey = NamespacedName;
+
+/// Key of a node class object: which kind, and its name (node classes are cluster-scoped).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeClassKey {
+    /// API group, such as `karpenter.k8s.aws`.
+    pub group: Arc<str>,
+    /// Kind, such as `EC2NodeClass`.
+    pub kind: Arc<str>,
+    /// Object name.
+    pub name: Arc<str>,
+}
+
+impl NodeClassKey {
+    /// Builds the key from its parts.
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        kind: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            kind: kind.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for NodeClassKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}

@@ -1,0 +1,235 @@
+//! What deciders ask of API objects: names, keys and parsed parts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::apis::conditions;
+use crate::apis::k8s;
+use crate::apis::names::NodeClassRef;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodepool::NodePool;
+use crate::apis::requirement::RequirementSpec;
+use crate::labels;
+use crate::ledger::PoolLimits;
+use crate::names::{ClaimName, NodeClassKey, PoolName, Uid};
+use crate::requirements::{Operator, Requirement, Requirements};
+use crate::resources::{NODES, Resources};
+
+impl NodeClassRef {
+    /// The reference as a key.
+    #[must_use]
+    pub fn key(&self) -> NodeClassKey {
+        NodeClassKey::new(self.group.as_str(), self.kind.as_str(), self.name.as_str())
+    }
+}
+
+/// Requirements of a spec list. An entry whose operator the API does not know is refused by the CRD; should one be
+/// stored all the same, it matches nothing, so that it can never widen what a claim may launch.
+pub fn requirements_of<'a>(specs: impl IntoIterator<Item = &'a RequirementSpec>) -> Requirements {
+    let mut all = Requirements::new();
+    for spec in specs {
+        let requirement = match spec.operator.parse::<Operator>() {
+            Ok(operator) => Requirement::new(
+                spec.key.as_str(),
+                operator,
+                spec.values().iter().map(String::as_str),
+            )
+            .with_min_values(spec.min_values.and_then(|min| u32::try_from(min).ok())),
+            Err(_) => Requirement::does_not_exist(spec.key.as_str()),
+        };
+        all.add(requirement);
+    }
+    all
+}
+
+/// Resource amounts of an object. The API server admits only readable quantities; one that is not readable counts as
+/// nothing, which for capacity is the safe side.
+#[must_use]
+pub fn resources_of(list: &BTreeMap<String, Quantity>) -> Resources {
+    Resources::from_api(list).unwrap_or_else(|_| {
+        let readable = list.iter().filter_map(|(name, amount)| {
+            Resources::from_api(&BTreeMap::from([(name.clone(), amount.clone())])).ok()
+        });
+        readable.fold(Resources::zero(), |sum, each| sum.add(&each))
+    })
+}
+
+impl NodeClaim {
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> ClaimName {
+        self.metadata.name.as_deref().unwrap_or_default().into()
+    }
+
+    /// UID of the object.
+    #[must_use]
+    pub fn uid(&self) -> Option<Uid> {
+        self.metadata.uid.as_deref().map(Uid::from)
+    }
+
+    /// The cloud's id of its machine, once launched.
+    #[must_use]
+    pub fn provider_id(&self) -> Option<&str> {
+        self.status
+            .provider_id
+            .as_deref()
+            .filter(|id| !id.is_empty())
+    }
+
+    /// Pool it belongs to; `None` for a claim that a user made.
+    #[must_use]
+    pub fn pool(&self) -> Option<PoolName> {
+        self.metadata
+            .labels
+            .as_ref()?
+            .get(labels::NODEPOOL)
+            .map(|name| name.as_str().into())
+    }
+
+    /// Its node class.
+    #[must_use]
+    pub fn node_class_key(&self) -> NodeClassKey {
+        self.spec.node_class_ref.key()
+    }
+
+    /// A label's value.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// An annotation's value.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
+    }
+
+    /// A condition is `True`.
+    #[must_use]
+    pub fn is_true(&self, condition: &str) -> bool {
+        conditions::is_true(&self.status.conditions, condition)
+    }
+
+    /// Its machine is going away.
+    #[must_use]
+    pub fn is_instance_terminating(&self) -> bool {
+        self.is_true("InstanceTerminating")
+    }
+
+    /// What its machine must satisfy.
+    #[must_use]
+    pub fn requirements(&self) -> Requirements {
+        requirements_of(&self.spec.requirements)
+    }
+
+    /// Labels that its machine will have, as far as they are known: its own, and every requirement with a single value.
+    #[must_use]
+    pub fn labels_of_machine(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for spec in &self.spec.requirements {
+            if spec.operator == Operator::In.as_str()
+                && let [only] = spec.values()
+            {
+                all.insert(spec.key.clone(), only.clone());
+            }
+        }
+        all.extend(self.metadata.labels.clone().unwrap_or_default());
+        all
+    }
+}
+
+impl NodePool {
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> PoolName {
+        self.metadata.name.as_deref().unwrap_or_default().into()
+    }
+
+    /// Its node class.
+    #[must_use]
+    pub fn node_class_key(&self) -> NodeClassKey {
+        self.spec.template.spec.node_class_ref.key()
+    }
+
+    /// Its limits, parsed.
+    #[must_use]
+    pub fn limits(&self) -> PoolLimits {
+        let Some(list) = &self.spec.limits else {
+            return PoolLimits::default();
+        };
+        // Limits are parsed one by one because a limit of zero is a limit, while an amount of zero is none.
+        let amount = |name: &str, quantity: &Quantity| {
+            resources_of(&BTreeMap::from([(name.to_owned(), quantity.clone())])).get(name)
+        };
+        PoolLimits {
+            nodes: list.get(NODES).map(|quantity| amount(NODES, quantity)),
+            resources: list
+                .iter()
+                .filter(|(name, _)| *name != NODES)
+                .map(|(name, quantity)| (name.clone(), amount(name, quantity)))
+                .collect(),
+        }
+    }
+
+    /// What every node of the pool satisfies: requirements, template labels, and the pool's name.
+    #[must_use]
+    pub fn requirements(&self) -> Requirements {
+        let template = &self.spec.template;
+        let mut all = requirements_of(&template.spec.requirements);
+        for (key, value) in template.labels().into_iter().flatten() {
+            all.add(Requirement::is(key.as_str(), value.as_str()));
+        }
+        all.add(Requirement::is(
+            labels::NODEPOOL,
+            self.metadata.name.as_deref().unwrap_or_default(),
+        ));
+        all
+    }
+
+    /// Keeps a fixed number of nodes.
+    #[must_use]
+    pub const fn is_static(&self) -> bool {
+        self.spec.replicas.is_some()
+    }
+
+    /// Root condition `Ready` is `True`.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        conditions::is_true(&self.status.conditions, "Ready")
+    }
+}
+
+impl k8s::Node {
+    /// The cloud's id of the machine.
+    #[must_use]
+    pub fn provider_id(&self) -> Option<&str> {
+        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// A condition by type.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&k8s::ObjectCondition> {
+        k8s::find_condition(&self.status.conditions, type_)
+    }
+
+    /// It carries a taint with this key and effect.
+    #[must_use]
+    pub fn has_taint(&self, key: &str, effect: &str) -> bool {
+        self.spec
+            .taints
+            .iter()
+            .any(|taint: &Taint| taint.key == key && taint.effect == effect)
+    }
+
+    /// A label's value.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+}

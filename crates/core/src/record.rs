@@ -1,0 +1,252 @@
+//! Decisions and refusals, with their reasons. Events, metrics, logs, `explain` and the page are views of these.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::deciders::DeciderId;
+use crate::effect::ObjectRef;
+use crate::money::MicroUsd;
+use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
+
+/// What was decided about a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// A pod is expected on an existing or coming node.
+    Nominated,
+    /// A new node was decided.
+    NodeDecided,
+    /// A pod fits nowhere.
+    Unschedulable,
+    /// A pod is not ours to place.
+    Ignored,
+    /// A machine was launched.
+    Launched,
+    /// A launch failed.
+    LaunchFailed,
+    /// The node registered.
+    Registered,
+    /// The node is initialized.
+    Initialized,
+    /// Nodes will be removed, replaced by fewer or cheaper ones or by none.
+    Disrupted,
+    /// A disruption was considered and not done.
+    Refused,
+    /// A node that should go cannot.
+    Blocked,
+    /// A command was abandoned when it was looked at again.
+    Abandoned,
+    /// A pod was asked to leave.
+    Evicted,
+    /// A node or claim is gone.
+    Removed,
+    /// The cloud announced something about a machine.
+    Notified,
+    /// A condition changed.
+    Condition,
+}
+
+impl Verdict {
+    /// Word for metrics and summaries.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Nominated => "nominated",
+            Self::NodeDecided => "node_decided",
+            Self::Unschedulable => "unschedulable",
+            Self::Ignored => "ignored",
+            Self::Launched => "launched",
+            Self::LaunchFailed => "launch_failed",
+            Self::Registered => "registered",
+            Self::Initialized => "initialized",
+            Self::Disrupted => "disrupted",
+            Self::Refused => "refused",
+            Self::Blocked => "blocked",
+            Self::Abandoned => "abandoned",
+            Self::Evicted => "evicted",
+            Self::Removed => "removed",
+            Self::Notified => "notified",
+            Self::Condition => "condition",
+        }
+    }
+}
+
+/// Why, with the facts. Closed: a new reason does not compile until it has a word and a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[allow(
+    missing_docs,
+    reason = "the variant's sentence says what its fields are"
+)]
+pub enum Reason {
+    /// Goes to this node.
+    OnNode { node: NodeName },
+    /// Goes to the node of this claim.
+    OnClaim { claim: ClaimName },
+    /// For these pods.
+    ForPods { pods: Vec<PodKey>, more: usize },
+    /// Made by this pool.
+    FromPool { pool: PoolName },
+    /// As this offering, at this price.
+    Offering {
+        instance_type: String,
+        zone: String,
+        capacity_type: String,
+        price: Option<MicroUsd>,
+    },
+    /// Cheapest price of a plan.
+    Price {
+        old: Option<MicroUsd>,
+        new: Option<MicroUsd>,
+    },
+    /// A pool cannot take the pod: the constraint, in upstream's words.
+    PoolRefused { pool: PoolName, constraint: String },
+    /// No usable pool at all.
+    NoPools,
+    /// The nearest instance type misses by this much.
+    Missed {
+        instance_type: String,
+        resource: String,
+        by: i64,
+    },
+    /// No node is left without pods: nothing to move.
+    Empty,
+    /// It costs more than its pods need.
+    Underutilized,
+    /// It differs from what its pool or class asks for.
+    Drifted { why: String },
+    /// It is too old.
+    Expired,
+    /// The cloud will take it back.
+    Interrupted,
+    /// Nobody needs it, or somebody asked for it to go.
+    Deleted,
+    /// A disruption budget of pods allows no eviction now.
+    Pdb { pdb: NamespacedName },
+    /// Several disruption budgets select one pod.
+    MultiplePdbs { pod: PodKey },
+    /// A pod may not be disrupted.
+    DoNotDisruptPod { pod: PodKey },
+    /// The node may not be disrupted.
+    DoNotDisruptNode,
+    /// The pool's budget allows no more.
+    Budget { pool: PoolName, allowed: i64 },
+    /// The node is promised to a pod.
+    Promised { pod: PodKey },
+    /// It changed (or its pods changed) too recently.
+    Resting { until: Timestamp },
+    /// Its price is not known.
+    UnknownPrice,
+    /// No cheaper way was found.
+    NotCheaper { old: MicroUsd, new: MicroUsd },
+    /// More than one new node would be needed.
+    NeedsMoreNodes { count: usize },
+    /// These pods would have no place.
+    PodsWithoutPlace { pods: Vec<PodKey> },
+    /// A pool's limit would not hold.
+    Limit { pool: PoolName, message: String },
+    /// A premise of the command no longer holds.
+    Stale { what: String },
+    /// The cloud or the API server failed.
+    Failed { error: String },
+    /// A condition has this value for this reason.
+    ConditionIs {
+        condition: String,
+        status: String,
+        why: String,
+    },
+    /// Facts in words, where no closed reason says it better.
+    Note { text: String },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OnNode { node } => write!(f, "on node {node}"),
+            Self::OnClaim { claim } => write!(f, "on the node of claim {claim}"),
+            Self::ForPods { pods, more } => {
+                write!(f, "for {}", list(pods))?;
+                if *more > 0 {
+                    write!(f, " and {more} more")
+                } else {
+                    Ok(())
+                }
+            }
+            Self::FromPool { pool } => write!(f, "from pool {pool}"),
+            Self::Offering {
+                instance_type,
+                zone,
+                capacity_type,
+                price,
+            } => {
+                write!(f, "{instance_type} in {zone}, {capacity_type}")?;
+                price.map_or(Ok(()), |price| write!(f, ", {price}"))
+            }
+            Self::Price { old, new } => {
+                let text = |price: &Option<MicroUsd>| {
+                    price.map_or_else(|| "unknown".to_owned(), |price| price.to_string())
+                };
+                write!(f, "price {} -> {}", text(old), text(new))
+            }
+            Self::PoolRefused { pool, constraint } => write!(f, "pool {pool}: {constraint}"),
+            Self::NoPools => f.write_str("there is no pool that is ready"),
+            Self::Missed {
+                instance_type,
+                resource,
+                by,
+            } => write!(f, "nearest type {instance_type} misses {by} of {resource}"),
+            Self::Empty => f.write_str("no pod would have to move"),
+            Self::Underutilized => f.write_str("its pods fit on fewer or cheaper nodes"),
+            Self::Drifted { why } => write!(f, "drifted: {why}"),
+            Self::Expired => f.write_str("older than expireAfter"),
+            Self::Interrupted => f.write_str("the cloud takes the machine back"),
+            Self::Deleted => f.write_str("deleted"),
+            Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),
+            Self::MultiplePdbs { pod } => write!(f, "several disruption budgets select pod {pod}"),
+            Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),
+            Self::DoNotDisruptNode => f.write_str("the node must not be disrupted"),
+            Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
+            Self::Promised { pod } => write!(f, "promised to pod {pod}"),
+            Self::Resting { until } => write!(f, "resting until {until}"),
+            Self::UnknownPrice => f.write_str("its price is not known"),
+            Self::NotCheaper { old, new } => write!(f, "not cheaper: {old} now, {new} then"),
+            Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
+            Self::PodsWithoutPlace { pods } => write!(f, "no place for {}", list(pods)),
+            Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
+            Self::Stale { what } => write!(f, "no longer true: {what}"),
+            Self::Failed { error } => write!(f, "failed: {error}"),
+            Self::ConditionIs {
+                condition,
+                status,
+                why,
+            } => write!(f, "{condition} is {status}: {why}"),
+            Self::Note { text } => f.write_str(text),
+        }
+    }
+}
+
+fn list(pods: &[PodKey]) -> String {
+    pods.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// One decision or refusal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// When.
+    pub at: Timestamp,
+    /// Who decided.
+    pub decider: DeciderId,
+    /// About what.
+    pub subject: ObjectRef,
+    /// What.
+    pub verdict: Verdict,
+    /// Why.
+    pub reasons: Vec<Reason>,
+    /// Generation of the snapshot it was decided on.
+    pub generation: u64,
+}

@@ -1,0 +1,131 @@
+//! What a solve answers: where pods go, which claims to make for them, and why some go nowhere.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::ledger::Place;
+use crate::money::MicroUsd;
+use crate::names::{NodeClassKey, PodKey, PoolName, Uid};
+use crate::record::Reason;
+use crate::requirements::Requirements;
+use crate::resources::Resources;
+use crate::snapshot::{NodeKey, Pod};
+
+/// What is asked of a solve.
+#[derive(Clone, Debug, Default)]
+pub struct SolveOptions {
+    /// Machines that are thought away (disruption candidates); their reschedulable pods are placed elsewhere.
+    pub without: BTreeSet<NodeKey>,
+    /// Machines that may keep their pods but take no further ones (still inside their rest, fenced).
+    pub closed: BTreeSet<NodeKey>,
+    /// Also place pods that are pending and pods of machines that are going. A what-if wants this too: their room is not free.
+    pub pending: bool,
+    /// Pods to place besides those; used by `simulate`.
+    pub extra: Vec<Arc<Pod>>,
+    /// Preferences may be dropped (always true upstream; `false` = `preference-policy=Ignore` drops them from the start).
+    pub respect_preferences: bool,
+    /// minValues may be lowered.
+    pub min_values_best_effort: bool,
+    /// Most instance types per claim.
+    pub max_instance_types: usize,
+    /// Do not open new claims at all: only ask whether the pods fit on what is there.
+    pub existing_only: bool,
+    /// Fixes the choice among equals.
+    pub seed: u64,
+}
+
+/// A pod that goes to a machine that is there or coming.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The machine.
+    pub node: NodeKey,
+    /// How the ledger names it.
+    pub place: Place,
+    /// The machine is not initialized yet.
+    pub uninitialized: bool,
+}
+
+/// One way to buy a planned claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedOffering {
+    /// Instance type name.
+    pub instance_type: Arc<str>,
+    /// Zone.
+    pub zone: Arc<str>,
+    /// Capacity type label value.
+    pub capacity_type: crate::cloud::CapacityType,
+    /// Price, when known.
+    pub price: Option<MicroUsd>,
+}
+
+/// A claim to make.
+#[derive(Clone, Debug)]
+pub struct PlannedClaim {
+    /// Pool it is made from.
+    pub pool: PoolName,
+    /// Node class of the pool.
+    pub node_class: NodeClassKey,
+    /// What its machine must satisfy, without the instance type list.
+    pub requirements: Requirements,
+    /// Pods' requests plus the smallest DaemonSet overhead.
+    pub requests: Resources,
+    /// Instance types that satisfy it, cheapest available compatible offering first, at most `max_instance_types`.
+    pub instance_types: Vec<Arc<str>>,
+    /// Cheapest offering of the first type.
+    pub cheapest: Option<PlannedOffering>,
+    /// Element-wise maximum of capacity over `instance_types`: what it can cost of a limit.
+    pub most: Resources,
+    /// Pods it is made for, in the order in which they were placed.
+    pub pods: Vec<Arc<Pod>>,
+    /// minValues were lowered.
+    pub min_values_relaxed: bool,
+}
+
+/// The plan of a solve.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchPlan {
+    /// Pods on machines that are there or coming.
+    pub placements: Vec<Placement>,
+    /// Claims to make.
+    pub claims: Vec<PlannedClaim>,
+}
+
+/// Pods of one class that have no place, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unplaced {
+    /// The pods.
+    pub pods: Vec<(PodKey, Uid)>,
+    /// The reasons, one or more per pool.
+    pub reasons: Vec<Reason>,
+    /// Upstream's error text, for the `FailedScheduling` event.
+    pub message: String,
+}
+
+/// What a solve says besides its plan.
+#[must_use]
+#[derive(Clone, Debug, Default)]
+pub struct SolveReport {
+    /// Pods without a place.
+    pub unplaced: Vec<Unplaced>,
+    /// Pods that are not ours to place (opted out, broken volume claims), with the reason.
+    pub ignored: Vec<(PodKey, String)>,
+    /// How many pods were looked at.
+    pub considered: usize,
+    /// The time ran out: what is not in the plan was not tried to the end.
+    pub stopped: bool,
+}
+
+impl LaunchPlan {
+    /// Sum of the cheapest prices of the new claims; `None` when one is not known.
+    #[must_use]
+    pub fn price(&self) -> Option<MicroUsd> {
+        self.claims
+            .iter()
+            .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
+            .sum()
+    }
+}

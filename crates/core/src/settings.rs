@@ -1,0 +1,88 @@
+//! Settings that deciders read. They are arguments: nothing in the core reads a flag or an environment variable.
+
+use serde::Serialize;
+
+/// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
+    pub batch_idle_ms: i64,
+    /// ... and after this long at the latest (`batch-max-duration`, 10 s).
+    pub batch_max_ms: i64,
+    /// Preferences are honoured until they cannot be (`preference-policy=Respect`).
+    pub respect_preferences: bool,
+    /// A pool's minValues may be lowered rather than fail (`min-values-policy=BestEffort`).
+    pub min_values_best_effort: bool,
+    /// Feature gates of upstream's flag.
+    pub gates: FeatureGates,
+    /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
+    pub hold_ms: i64,
+    /// How long new pods are kept off a node before its pods are looked at for the last time.
+    pub bind_grace_ms: i64,
+    /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
+    pub min_drain_ms: i64,
+    /// A claim that is not launched is given up after this (5 min).
+    pub launch_timeout_ms: i64,
+    /// A claim that is not registered is given up after this (15 min).
+    pub registration_timeout_ms: i64,
+    /// A launched machine, and a pod moved by consolidation, rest this long before consolidation touches them again.
+    pub churn_rest_ms: i64,
+    /// How often claims without machines and machines without claims are looked for (2 min).
+    pub garbage_collection_ms: i64,
+    /// How often a node class is resolved again although it did not change (5 min).
+    pub resolve_ms: i64,
+    /// Most instance type names in one claim (600).
+    pub max_instance_types: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            batch_idle_ms: 1_000,
+            batch_max_ms: 10_000,
+            respect_preferences: true,
+            min_values_best_effort: false,
+            gates: FeatureGates::default(),
+            hold_ms: 15_000,
+            bind_grace_ms: 2_000,
+            min_drain_ms: 5_000,
+            launch_timeout_ms: 5 * 60_000,
+            registration_timeout_ms: 15 * 60_000,
+            churn_rest_ms: 5 * 60_000,
+            garbage_collection_ms: 2 * 60_000,
+            resolve_ms: 5 * 60_000,
+            max_instance_types: 600,
+        }
+    }
+}
+
+/// Upstream's feature gates with upstream's defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct FeatureGates {
+    /// Replace nodes whose conditions are bad.
+    pub node_repair: bool,
+    /// Use capacity reservations.
+    pub reserved_capacity: bool,
+    /// Replace a spot node by a cheaper spot node.
+    pub spot_to_spot_consolidation: bool,
+    /// NodeOverlay objects.
+    pub node_overlay: bool,
+    /// NodePools with `replicas`.
+    pub static_capacity: bool,
+    /// CapacityBuffer objects.
+    pub capacity_buffer: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self {
+            node_repair: false,
+            reserved_capacity: true,
+            spot_to_spot_consolidation: false,
+            node_overlay: false,
+            static_capacity: false,
+            capacity_buffer: false,
+        }
+    }
+}

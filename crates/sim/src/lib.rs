@@ -1,0 +1,1 @@
+//! mortise: a virtual cluster.

@@ -1,0 +1,1 @@
+//! The composition root of mortise: the only place that names the controller and the providers together.

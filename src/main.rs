@@ -1,0 +1,2 @@
+//! The `mortise` binary.
+fn main() {}

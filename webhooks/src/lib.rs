@@ -1,0 +1,1 @@
+//! mortise: the synchronous questions the control plane asks: admission and scheduler extender.
