@@ -6,6 +6,7 @@
 
 pub mod capacitybuffer;
 pub mod conditions;
+pub mod crds;
 pub mod duration_text;
 pub mod ec2nodeclass;
 pub mod ec2nodeclass_status;
@@ -21,6 +22,7 @@ mod schema;
 
 pub use capacitybuffer::CapacityBuffer;
 pub use conditions::Condition;
+pub use crds::{CrdSet, crds};
 pub use duration_text::DurationText;
 pub use ec2nodeclass::Ec2NodeClass;
 pub use kwoknodeclass::KwokNodeClass;
