@@ -1,0 +1,56 @@
+//! Real peers for tests: build them, start them, talk to them, and leave nothing behind.
+//!
+//! | noun | file |
+//! |---|---|
+//! | [`Peers`], [`Venv`]: programs built from pinned sources, cached | `peers.rs`, `recipe.rs` |
+//! | [`Process`]: a child that cannot outlive this process | `process.rs`, `supervise.sh` |
+//! | [`StateDir`], [`Port`], [`Authority`], [`Kubeconfig`] | one file each |
+//! | [`ControlPlane`]: etcd, kube-apiserver and whichever others are asked for | `control_plane.rs`, `builder.rs`, `component.rs` |
+//! | [`ExtenderConfig`], [`SchedulerOptions`]: the scheduler's configuration | `scheduler.rs` |
+//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `node_factory.rs` |
+//! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
+//! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
+//! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
+
+mod apply;
+mod builder;
+mod certificates;
+mod component;
+mod control_plane;
+mod http;
+mod kubeconfig;
+mod mortise;
+mod moto;
+mod node_factory;
+mod peers;
+mod ports;
+mod process;
+mod recipe;
+mod scheduler;
+mod stages;
+mod state_dir;
+mod wait;
+
+pub use builder::Builder;
+pub use certificates::{Authority, Identity};
+pub use component::Component;
+pub use control_plane::{ControlPlane, KubectlOutput};
+pub use http::{Http, Reply};
+pub use kubeconfig::Kubeconfig;
+//pub use mortise::{Mortise, MortiseOptions, mortise_binary};
+//pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
+//pub use node_factory::NodeFactory;
+pub use peers::{Peers, Venv};
+pub use ports::Port;
+pub use process::{Launch, Process, Signal, processes_mentioning};
+pub use scheduler::{ExtenderConfig, SchedulerOptions};
+pub use stages::Stages;
+pub use state_dir::StateDir;
+pub use wait::wait_until;
+
+/// Writes one line of progress to standard error, also under `cargo test`, which captures only what macros print.
+fn progress(line: &str) {
+    use std::io::Write as _;
+    // A closed standard error must not stop a test.
+    writeln!(std::io::stderr(), "mortise-tests: {line}").ok();
+}
