@@ -3,6 +3,7 @@
 //! The constants are the contract that users' manifests, dashboards and upstream share with us. The tables are values
 //! ([`WellKnown`]), never globals: a provider adds its own keys and domains and passes the result on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Label on claims and nodes: name of the NodePool they belong to.
@@ -263,12 +264,13 @@ pub fn node_class_key(group: &str, kind: &str) -> String {
 /// Which label keys have a meaning of their own, and which a user must not set.
 ///
 /// # Shape
-/// Keys and domains are sorted and unique. A provider extends the core's table and hands the result to everything that
+/// Keys, domains and values are sorted and unique. A provider extends the core's table and hands the result to everything that
 /// compares requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WellKnown {
     keys: Vec<Arc<str>>,
     domains: Vec<Arc<str>>,
+    values: BTreeMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 impl WellKnown {
@@ -278,6 +280,7 @@ impl WellKnown {
         Self {
             keys: Vec::new(),
             domains: Vec::new(),
+            values: BTreeMap::new(),
         }
     }
 
@@ -287,6 +290,14 @@ impl WellKnown {
         Self::none()
             .with_keys(CORE_WELL_KNOWN)
             .with_domains([GROUP])
+            .with_values(
+                CAPACITY_TYPE,
+                [
+                    CAPACITY_TYPE_ON_DEMAND,
+                    CAPACITY_TYPE_RESERVED,
+                    CAPACITY_TYPE_SPOT,
+                ],
+            )
     }
 
     /// The core's keys and those of the AWS provider.
@@ -323,6 +334,26 @@ impl WellKnown {
         self
     }
 
+    /// Says which values a well-known key can have at all; adds to what was said before.
+    #[must_use]
+    pub fn with_values<V: Into<Arc<str>>>(
+        mut self,
+        key: impl Into<Arc<str>>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let known = self.values.entry(key.into()).or_default();
+        known.extend(values.into_iter().map(Into::into));
+        known.sort_unstable();
+        known.dedup();
+        self
+    }
+
+    /// The only values that the key can have, sorted; `None` when that is not known.
+    #[must_use]
+    pub fn known_values(&self, key: &str) -> Option<&[Arc<str>]> {
+        self.values.get(key).map(Vec::as_slice)
+    }
+
     /// Whether the key may be asked for without being defined.
     #[must_use]
     pub fn contains(&self, key: &str) -> bool {
@@ -355,3 +386,10 @@ impl WellKnown {
             })
     }
 }
+
+/// Annotation of ours on claims: why its machine gets no new pods; a [`crate::ledger::FenceReason`] label.
+pub const FENCE: &str = "mortise.sh/fence";
+/// Annotation of ours on claims: UIDs of pods that the machine was made for, separated by commas.
+pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
+/// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
+pub const REPLACES: &str = "mortise.sh/replaces";

@@ -52,8 +52,11 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
+/// A decimal integer without plus sign or leading zeros, as the API requires for comparisons.
 fn integer(text: &str) -> Option<i64> {
-    text.parse().ok()
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let tidy = digits == "0" || digits.starts_with(|c: char| matches!(c, '1'..='9'));
+    if tidy { text.parse().ok() } else { None }
 }
 
 /// The taints that keep a pod away: those with effect NoSchedule or NoExecute (and PreferNoSchedule, which the caller may
@@ -76,6 +79,12 @@ pub fn text(taint: &Taint) -> String {
         "" => format!("{}:{}", taint.key, taint.effect),
         value => format!("{}={value}:{}", taint.key, taint.effect),
     }
+}
+
+/// The text in which events say that a pod is kept away.
+#[must_use]
+pub fn not_tolerated(taint: &Taint) -> String {
+    format!("did not tolerate taint (taint={})", text(taint))
 }
 
 /// Whether two taints are the same to the scheduler: key and effect.

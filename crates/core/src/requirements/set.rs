@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Incompatible, NoOverlap, Requirement, RequirementSpec, UndefinedLabel};
-use crate::labels::{HOSTNAME, WellKnown};
+use crate::labels::{HOSTNAME, INITIALIZED, REGISTERED, WellKnown};
 
 /// Requirements by key: all must hold.
 ///
@@ -229,7 +229,7 @@ impl Requirements {
 
     /// A key that may have been meant: a well-known one first, then one defined here.
     fn typo_of(&self, key: &str, known: &WellKnown) -> Option<Arc<str>> {
-        let last = key.rsplit('/').next().unwrap_or(key);
+        let last = key.split_once('/').map_or(key, |(_, name)| name);
         known
             .keys()
             .chain(self.sorted.iter().map(Requirement::shared_key))
@@ -237,7 +237,8 @@ impl Requirements {
             .map(Arc::clone)
     }
 
-    /// Labels for an object that has these requirements: one allowed value per key that is neither well known nor restricted.
+    /// Labels for an object that has these requirements: one allowed value for each custom key. Well-known keys get theirs
+    /// from the provider; host name, `registered` and `initialized` are never set ahead.
     #[must_use]
     pub fn labels(&self, known: &WellKnown) -> BTreeMap<String, String> {
         self.labels_seeded(known, 0)
@@ -246,11 +247,11 @@ impl Requirements {
     /// [`Self::labels`], where the seed picks the value of keys that allow a range, so that two objects can differ.
     #[must_use]
     pub fn labels_seeded(&self, known: &WellKnown, seed: u64) -> BTreeMap<String, String> {
+        let preset =
+            |key: &str| known.contains(key) || matches!(key, HOSTNAME | REGISTERED | INITIALIZED);
         self.sorted
             .iter()
-            .filter(|requirement| {
-                !known.contains(requirement.key()) && !known.is_restricted(requirement.key())
-            })
+            .filter(|requirement| !preset(requirement.key()))
             .filter_map(|requirement| {
                 let value = requirement.any(seed).filter(|value| !value.is_empty())?;
                 Some((requirement.key().to_owned(), value))

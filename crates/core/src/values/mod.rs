@@ -1,6 +1,14 @@
 //! Exact value types: quantities, durations, schedules and disruption budgets, with the semantics of Kubernetes and Go.
 
+mod budget;
+mod cron;
+mod duration;
+mod price;
 mod quantity;
 mod quantity_text;
 
+pub use budget::{Allowance, Budget, BudgetError, BudgetVerdict, Budgets, Window};
+pub use cron::{CronFault, CronSchedule, ParseCronError};
+pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
+pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};

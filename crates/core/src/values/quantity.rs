@@ -319,7 +319,13 @@ impl<'de> Deserialize<'de> for Quantity {
             }
 
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
-                self.visit_str(&number.to_string())
+                // A whole number that is no JSON integer was written with an exponent, and is kept like that.
+                let whole = number.fract() == 0.0;
+                self.visit_str(&if whole {
+                    format!("{number:e}")
+                } else {
+                    number.to_string()
+                })
             }
 
             fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {

@@ -37,7 +37,7 @@ const BINARY: [(&str, u32); 6] = [
 ];
 
 /// Digits that a 64-bit integer surely holds.
-const SAFE_DIGITS: i32 = 18;
+const SAFE_DIGITS: usize = 18;
 
 enum Suffix {
     Decimal(i32),
@@ -108,68 +108,145 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ParseQuantityError> {
     })
 }
 
+/// A number cut into its digits.
+struct Number<'a> {
+    negative: bool,
+    /// Digits before the point without leading zeros; `0` when there are none.
+    whole: &'a str,
+    /// Digits after the point.
+    fraction: &'a str,
+    /// Whether any digit was written.
+    digits_written: bool,
+}
+
+impl<'a> Number<'a> {
+    /// The number at the start of the text, and what follows it.
+    fn split(text: &'a str) -> (Self, &'a str) {
+        let negative = text.starts_with('-');
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let (written, rest) = split_at_non_digit(unsigned);
+        let (fraction, rest) = rest
+            .strip_prefix('.')
+            .map_or(("", rest), split_at_non_digit);
+        let whole = match written.trim_start_matches('0') {
+            "" => "0",
+            digits => digits,
+        };
+        let digits_written = !(written.is_empty() && fraction.is_empty());
+        (
+            Self {
+                negative,
+                whole,
+                fraction,
+                digits_written,
+            },
+            rest,
+        )
+    }
+
+    fn digits(&self) -> String {
+        [self.whole, self.fraction].concat()
+    }
+}
+
 fn read(text: &str) -> Option<Parsed> {
-    let negative = text.starts_with('-');
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let (whole, rest) = split_at_non_digit(unsigned);
-    let (fraction, rest) = rest
-        .strip_prefix('.')
-        .map_or(("", rest), split_at_non_digit);
     if text.is_empty() {
         return None;
     }
-    let digits = [whole, fraction].concat();
-    let places = i32::try_from(fraction.len()).ok()?;
-    let length = i32::try_from(digits.len()).ok()?;
-    let zero = digits.bytes().all(|b| b == b'0');
-    let (nanos, format, simple, reducible) = match suffix(rest)? {
-        Suffix::Binary(power) => {
-            let exact = (1_i128 << power).checked_mul(ten_to(9).unwrap_or(NANOS));
-            let scaled = digits.trim_start_matches('0').parse::<i128>().ok();
-            let max = i128::from(i64::MAX) * NANOS;
-            let nanos = if zero {
-                0
-            } else {
-                // The amount is digits * 2^power / 10^places; more than 2^63-1 units is cut there.
-                match (scaled, u32::try_from(places).ok().and_then(ten_to), exact) {
-                    (Some(digits), Some(divisor), Some(unit)) => match digits.checked_mul(unit) {
-                        Some(product) => {
-                            (product / divisor + i128::from(product % divisor != 0)).min(max)
-                        }
-                        None => max,
-                    },
-                    _ => max,
-                }
-            };
-            let simple = places == 0 && 15 - length - i32::try_from(power).ok()? * 3 / 10 > 0;
-            (nanos, Format::BinarySi, simple, nanos % (1024 * NANOS) == 0)
-        }
-        Suffix::Decimal(power) => {
-            let nanos = decimal_nanos(&digits, i64::from(power) - i64::from(places));
-            (
-                nanos,
-                Format::DecimalSi,
-                length <= SAFE_DIGITS && power - places >= -9,
-                digits.ends_with("000"),
-            )
-        }
-        Suffix::Exponent(power) => {
-            let nanos = decimal_nanos(&digits, i64::from(power) - i64::from(places));
-            (
-                nanos,
-                Format::DecimalExponent,
-                length <= SAFE_DIGITS && power.saturating_sub(places) >= -9,
-                digits.ends_with("000"),
-            )
-        }
+    let (number, rest) = Number::split(text);
+    let parsed = match suffix(rest)? {
+        Suffix::Binary(power) => read_binary(&number, power),
+        Suffix::Decimal(power) => read_decimal(&number, power, Format::DecimalSi)?,
+        Suffix::Exponent(power) => read_decimal(&number, power, Format::DecimalExponent)?,
     };
-    let nanos = if negative { -nanos } else { nanos };
+    Some(if number.negative {
+        Parsed {
+            nanos: -parsed.nanos,
+            ..parsed
+        }
+    } else {
+        parsed
+    })
+}
+
+/// The absolute amount of a number with a decimal suffix or exponent.
+fn read_decimal(number: &Number<'_>, power: i32, format: Format) -> Option<Parsed> {
+    let digits = number.digits();
+    let places = i32::try_from(number.fraction.len()).ok()?;
+    let scale = power.checked_sub(places)?;
+    let nanos = decimal_nanos(&digits, i64::from(scale));
+    // Go keeps such amounts in 64 bits, and their text when it looks canonical.
+    let simple = digits.len() <= SAFE_DIGITS && scale >= -9;
+    if !simple && !number.digits_written {
+        return None;
+    }
+    let tidy = scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0');
+    let keep_text = (simple && tidy) || nanos == i128::MAX;
     Some(Parsed {
         nanos,
         format,
-        keep_text: simple && places == 0 && !zero && !reducible,
-        odd_rounding: negative && !simple,
+        keep_text,
+        odd_rounding: number.negative && !simple,
     })
+}
+
+/// The absolute amount of a number with a binary suffix.
+fn read_binary(number: &Number<'_>, power: u32) -> Parsed {
+    let digits = number.digits();
+    // Ten bits are some three digits; Go keeps what surely fits into 15 digits in 64 bits.
+    let spent = usize::try_from(power).map_or(SAFE_DIGITS, |power| power * 3 / 10 + 1);
+    let simple = number.fraction.is_empty() && digits.len() + spent <= 15;
+    let max = i128::from(i64::MAX) * NANOS;
+    // digits * 2^power / 10^places, in nano-units, rounded up; more than 2^63-1 units is cut there.
+    let product = digits
+        .parse::<i128>()
+        .ok()
+        .and_then(|n| n.checked_mul((1_i128 << power) * NANOS));
+    let places = number.fraction.len();
+    let nanos = match (product, u32::try_from(places).ok().and_then(ten_to)) {
+        (Some(product), Some(divisor)) => product / divisor + i128::from(product % divisor != 0),
+        _ => decimal_nanos(
+            &doubled(&digits, power),
+            i64::try_from(places).map_or(i64::MIN / 2, |places| -places),
+        ),
+    }
+    .min(max);
+    let format = if (1..NANOS).contains(&nanos) {
+        Format::DecimalSi
+    } else {
+        Format::BinarySi
+    };
+    let tidy = digits.parse::<i64>().is_ok_and(|n| n % 8 != 0);
+    Parsed {
+        nanos,
+        format,
+        keep_text: simple && tidy,
+        odd_rounding: number.negative && !simple && nanos < max,
+    }
+}
+
+/// The decimal digits of `digits * 2^power`, for numbers longer than 128 bits.
+fn doubled(digits: &str, power: u32) -> String {
+    let mut reversed: Vec<u8> = digits
+        .bytes()
+        .rev()
+        .map(|digit| digit.wrapping_sub(b'0'))
+        .collect();
+    for _ in 0..power {
+        let mut carry = 0;
+        for digit in &mut reversed {
+            let twice = *digit * 2 + carry;
+            (*digit, carry) = (twice % 10, twice / 10);
+        }
+        if carry > 0 {
+            reversed.push(carry);
+        }
+    }
+    reversed
+        .into_iter()
+        .rev()
+        .map(|digit| char::from(b'0' + digit))
+        .collect()
 }
 
 /// A guess at what was meant: Kubernetes suffixes are case-sensitive and have no `B`.

@@ -1,0 +1,221 @@
+//! Disruption budgets: how many nodes of a pool may be on their way out at one time.
+
+use jiff::Timestamp;
+
+use super::{CronSchedule, GoDuration, ParseCronError};
+
+/// How many nodes a budget allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Allowance {
+    /// A number of nodes.
+    Nodes(i64),
+    /// A share of the pool's nodes in percent; may exceed 100.
+    Percent(i64),
+}
+
+/// Why a budget cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// `nodes` is neither a number nor a percentage.
+    #[error("budget nodes {0:?}: must be a whole number or a percentage such as 10%")]
+    Nodes(String),
+    /// The schedule cannot be read.
+    #[error("budget: {0}")]
+    Schedule(#[from] ParseCronError),
+    /// A duration without a schedule says for how long, but not from when.
+    #[error(
+        "budget duration {0} has no schedule: set both, or neither for a budget that always holds"
+    )]
+    DurationAlone(GoDuration),
+}
+
+impl Allowance {
+    /// Reads `5` or `10%`.
+    ///
+    /// # Errors
+    /// The text is neither.
+    pub fn parse(text: &str) -> Result<Self, BudgetError> {
+        let percent = || {
+            text.strip_suffix('%')
+                .and_then(|number| number.parse().ok())
+                .map(Self::Percent)
+        };
+        text.parse()
+            .ok()
+            .map(Self::Nodes)
+            .or_else(percent)
+            .ok_or_else(|| BudgetError::Nodes(text.to_owned()))
+    }
+
+    /// The number of nodes out of a pool of that many; a share is rounded up.
+    #[must_use]
+    pub fn of(self, nodes: i64) -> i64 {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Percent(percent) => {
+                let product = i128::from(percent) * i128::from(nodes);
+                let up = product.div_euclid(100) + i128::from(product.rem_euclid(100) != 0);
+                i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
+            }
+        }
+    }
+}
+
+/// When a budget holds: for a while after each fire time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// When it begins.
+    pub schedule: CronSchedule,
+    /// How long it lasts.
+    pub duration: GoDuration,
+}
+
+impl Window {
+    /// Whether a fire time lies in the `duration` up to `now` (the start excluded, `now` included).
+    #[must_use]
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        let Ok(start) = now.checked_sub(jiff::SignedDuration::from(self.duration)) else {
+            return true; // longer than time itself
+        };
+        // A schedule that never fires (30 February) counts as active: upstream compares with the zero time. For a budget
+        // this is the careful side.
+        self.schedule.next(start).is_none_or(|hit| hit <= now)
+    }
+}
+
+/// One budget of a pool.
+///
+/// # Shape
+/// Without a window it always holds; without reasons it holds for every reason, with an empty list for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    nodes: Result<Allowance, BudgetError>,
+    window: Result<Option<Window>, BudgetError>,
+    reasons: Option<Vec<Box<str>>>,
+}
+
+impl Budget {
+    /// Reads a budget from its API fields. What cannot be read is kept and reported when the budget is asked, because one
+    /// such budget must not hide the others.
+    #[must_use]
+    pub fn new<'a>(
+        nodes: &str,
+        schedule: Option<&str>,
+        duration: Option<GoDuration>,
+        reasons: Option<impl IntoIterator<Item = &'a str>>,
+    ) -> Self {
+        let window = match (schedule, duration) {
+            (None, None) => Ok(None),
+            (None, Some(duration)) => Err(BudgetError::DurationAlone(duration)),
+            (Some(schedule), duration) => CronSchedule::parse(schedule)
+                .map(|schedule| {
+                    Some(Window {
+                        schedule,
+                        duration: duration.unwrap_or_default(),
+                    })
+                })
+                .map_err(BudgetError::from),
+        };
+        let reasons = reasons.map(|reasons| reasons.into_iter().map(Box::from).collect());
+        Self {
+            nodes: Allowance::parse(nodes),
+            window,
+            reasons,
+        }
+    }
+
+    /// Whether the budget holds at a time.
+    ///
+    /// # Errors
+    /// Schedule and duration cannot be used.
+    pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
+        match &self.window {
+            Ok(window) => Ok(window.as_ref().is_none_or(|window| window.is_active(now))),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// How many of the pool's nodes it allows at a time; `None` when it does not limit because it is not active.
+    ///
+    /// # Errors
+    /// The budget cannot be used; an unreadable `nodes` only shows while the budget is active.
+    pub fn allowed(&self, now: Timestamp, nodes: i64) -> Result<Option<i64>, BudgetError> {
+        if !self.is_active(now)? {
+            return Ok(None);
+        }
+        self.nodes
+            .clone()
+            .map(|allowance| Some(allowance.of(nodes)))
+    }
+
+    /// Whether the budget is about a disruption reason.
+    #[must_use]
+    pub fn covers(&self, reason: &str) -> bool {
+        self.reasons
+            .as_ref()
+            .is_none_or(|reasons| reasons.iter().any(|listed| listed.as_ref() == reason))
+    }
+
+    /// What is wrong with the budget, whether it shows now or not.
+    #[must_use]
+    pub fn error(&self) -> Option<&BudgetError> {
+        self.window
+            .as_ref()
+            .err()
+            .or_else(|| self.nodes.as_ref().err())
+    }
+}
+
+/// What the budgets of a pool say at one time for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BudgetVerdict {
+    /// The smallest number any budget for the reason allows; `None` means no limit. A budget in error allows 0.
+    pub allowed: Option<i64>,
+    /// Budgets that could not be used, whatever their reasons.
+    pub errors: Vec<BudgetError>,
+}
+
+impl BudgetVerdict {
+    /// The number to act on: 0 when any budget is in error; `None` means no limit.
+    #[must_use]
+    pub fn allowed_or_zero(&self) -> Option<i64> {
+        if self.errors.is_empty() {
+            self.allowed
+        } else {
+            Some(0)
+        }
+    }
+}
+
+/// The budgets of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budgets(Vec<Budget>);
+
+impl Budgets {
+    /// The budgets in the order of the API.
+    pub fn iter(&self) -> impl Iterator<Item = &Budget> {
+        self.0.iter()
+    }
+
+    /// What they say at a time for a reason, with that many nodes in the pool.
+    #[must_use]
+    pub fn evaluate(&self, now: Timestamp, nodes: i64, reason: &str) -> BudgetVerdict {
+        let mut verdict = BudgetVerdict::default();
+        for budget in &self.0 {
+            let allowed = budget.allowed(now, nodes).unwrap_or_else(|error| {
+                verdict.errors.push(error);
+                Some(0)
+            });
+            if let Some(allowed) = allowed.filter(|_| budget.covers(reason)) {
+                verdict.allowed = Some(verdict.allowed.map_or(allowed, |least| least.min(allowed)));
+            }
+        }
+        verdict
+    }
+}
+
+impl FromIterator<Budget> for Budgets {
+    fn from_iter<T: IntoIterator<Item = Budget>>(iter: T) -> Self {
+        Self(iter.into_iter().collect())
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads recorded answers and reports how many of them we give too.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// How many failures are shown in full.
+const SHOWN: usize = 15;
+
+/// Where the cases are: the folder in the environment, or the repository's own.
+fn folder() -> PathBuf {
+    std::env::var_os("MORTISE_FACTS_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts"),
+        PathBuf::from,
+    )
+}
+
+fn open(name: &str) -> Box<dyn Read> {
+    let folder = folder();
+    let (plain, packed) = (
+        folder.join(format!("{name}.jsonl")),
+        folder.join(format!("{name}.jsonl.gz")),
+    );
+    if let Ok(file) = File::open(&plain) {
+        return Box::new(file);
+    }
+    let bytes = fs::read(&packed).unwrap_or_else(|error| {
+        panic!(
+            "neither {} nor {} can be read: {error}",
+            plain.display(),
+            packed.display()
+        )
+    });
+    Box::new(GzDecoder::new(std::io::Cursor::new(bytes)))
+}
+
+/// Compares every case of a file; prints `N passed, M failed` and fails when any case does or when there is none.
+pub(crate) fn check(name: &str, compare: impl Fn(&Value) -> Result<(), String>) {
+    let (mut passed, mut failures) = (0_usize, Vec::new());
+    for (number, line) in BufReader::new(open(name)).lines().enumerate() {
+        let line = line.unwrap_or_else(|error| panic!("{name}: line {}: {error}", number + 1));
+        if line.trim().is_empty() {
+            continue;
+        }
+        let case: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{name}: line {}: {error}", number + 1));
+        match compare(&case) {
+            Ok(()) => passed += 1,
+            Err(why) => failures.push(format!("line {}: {why}\n    {line}", number + 1)),
+        }
+    }
+    println!("{name}: {passed} passed, {} failed", failures.len());
+    assert!(passed + failures.len() > 0, "{name}: no cases");
+    let shown = failures
+        .iter()
+        .take(SHOWN)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(
+        failures.is_empty(),
+        "{name}: {passed} passed, {} failed\n{shown}",
+        failures.len()
+    );
+}
+
+/// `Ok` when both are equal, else what differs.
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    ours: T,
+    theirs: T,
+) -> Result<(), String> {
+    if ours == theirs {
+        Ok(())
+    } else {
+        Err(format!("{what}: we say {ours:?}, recorded {theirs:?}"))
+    }
+}
+
+/// A member that must be text.
+pub(crate) fn text<'a>(case: &'a Value, member: &str) -> Result<&'a str, String> {
+    case[member]
+        .as_str()
+        .ok_or_else(|| format!("{member} is no text"))
+}
+
+/// A list of texts; empty when absent or null.
+pub(crate) fn texts(value: &Value) -> Vec<String> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A member read as a type.
+pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+    serde_json::from_value(value.clone()).map_err(|error| error.to_string())
+}
