@@ -1,0 +1,124 @@
+//! What can be wrong with a catalogue: the file, the place in it, and what was asked of it.
+
+use std::fmt;
+
+/// Why a catalogue gives no instance types. The text names file, place, field, value, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogError {
+    /// The file cannot be read or unpacked.
+    #[error("instance type catalogue {file}: {message}")]
+    Unreadable {
+        /// File as given.
+        file: String,
+        /// What the system said.
+        message: String,
+    },
+    /// A line is not a JSON object.
+    #[error("instance type catalogue {file}, line {line}, column {column}: {message}")]
+    Syntax {
+        /// File as given.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What was expected.
+        message: String,
+    },
+    /// A field is missing, unknown, or of the wrong kind.
+    #[error("instance type catalogue {file}, line {line}{}, field `{field}`: {message}", OfType(.instance_type))]
+    Field {
+        /// File as given.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Instance type of the line, when its name could be read.
+        instance_type: Option<String>,
+        /// Path of the field in the line, such as `gpus[0].count`.
+        field: String,
+        /// What is wrong, with the value found and what is allowed.
+        message: String,
+    },
+    /// The catalogue knows no zone of the region.
+    #[error("instance type catalogue {file}: no zones are known for region {region:?}; known: {known}")]
+    UnknownRegion {
+        /// File as given.
+        file: String,
+        /// Region asked for.
+        region: String,
+        /// Regions that it knows, joined by commas.
+        known: String,
+    },
+    /// The region has no such zone.
+    #[error("instance type catalogue {file}: zone {zone:?} is not in region {region}; its zones: {known}{}", Nearest(.nearest))]
+    UnknownZone {
+        /// File as given.
+        file: String,
+        /// Region asked for.
+        region: String,
+        /// Zone asked for.
+        zone: String,
+        /// Zones that the region has, joined by commas.
+        known: String,
+        /// The most similar zone name, when one is similar.
+        nearest: Option<String>,
+    },
+}
+
+struct OfType<'a>(&'a Option<String>);
+
+impl fmt::Display for OfType<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |name| write!(f, ", type {name:?}"))
+    }
+}
+
+struct Nearest<'a>(&'a Option<String>);
+
+impl fmt::Display for Nearest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |name| write!(f, "; did you mean {name:?}?"))
+    }
+}
+
+/// The candidate that differs from `text` in the fewest letters, if that is at most a third of it.
+/// # Shape
+/// Ties go to the first candidate.
+pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (text.chars().count() / 3).max(1);
+    let scored = candidates.into_iter().map(|each| (distance(text, each), each));
+    scored.min_by_key(|(score, _)| *score).filter(|(score, _)| *score <= limit).map(|(_, each)| each)
+}
+
+/// Number of single-letter insertions, deletions and replacements between two texts.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, to) in row.iter_mut().skip(1).zip(&b) {
+            let next = (*cell + 1).min(left + 1).min(diagonal + usize::from(from != *to));
+            diagonal = std::mem::replace(cell, next);
+            left = next;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_counts_letters() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("same", "same"), 0);
+        assert_eq!(nearest("memoryMib", ["vcpus", "memoryMiB"]), Some("memoryMiB"));
+        assert_eq!(nearest("zzzzzz", ["vcpus", "memoryMiB"]), None);
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+const HEADER: &str = "{\"mortiseCatalogue\":1,\"kind\":\"types\"}\n";
+const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB":8192,"usage":["on-demand","spot"],"virtualization":["hvm"],"hypervisor":"nitro","ipv4PerInterface":10,"interfaces":[3],"prices":{"us-east-1":96000},"zones":{"us-east-1":["us-east-1a"]}}"#;
+
+#[track_caller]
+fn refused(line: &str, expected: &str) {
+    let error = Catalog::parse("my.jsonl", format!("{HEADER}{line}\n").as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn embedded_data_is_whole() {
+    let catalog = embedded_catalog().unwrap();
+    assert_eq!(catalog.rows().len(), 1395);
+    assert_eq!(catalog.regions().into_iter().collect::<Vec<_>>(), ["eu-west-1", "us-east-1", "us-west-2"]);
+    assert_eq!(catalog.zones("us-east-1").len(), 6);
+    assert_eq!(catalog.on_demand_price("m5.large", "us-east-1"), Some(MicroUsd(96_000)));
+    assert_eq!(catalog.on_demand_price("m5.large", "eu-west-1"), Some(MicroUsd(96_000)), "a region without a table takes us-east-1's");
+    assert_ne!(catalog.on_demand_price("m5.large", "us-gov-west-1"), Some(MicroUsd(96_000)), "its own table comes first");
+    assert_eq!(catalog.tables("c7g-flex.2xlarge").map(|tables| tables.branch_interfaces), Some(18), "known by the tables only");
+    assert!(catalog.find("c7g-flex.2xlarge").is_none());
+}
+
+#[test]
+fn embedded_types_have_names_zones_and_prices() {
+    let types = embedded("us-east-1", &["us-east-1a", "us-east-1b"]).unwrap();
+    assert!(types.len() > 1_300, "{} types", types.len());
+    assert!(types.is_sorted_by(|a, b| a.name < b.name));
+    let large = types.iter().find(|each| &*each.name == "m5.large").unwrap();
+    assert_eq!(large.offerings.len(), 4, "two zones, on demand and spot");
+    for offering in &large.offerings {
+        let price = offering.price.unwrap().0;
+        match offering.capacity_type {
+            mortise_core::cloud::CapacityType::OnDemand => assert_eq!(price, 96_000),
+            _ => assert!((28_800..=67_200).contains(&price), "{price}"),
+        }
+    }
+    assert_eq!(types, embedded("us-east-1", &["us-east-1b", "us-east-1a"]).unwrap(), "the order of the zones does not matter");
+}
+
+#[test]
+fn spot_fraction_is_fixed() {
+    let price = assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000));
+    assert_eq!(price, assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000)));
+    for row in embedded_catalog().unwrap().rows() {
+        let spot = assumed_spot_price(&row.info.name, "us-east-1a", MicroUsd(1_000_000)).0;
+        assert!((300_000..=700_000).contains(&spot), "{}: {spot}", row.info.name);
+    }
+}
+
+#[test]
+fn unknown_places_are_named() {
+    assert_eq!(
+        embedded("us-east-9", &[]).unwrap_err().to_string(),
+        "instance type catalogue instance-types.jsonl.gz (embedded): no zones are known for region \"us-east-9\"; known: eu-west-1, us-east-1, us-west-2"
+    );
+    assert_eq!(
+        embedded("eu-west-1", &["eu-west-1x"]).unwrap_err().to_string(),
+        "instance type catalogue instance-types.jsonl.gz (embedded): zone \"eu-west-1x\" is not in region eu-west-1; its zones: eu-west-1a, eu-west-1b, eu-west-1c; did you mean \"eu-west-1a\"?"
+    );
+}
+
+#[test]
+fn a_good_line_is_read() {
+    let catalog = Catalog::parse("my.jsonl", format!("{HEADER}\n{GOOD}\n").as_bytes()).unwrap();
+    let row = catalog.find("m5.large").unwrap();
+    assert_eq!((row.info.vcpus, row.info.memory_mib, row.info.ebs_mbps), (2, 8192, None));
+    assert_eq!(catalog.instance_types("us-east-1", &[]).unwrap().len(), 1);
+}
+
+#[test]
+fn malformed_files_are_refused_with_the_place() {
+    refused(
+        &GOOD.replace("8192", "\"8 GiB\""),
+        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `memoryMiB`: expected a whole number of at least 1; got \"8 GiB\"",
+    );
+    refused(
+        &GOOD.replace("\"vcpus\":2,", ""),
+        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `vcpus`: expected a whole number of at least 1; it is missing",
+    );
+    refused(
+        &GOOD.replace("memoryMiB", "memoryMib"),
+        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `memoryMib`: this field is not known; did you mean `memoryMiB`?",
+    );
+    refused(
+        &GOOD.replace("96000", "0.096"),
+        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `prices.us-east-1`: expected a whole number of at least 1; got 0.096",
+    );
+    refused(
+        &GOOD.replace("\"interfaces\":[3]", "\"interfaces\":[3],\"gpus\":[{\"name\":\"L4\",\"manufacturer\":\"NVIDIA\",\"count\":-1,\"memoryMiB\":1}]"),
+        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `gpus[0].count`: expected a whole number of at least 0; got -1",
+    );
+    refused(
+        &GOOD.replace("m5.large", "m5 large"),
+        "instance type catalogue my.jsonl, line 2, type \"m5 large\", field `type`: expected letters, digits, dots and dashes, such as \"m5.large\"; got \"m5 large\"",
+    );
+    refused("{\"type\":", "instance type catalogue my.jsonl, line 2, column 8: not valid JSON: EOF while parsing a value");
+    refused("[1]", "instance type catalogue my.jsonl, line 2, column 1: expected one JSON object per line, got [1]");
+    refused(&format!("{GOOD}\n{GOOD}"), "instance type catalogue my.jsonl: type \"m5.large\" has more than one line");
+}
+
+#[test]
+fn files_that_are_no_catalogue_are_refused() {
+    let message = |bytes: &[u8]| Catalog::parse("my.jsonl", bytes).unwrap_err().to_string();
+    assert_eq!(
+        message(b""),
+        "instance type catalogue my.jsonl, line 1, column 1: the file is empty; expected a first line {\"mortiseCatalogue\":1,\"kind\":\"types\"}"
+    );
+    assert_eq!(
+        message(b"{\"InstanceTypes\":[]}"),
+        "instance type catalogue my.jsonl, line 1, field `mortiseCatalogue`: expected a whole number of at least 0; it is missing"
+    );
+    assert_eq!(
+        message(b"{\"mortiseCatalogue\":2,\"kind\":\"types\"}"),
+        "instance type catalogue my.jsonl, line 1, field `mortiseCatalogue`: expected the number 1: the file's first line names its format; got 2"
+    );
+    assert!(message(b"\xff\xfe").starts_with("instance type catalogue my.jsonl: is not UTF-8 text at byte 0"));
+    assert!(message(b"\x1f\x8b\x08garbage").starts_with("instance type catalogue my.jsonl: cannot be unpacked (gzip)"));
+    let missing = from_file(Path::new("/nonexistent/types.jsonl")).unwrap_err().to_string();
+    assert!(missing.starts_with("instance type catalogue /nonexistent/types.jsonl: cannot be read: "), "{missing}");
+}

@@ -1,0 +1,1 @@
+//! mortise: the AWS provider.

@@ -1,0 +1,3 @@
+//! todo
+use super::*;
+pub(super) fn render(_i: &BootInputs<'_>) -> Result<String, UserDataError> { Err(UserDataError::NoServiceCidr) }
