@@ -1,2 +1,7 @@
 //! The `mortise` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mortise::cli::run()
+}

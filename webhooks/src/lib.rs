@@ -1,1 +1,16 @@
-//! mortise: the synchronous questions the control plane asks: admission and scheduler extender.
+//! Every synchronous question the control plane asks: admission of NodePools and node classes, and kube-scheduler's
+//! filter, prioritize and preempt.
+//!
+//! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's charge map and
+//! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
+
+pub mod admission;
+pub mod counters;
+pub mod extender;
+pub mod manifests;
+pub mod router;
+pub mod routes;
+mod world;
+
+pub use counters::Counters;
+pub use world::World;

@@ -1,8 +1,33 @@
-//! mortise: the pure core.
+//! The pure core of mortise: an immutable picture of the cluster in, effects and the record of why out.
+//!
+//! ```text
+//! news ─► index ─► snapshot ─► deciders ─► effects, ledger changes, records
+//!            ▲                                │
+//!            └──────── outcomes, writes ◄─────┘
+//! ```
+//!
+//! Invariant: no input or output, no clock, no chance, no environment, no logging. Time, seeds, settings and the stop
+//! signal are arguments; the shell and the simulator drive the same [`engine::Engine`].
 
 pub mod apis;
+pub mod catalog;
+pub mod cloud;
+pub mod deciders;
+pub mod effect;
+pub mod engine;
+pub mod index;
 pub mod labels;
+pub mod ledger;
+pub mod money;
+pub mod names;
+pub mod nearest;
+pub mod objects;
+pub mod pods;
+pub mod record;
 pub mod requirements;
 pub mod resources;
+pub mod scheduling;
+pub mod settings;
+pub mod snapshot;
 pub mod taints;
 pub mod values;

@@ -3,6 +3,7 @@
 //! Invariant: a snapshot never changes; whoever holds one may take as long as it likes. Everything derived here is a
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
+mod ingest;
 mod node;
 mod pod;
 mod pod_class;
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
-pub use pod_class::{HostPort, PodClass, PodClasses};
+pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels};
 pub use table::Table;
 
 use crate::apis::k8s;

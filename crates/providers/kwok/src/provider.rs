@@ -1,0 +1,291 @@
+//! The provider port for kwok, over a Kubernetes client.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use mortise_core::apis::conditions::ConditionStatus;
+use mortise_core::apis::kwoknodeclass::KwokNodeClass;
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::{
+    BoxFuture, CloudError, CloudProvider, Instance, InstanceType, LaunchError, LaunchRequest,
+    Launched, NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry,
+    Terminated,
+};
+use mortise_core::labels::{WellKnown, kwok};
+use mortise_core::names::ProviderId;
+use mortise_core::values::GoDuration;
+use tracing::{info, warn};
+
+use crate::catalog::{self, CatalogError};
+use crate::machine::{self, PREFIX};
+
+/// First wait after a refused node creation; it doubles up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Machines that are Node objects.
+#[derive(Clone)]
+pub struct KwokProvider {
+    client: kube::Client,
+    types: Arc<Vec<InstanceType>>,
+}
+
+impl KwokProvider {
+    /// A provider with the built-in catalogue or, if a path is given, with the file's.
+    ///
+    /// # Errors
+    /// The catalogue file cannot be read or used.
+    pub fn new(client: kube::Client, types_file: Option<&Path>) -> Result<Self, CatalogError> {
+        let types = match types_file {
+            Some(path) => catalog::from_file(path)?,
+            None => catalog::instance_types(),
+        };
+        Ok(Self {
+            client,
+            types: Arc::new(types),
+        })
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    /// Makes up for node creations that a killed process still owed: claims with a kwok machine that never showed up.
+    ///
+    /// # Errors
+    /// The API server did not list claims or nodes.
+    pub async fn recover(&self) -> Result<(), kube::Error> {
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        let nodes = self.nodes().list_metadata(&ListParams::default()).await?;
+        let known: std::collections::BTreeSet<_> = nodes
+            .items
+            .into_iter()
+            .filter_map(|node| node.metadata.name)
+            .collect();
+        for claim in claims.list(&ListParams::default()).await? {
+            let owed = claim.provider_id().is_some_and(|id| id.starts_with(PREFIX))
+                && claim.metadata.deletion_timestamp.is_none()
+                && !claim.is_true("Registered")
+                && !known.contains(&machine::node_name(&claim));
+            if owed && let Ok((chosen, offering)) = machine::choose(&claim, &self.types) {
+                let node = machine::node(&claim, chosen, offering);
+                info!(nodeclaim = %claim.name(), "creating the node that an earlier process owed");
+                self.create_later(node, claim.name().to_string(), Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the Node after a delay and keeps trying while its claim is there: a policy may refuse it for a while.
+    fn create_later(&self, node: Node, claim: String, delay: Duration) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            let mut wait = RETRY_MIN;
+            while let Err(error) = this.create(&node).await {
+                warn!(nodeclaim = claim, %error, retry_in = ?wait, "node was not created");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(RETRY_MAX);
+                let claims: Api<NodeClaim> = Api::all(this.client.clone());
+                match claims.get_opt(&claim).await {
+                    Ok(Some(claim)) if claim.metadata.deletion_timestamp.is_none() => {}
+                    Ok(_) => return,
+                    Err(error) => warn!(nodeclaim = claim, %error, "claim was not read"),
+                }
+            }
+        });
+    }
+
+    async fn create(&self, node: &Node) -> Result<(), kube::Error> {
+        match self.nodes().create(&PostParams::default(), node).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn launch_claim(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+        let claim = &request.claim;
+        let Some(class) = &request.node_class else {
+            let message = format!(
+                "node class {} does not exist",
+                claim.spec.node_class_ref.name
+            );
+            return Err(LaunchError::InsufficientCapacity {
+                message,
+                unavailable: Vec::new(),
+            });
+        };
+        let class: KwokNodeClass =
+            serde_json::from_value((*class.object).clone()).map_err(|error| {
+                LaunchError::NodeClassNotReady {
+                    message: format!("node class cannot be read: {error}"),
+                }
+            })?;
+        let ready = class
+            .status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == "Ready");
+        if let Some(ready) = ready.filter(|ready| ready.status == ConditionStatus::False) {
+            return Err(LaunchError::NodeClassNotReady {
+                message: ready.message.clone(),
+            });
+        }
+        let (chosen, offering) = machine::choose(claim, &self.types)?;
+        let node = machine::node(claim, chosen, offering);
+        let launched = machine::launched(claim, &node);
+        let delay = class
+            .spec
+            .node_registration_delay
+            .as_ref()
+            .and_then(|text| GoDuration::parse(text.as_str()).ok());
+        let delay = delay
+            .and_then(|delay| u64::try_from(delay.nanoseconds()).ok())
+            .map_or(Duration::ZERO, Duration::from_nanos);
+        self.create_later(node, claim.name().to_string(), delay);
+        Ok(launched)
+    }
+}
+
+/// Classifies a failed call to the API server.
+fn cloud_error(error: kube::Error) -> CloudError {
+    let refused = matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
+    let (label, retry) = if refused {
+        ("refused", Retry::Never)
+    } else {
+        ("unreachable", Retry::Again)
+    };
+    CloudError {
+        label,
+        message: error.to_string(),
+        retry,
+    }
+}
+
+const KINDS: [NodeClassKind; 1] = [NodeClassKind {
+    group: kwok::GROUP,
+    version: "v1alpha1",
+    kind: "KWOKNodeClass",
+    plural: "kwoknodeclasses",
+}];
+
+impl CloudProvider for KwokProvider {
+    fn name(&self) -> &'static str {
+        "kwok"
+    }
+
+    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
+        &KINDS
+    }
+
+    fn well_known(&self) -> WellKnown {
+        WellKnown::kwok()
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        _class: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
+        let types = (*self.types).clone();
+        async move {
+            Ok(ResolvedNodeClass {
+                status: None,
+                annotations: std::collections::BTreeMap::new(),
+                finalizer: None,
+                instance_types: types,
+            })
+        }
+        .boxed()
+    }
+
+    fn launch<'a>(
+        &'a self,
+        request: &'a LaunchRequest,
+    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+        self.launch_claim(request).boxed()
+    }
+
+    /// A machine is its Node: one that is being deleted is gone as far as the cloud is concerned, and the node's own
+    /// finalizer decides when the object goes.
+    fn terminate<'a>(
+        &'a self,
+        machine: &'a ProviderId,
+        _claim: &'a str,
+    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+        async move {
+            let Some(name) = machine.strip_prefix(PREFIX) else {
+                return Ok(Terminated::Gone);
+            };
+            match self
+                .nodes()
+                .get_metadata_opt(name)
+                .await
+                .map_err(cloud_error)?
+            {
+                Some(node) if node.metadata.deletion_timestamp.is_none() => {}
+                Some(_) | None => return Ok(Terminated::Gone),
+            }
+            match self.nodes().delete(name, &DeleteParams::default()).await {
+                Ok(_) => Ok(Terminated::Started),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Terminated::Gone),
+                Err(error) => Err(cloud_error(error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+        async move {
+            let nodes = self
+                .nodes()
+                .list(&ListParams::default())
+                .await
+                .map_err(cloud_error)?;
+            let of = |node: Node| {
+                let id = node
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.provider_id.clone())
+                    .filter(|id| id.starts_with(PREFIX))?;
+                Some(Instance {
+                    provider_id: ProviderId::from(id),
+                    claim: machine::claim_of(&node).map(|claim| claim.to_string()),
+                    created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
+                    terminating: node.metadata.deletion_timestamp.is_some(),
+                })
+            };
+            Ok(nodes.items.into_iter().filter_map(of).collect())
+        }
+        .boxed()
+    }
+
+    fn drifted<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+        _class: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+        None
+    }
+
+    fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        let policy = |status| RepairPolicy {
+            condition: "Ready",
+            status,
+            toleration_seconds: 600,
+        };
+        vec![policy("False"), policy("Unknown")]
+    }
+}

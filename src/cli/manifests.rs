@@ -1,0 +1,101 @@
+//! `mortise manifests`: what a cluster needs, as YAML.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use mortise_webhooks::manifests::{Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations};
+
+use super::line;
+
+/// Which manifests.
+#[derive(Args)]
+pub struct ManifestsArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Custom resource definitions
+    Crds {
+        /// The set of a provider: label rules differ
+        #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
+        provider: String,
+    },
+    /// Admission webhook configurations
+    Webhooks {
+        /// Base URL of the service; without it a Service reference is written
+        #[arg(long)]
+        url: Option<String>,
+        /// Namespace of the Service
+        #[arg(long, default_value = "kube-system")]
+        namespace: String,
+        /// Name of the Service
+        #[arg(long, default_value = "mortise")]
+        service: String,
+        /// CA certificate file (PEM)
+        #[arg(long, value_name = "FILE")]
+        ca_file: Option<PathBuf>,
+        /// Refuse objects while the webhook is down (default: let them pass, CEL and conditions still guard)
+        #[arg(long)]
+        fail: bool,
+        /// User name of the service itself, which is not asked
+        #[arg(long)]
+        own_user: Option<String>,
+    },
+    /// KubeSchedulerConfiguration with the extender
+    Scheduler {
+        /// Base URL of the service
+        #[arg(long, default_value = "https://127.0.0.1:8443")]
+        url: String,
+        /// CA of the service's certificate
+        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/ca.crt")]
+        ca_file: String,
+        /// Client certificate for kube-scheduler
+        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/client.crt")]
+        cert_file: String,
+        /// Key of the client certificate
+        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/client.key")]
+        key_file: String,
+        /// Name in the service's certificate
+        #[arg(long, default_value = "mortise.kube-system.svc")]
+        server_name: String,
+        /// kubeconfig of kube-scheduler
+        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/scheduler.conf")]
+        kubeconfig: String,
+    },
+}
+
+pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
+    let documents = match &args.what {
+        What::Crds { provider } => mortise_core::apis::crds::set(provider).context("unknown provider")?,
+        What::Webhooks { url, namespace, service, ca_file, fail, own_user } => {
+            let endpoint = match url {
+                Some(url) => Endpoint::Url(url.clone()),
+                None => Endpoint::Service { namespace: namespace.clone(), name: service.clone(), port: 8443 },
+            };
+            let ca_bundle = ca_file
+                .as_ref()
+                .map(|path| std::fs::read_to_string(path).with_context(|| format!("--ca-file {}", path.display())))
+                .transpose()?;
+            let node_classes = vec![("karpenter.k8s.aws".to_owned(), "v1".to_owned(), "ec2nodeclasses".to_owned())];
+            webhook_configurations(&WebhookOptions { endpoint, ca_bundle, fail: *fail, own_user: own_user.clone(), node_classes })
+        }
+        What::Scheduler { url, ca_file, cert_file, key_file, server_name, kubeconfig } => {
+            let files = SchedulerFiles {
+                ca: ca_file.clone(),
+                cert: cert_file.clone(),
+                key: key_file.clone(),
+                server_name: server_name.clone(),
+                kubeconfig: kubeconfig.clone(),
+            };
+            vec![scheduler_configuration(url, &files)]
+        }
+    };
+    for document in documents {
+        line("---");
+        line(serde_saphyr::to_string(&document).context("manifest cannot be written as YAML")?.trim_end());
+    }
+    Ok(())
+}

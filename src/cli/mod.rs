@@ -1,0 +1,52 @@
+//! The command line, one file per subcommand.
+//!
+//! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 resource definitions are
+//! not installed · 5 permission missing · 6 cloud or queue out of reach.
+
+mod demo;
+mod manifests;
+mod output;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use output::{line, warning};
+
+/// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
+#[derive(Parser)]
+#[command(name = "mortise", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the service on a cluster
+    Serve(Box<crate::args::ServeArgs>),
+    /// Run everything on a simulated cluster and cloud, with a live page
+    Demo(demo::DemoArgs),
+    /// Write the manifests that a cluster needs
+    Manifests(manifests::ManifestsArgs),
+}
+
+/// Reads the command line and runs it.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            warning(&format!("mortise: {error:#}"));
+            ExitCode::from(serve::exit_code(&error))
+        }
+    }
+}
