@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::labels::WellKnown;
 use crate::ledger::Place;
 use crate::money::MicroUsd;
 use crate::names::{NodeClassKey, PodKey, PoolName, Uid};
@@ -14,7 +15,7 @@ use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Pod};
 
 /// What is asked of a solve.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SolveOptions {
     /// Machines that are thought away (disruption candidates); their reschedulable pods are placed elsewhere.
     pub without: BTreeSet<NodeKey>,
@@ -34,6 +35,24 @@ pub struct SolveOptions {
     pub existing_only: bool,
     /// Fixes the choice among equals.
     pub seed: u64,
+}
+
+impl Default for SolveOptions {
+    /// Upstream's defaults: preferences are respected, minValues are strict, 600 types. Nothing is asked for yet: set
+    /// `pending`, `without` or `extra`.
+    fn default() -> Self {
+        Self {
+            without: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            pending: false,
+            extra: Vec::new(),
+            respect_preferences: true,
+            min_values_best_effort: false,
+            max_instance_types: 600,
+            existing_only: false,
+            seed: 0,
+        }
+    }
 }
 
 /// A pod that goes to a machine that is there or coming.
@@ -83,6 +102,10 @@ pub struct PlannedClaim {
     pub pods: Vec<Arc<Pod>>,
     /// minValues were lowered.
     pub min_values_relaxed: bool,
+    /// Capacity types that some compatible available offering of these types has.
+    pub capacity_types: Vec<crate::cloud::CapacityType>,
+    /// Label keys that need no definition: they are not copied to the claim's labels.
+    pub well_known: WellKnown,
 }
 
 /// The plan of a solve.

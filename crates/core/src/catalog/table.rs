@@ -1,0 +1,254 @@
+//! The compiled form of a catalogue: columns of bit sets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Bits;
+use crate::cloud::{CapacityType, InstanceType, Offering};
+use crate::labels::{self, WellKnown};
+use crate::money::MicroUsd;
+use crate::requirements::{Requirement, Requirements};
+use crate::resources::Resources;
+
+/// Types by what they require of one label.
+#[derive(Debug, Default)]
+struct Column {
+    /// Types that list the value.
+    values: BTreeMap<Arc<str>, Bits>,
+    /// Types that say nothing about the label.
+    silent: Bits,
+    /// Types whose requirement is no list of values.
+    odd: Vec<(usize, Requirement)>,
+}
+
+/// A way to buy that several types have in common.
+#[derive(Debug)]
+pub(crate) struct OfferingKind {
+    /// Zone.
+    pub(crate) zone: Arc<str>,
+    /// Capacity type.
+    pub(crate) capacity_type: CapacityType,
+    /// All its labels as requirements.
+    pub(crate) requirements: Requirements,
+    /// Types that have an available offering of the kind.
+    pub(crate) types: Bits,
+}
+
+/// An available offering of a type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PricedOffering {
+    /// Index of its kind.
+    pub(crate) kind: usize,
+    /// Its price.
+    pub(crate) price: Option<MicroUsd>,
+}
+
+/// Columns over the types of a catalogue, in the order of their names.
+#[derive(Debug)]
+pub(crate) struct TypeTable {
+    len: usize,
+    columns: BTreeMap<Arc<str>, Column>,
+    allocatable: Vec<Resources>,
+    kinds: Vec<OfferingKind>,
+    offerings: Vec<Vec<PricedOffering>>,
+}
+
+/// Dearer than any price: what is not known is tried last.
+pub(crate) const UNKNOWN_PRICE: MicroUsd = MicroUsd(i64::MAX);
+
+impl TypeTable {
+    pub(super) fn build(types: &[Arc<InstanceType>]) -> Self {
+        let len = types.len();
+        let mut columns: BTreeMap<Arc<str>, Column> = BTreeMap::new();
+        for (at, each) in types.iter().enumerate() {
+            for requirement in &each.requirements {
+                let column = columns
+                    .entry(Arc::clone(requirement.shared_key()))
+                    .or_insert_with(|| Column {
+                        silent: Bits::all(len),
+                        ..Column::default()
+                    });
+                column.silent.remove(at);
+                if requirement.is_complement() || requirement.is_empty() {
+                    column.odd.push((at, requirement.clone()));
+                    continue;
+                }
+                for value in requirement.values() {
+                    let types = column
+                        .values
+                        .entry(Arc::clone(value))
+                        .or_insert_with(|| Bits::none(len));
+                    types.insert(at);
+                }
+            }
+        }
+        let allocatable = types.iter().map(|each| each.allocatable()).collect();
+        let (kinds, offerings) = group_offerings(types);
+        Self {
+            len,
+            columns,
+            allocatable,
+            kinds,
+            offerings,
+        }
+    }
+
+    /// Number of types.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What pods can use of each type, by index.
+    pub(crate) fn allocatable(&self) -> &[Resources] {
+        &self.allocatable
+    }
+
+    /// The ways to buy.
+    pub(crate) fn kinds(&self) -> &[OfferingKind] {
+        &self.kinds
+    }
+
+    /// Available offerings of a type, cheapest first, unknown prices last.
+    pub(crate) fn offerings(&self, at: usize) -> &[PricedOffering] {
+        self.offerings.get(at).map_or(&[], Vec::as_slice)
+    }
+
+    /// Label keys that some type speaks of, and the values listed for them.
+    pub(crate) fn domains(
+        &self,
+    ) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = (&Arc<str>, &Bits)>)> {
+        self.columns
+            .iter()
+            .map(|(key, column)| (key, column.values.iter()))
+    }
+
+    /// Types whose own requirement on the label overlaps with this one, or that say nothing about the label.
+    pub(crate) fn overlapping(&self, asked: &Requirement) -> Bits {
+        let Some(column) = self.columns.get(asked.key()) else {
+            return Bits::all(self.len);
+        };
+        let mut types = column.silent.clone();
+        if asked.is_complement() {
+            let allowed = column.values.iter().filter(|(value, _)| asked.has(value));
+            allowed.for_each(|(_, bits)| types.or(bits));
+        } else {
+            let listed = asked
+                .values()
+                .iter()
+                .filter_map(|value| column.values.get(value));
+            listed.for_each(|bits| types.or(bits));
+        }
+        for (at, own) in &column.odd {
+            if own.has_intersection(asked) || (own.allows_absence() && asked.allows_absence()) {
+                types.insert(*at);
+            }
+        }
+        types
+    }
+
+    /// Types whose labels do not clash with the requirements; offerings are not looked at.
+    pub(crate) fn meeting(&self, asked: &Requirements) -> Bits {
+        let mut types = Bits::all(self.len);
+        for requirement in asked {
+            if self.columns.contains_key(requirement.key()) {
+                types.and(&self.overlapping(requirement));
+            }
+        }
+        types
+    }
+
+    /// Kinds of offerings that the requirements allow.
+    pub(crate) fn kinds_meeting(&self, asked: &Requirements, known: &WellKnown) -> Bits {
+        let mut kinds = Bits::none(self.kinds.len());
+        for (at, kind) in self.kinds.iter().enumerate() {
+            if asked.is_compatible(&kind.requirements, known) {
+                kinds.insert(at);
+            }
+        }
+        kinds
+    }
+
+    /// Types with an available offering of one of the kinds.
+    pub(crate) fn offered(&self, kinds: &Bits) -> Bits {
+        let mut types = Bits::none(self.len);
+        kinds
+            .iter()
+            .filter_map(|at| self.kinds.get(at))
+            .for_each(|kind| types.or(&kind.types));
+        types
+    }
+
+    /// The cheapest available offering of a type among the kinds.
+    pub(crate) fn cheapest(&self, at: usize, kinds: &Bits) -> Option<PricedOffering> {
+        self.offerings(at)
+            .iter()
+            .find(|offering| kinds.has(offering.kind))
+            .copied()
+    }
+
+    /// How many different values of the label the types list, with complements and silence counting nothing.
+    pub(crate) fn count_values(&self, key: &str, types: &Bits) -> usize {
+        let column = self.columns.get(key);
+        column.map_or(0, |column| {
+            column
+                .values
+                .values()
+                .filter(|bits| bits.meets(types))
+                .count()
+        })
+    }
+}
+
+fn requirements_of(offering: &Offering) -> Requirements {
+    let own = [
+        Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&offering.zone)),
+        Requirement::is(labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
+    ];
+    let more = offering.labels.iter();
+    own.into_iter()
+        .chain(more.map(|(key, value)| Requirement::is(Arc::clone(key), Arc::clone(value))))
+        .collect()
+}
+
+fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<PricedOffering>>) {
+    let mut by_labels: BTreeMap<Requirements, usize> = BTreeMap::new();
+    let mut kinds: Vec<OfferingKind> = Vec::new();
+    let mut all = Vec::with_capacity(types.len());
+    for (at, each) in types.iter().enumerate() {
+        let mut priced = Vec::with_capacity(each.offerings.len());
+        for offering in each.offerings.iter().filter(|offering| offering.available) {
+            let requirements = requirements_of(offering);
+            let kind = *by_labels.entry(requirements.clone()).or_insert_with(|| {
+                kinds.push(OfferingKind {
+                    zone: Arc::clone(&offering.zone),
+                    capacity_type: offering.capacity_type,
+                    requirements,
+                    types: Bits::none(types.len()),
+                });
+                kinds.len() - 1
+            });
+            if let Some(kind) = kinds.get_mut(kind) {
+                kind.types.insert(at);
+            }
+            priced.push(PricedOffering {
+                kind,
+                price: offering.price,
+            });
+        }
+        // Among equal prices capacity that is paid for already goes first, then the order of zones.
+        priced.sort_by_key(|each| {
+            (
+                each.price.unwrap_or(UNKNOWN_PRICE),
+                order_of(&kinds, each.kind),
+            )
+        });
+        all.push(priced);
+    }
+    (kinds, all)
+}
+
+fn order_of(kinds: &[OfferingKind], at: usize) -> Option<(CapacityType, Arc<str>)> {
+    kinds
+        .get(at)
+        .map(|kind| (kind.capacity_type, Arc::clone(&kind.zone)))
+}

@@ -1,0 +1,14 @@
+//! What Kubernetes means by the fields of a pod: effective requests, host ports, selectors, and the questions that
+//! draining and disruption ask.
+
+mod ports;
+mod predicates;
+mod requests;
+mod selector;
+mod terms;
+
+pub use ports::HostPort;
+pub use predicates::EvictionCost;
+pub use requests::{Source, requests};
+pub use selector::Selector;
+pub use terms::{PodTerm, PodTerms, Spread, WeightedTerm};

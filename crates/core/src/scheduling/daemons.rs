@@ -1,0 +1,151 @@
+//! What DaemonSets take of every node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+use crate::labels::WellKnown;
+use crate::names::NamespacedName;
+use crate::pods::HostPort;
+use crate::requirements::Requirements;
+use crate::resources::Resources;
+use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
+use crate::taints;
+
+/// The pods of one DaemonSet.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    /// The DaemonSet.
+    pub key: NamespacedName,
+    /// Requests and ports as its newest pod has them, or its template while it has none; where it may run is always as the
+    /// template says (the controller pins each pod to its node).
+    pub class: Arc<PodClass>,
+}
+
+/// The pods that every node may get, whether or not they are there yet.
+#[derive(Clone, Debug, Default)]
+pub struct Daemons {
+    all: Vec<Daemon>,
+}
+
+/// What a group of instance types spends on DaemonSet pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Overhead {
+    /// Sum of their requests.
+    pub requests: Resources,
+    /// Host ports they take. Sorted.
+    pub host_ports: Vec<HostPort>,
+}
+
+impl Daemons {
+    /// The DaemonSets of a snapshot.
+    ///
+    /// # Cost
+    /// One pass over the pods on nodes, unless there is no DaemonSet.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.daemon_sets.is_empty() {
+            return Self::default();
+        }
+        let mut newest: BTreeMap<(&str, &str), &Arc<Pod>> = BTreeMap::new();
+        for pod in snapshot.nodes.values().flat_map(|node| &node.pods) {
+            let Some(owner) = pod
+                .owner
+                .as_ref()
+                .filter(|_| pod.is_daemon() && pod.is_active())
+            else {
+                continue;
+            };
+            let known = newest
+                .entry((&pod.key.namespace, &owner.name))
+                .or_insert(pod);
+            if (known.created, &known.key) < (pod.created, &pod.key) {
+                *known = pod;
+            }
+        }
+        let all = snapshot.daemon_sets.iter().map(|(key, set)| {
+            let template = PodClass::of_template(&key.namespace, &set.spec.template);
+            let live = newest.get(&(&*key.namespace, &*key.name));
+            let class = match live {
+                Some(pod) => PodClass {
+                    requests: pod.class.requests.clone(),
+                    host_ports: pod.class.host_ports.clone(),
+                    tolerations: pod.class.tolerations.clone(),
+                    ..template
+                },
+                None => template,
+            };
+            Daemon {
+                key: key.clone(),
+                class: Arc::new(class),
+            }
+        });
+        Self { all: all.collect() }
+    }
+
+    /// From shapes that are known already.
+    #[must_use]
+    pub fn from_shapes(all: Vec<Daemon>) -> Self {
+        Self { all }
+    }
+
+    /// The DaemonSets.
+    #[must_use]
+    pub fn all(&self) -> &[Daemon] {
+        &self.all
+    }
+
+    /// What DaemonSet pods that are not there yet will take of a machine.
+    #[must_use]
+    pub fn missing_on(&self, node: &StateNode) -> Resources {
+        if self.all.is_empty() {
+            return Resources::zero();
+        }
+        let labels = Requirements::from_labels(
+            node.labels
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str())),
+        );
+        let mut expected = Resources::zero();
+        for daemon in &self.all {
+            if runs_on(&daemon.class, &node.taints, &labels, &WellKnown::none()) {
+                expected.add_assign(&daemon.class.requests);
+            }
+        }
+        expected.sub(&node.daemon_used).max(&Resources::zero())
+    }
+
+    /// The DaemonSets that would run on a node of these taints and requirements, by index.
+    pub(crate) fn running_on<'a>(
+        &'a self,
+        taints: &'a [Taint],
+        node: &'a Requirements,
+        known: &'a WellKnown,
+    ) -> impl Iterator<Item = usize> {
+        let runs =
+            move |(_, daemon): &(usize, &Daemon)| runs_on(&daemon.class, taints, node, known);
+        self.all.iter().enumerate().filter(runs).map(|(at, _)| at)
+    }
+}
+
+/// DaemonSet pods ignore what nodes would rather not have.
+fn tolerates_all(class: &PodClass, taints: &[Taint]) -> bool {
+    let hard = taints
+        .iter()
+        .filter(|taint| taint.effect != taints::PREFER_NO_SCHEDULE);
+    hard.into_iter().all(|taint| {
+        class
+            .tolerations
+            .iter()
+            .any(|own: &Toleration| taints::tolerates(own, taint))
+    })
+}
+
+fn runs_on(class: &PodClass, taints: &[Taint], node: &Requirements, known: &WellKnown) -> bool {
+    tolerates_all(class, taints)
+        && class
+            .strict
+            .iter()
+            .any(|terms| node.is_compatible(terms, known))
+}
