@@ -306,6 +306,7 @@ impl WellKnown {
         Self::core()
             .with_keys(aws::WELL_KNOWN)
             .with_domains([aws::GROUP])
+            .with_values(aws::INSTANCE_TENANCY, ["dedicated", "default"])
     }
 
     /// The core's keys and those of the kwok provider.

@@ -13,6 +13,8 @@ mod pod;
 mod requirement;
 mod set;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 pub use incompatible::{Incompatible, NoOverlap, UndefinedLabel};
 pub use operator::{Operator, UnknownOperator};

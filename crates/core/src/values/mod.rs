@@ -6,6 +6,8 @@ mod duration;
 mod price;
 mod quantity;
 mod quantity_text;
+#[cfg(test)]
+mod tests;
 
 pub use budget::{Allowance, Budget, BudgetError, BudgetVerdict, Budgets, Window};
 pub use cron::{CronFault, CronSchedule, ParseCronError};

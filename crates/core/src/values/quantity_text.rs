@@ -155,7 +155,7 @@ fn read(text: &str) -> Option<Parsed> {
     }
     let (number, rest) = Number::split(text);
     let parsed = match suffix(rest)? {
-        Suffix::Binary(power) => read_binary(&number, power),
+        Suffix::Binary(power) => read_binary(&number, power)?,
         Suffix::Decimal(power) => read_decimal(&number, power, Format::DecimalSi)?,
         Suffix::Exponent(power) => read_decimal(&number, power, Format::DecimalExponent)?,
     };
@@ -191,11 +191,14 @@ fn read_decimal(number: &Number<'_>, power: i32, format: Format) -> Option<Parse
 }
 
 /// The absolute amount of a number with a binary suffix.
-fn read_binary(number: &Number<'_>, power: u32) -> Parsed {
+fn read_binary(number: &Number<'_>, power: u32) -> Option<Parsed> {
     let digits = number.digits();
     // Ten bits are some three digits; Go keeps what surely fits into 15 digits in 64 bits.
     let spent = usize::try_from(power).map_or(SAFE_DIGITS, |power| power * 3 / 10 + 1);
     let simple = number.fraction.is_empty() && digits.len() + spent <= 15;
+    if !simple && !number.digits_written {
+        return None;
+    }
     let max = i128::from(i64::MAX) * NANOS;
     // digits * 2^power / 10^places, in nano-units, rounded up; more than 2^63-1 units is cut there.
     let product = digits
@@ -217,12 +220,12 @@ fn read_binary(number: &Number<'_>, power: u32) -> Parsed {
         Format::BinarySi
     };
     let tidy = digits.parse::<i64>().is_ok_and(|n| n % 8 != 0);
-    Parsed {
+    Some(Parsed {
         nanos,
         format,
         keep_text: simple && tidy,
         odd_rounding: number.negative && !simple && nanos < max,
-    }
+    })
 }
 
 /// The decimal digits of `digits * 2^power`, for numbers longer than 128 bits.

@@ -1,5 +1,13 @@
 //! Reads recorded answers and reports how many of them we give too.
 
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "test support: the report is its output, a panic its failure"
+)]
+
+mod requirements;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -102,4 +110,13 @@ pub(crate) fn texts(value: &Value) -> Vec<String> {
 /// A member read as a type.
 pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     serde_json::from_value(value.clone()).map_err(|error| error.to_string())
+}
+
+/// A table of the repository; tables are the same for every set of cases.
+pub(crate) fn table(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../../tests/data/facts/{name}.json.gz"));
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_reader(GzDecoder::new(file))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
