@@ -14,13 +14,23 @@ use mortise_tests::harness::{Component, ControlPlane, ExtenderConfig, SchedulerO
 #[command(name = "cluster")]
 struct Options {
     /// Where state, logs and the file `kubeconfig` go; kept afterwards.
-    #[arg(long, default_value = ".cache/cluster", value_name = "DIR")]
+    #[arg(
+        long,
+        default_value = ".cache/cluster",
+        value_name = "DIR",
+        overrides_with = "dir"
+    )]
     dir: PathBuf,
     /// Six ports from this one on (etcd, its peer port, API server, controller manager, scheduler, kwok); else free ones.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
     /// kube-scheduler asks this extender, for example https://127.0.0.1:8443/extender/v1.
-    #[arg(long, value_name = "URL", requires = "extender_ca", conflicts_with = "no_extender")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "extender_ca",
+        conflicts_with = "no_extender"
+    )]
     extender: Option<String>,
     /// CA of the extender's server certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "extender")]
@@ -70,14 +80,19 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(options: Options) -> Result<()> {
-    let mut builder = ControlPlane::builder().full().dir(&options.dir).scheduler(scheduler(&options)?);
+    let mut builder = ControlPlane::builder()
+        .full()
+        .dir(&options.dir)
+        .scheduler(scheduler(&options)?);
     if let Some(base) = options.port_base {
         builder = builder.port_base(base);
     }
     if !options.stages.is_empty() {
         let mut stages = Stages::built_in()?;
         for file in &options.stages {
-            stages = stages.replace(&read(file)?).with_context(|| format!("--stages {}", file.display()))?;
+            stages = stages
+                .replace(&read(file)?)
+                .with_context(|| format!("--stages {}", file.display()))?;
         }
         builder = builder.stages(stages);
     }
@@ -94,10 +109,20 @@ async fn run(options: Options) -> Result<()> {
     let plane = builder.start().await?;
 
     let kubeconfig = plane.kubeconfig_path();
+    let kubectl = plane.dir().join("kubectl");
+    if kubectl.is_symlink() {
+        std::fs::remove_file(&kubectl).context("cannot replace the link to kubectl")?;
+    }
+    std::os::unix::fs::symlink(plane.kubectl_path(), &kubectl).context("cannot link kubectl")?;
     let mut out = std::io::stdout();
-    writeln!(out, "{} is up; logs in {}", plane.url(), plane.dir().join("log").display())?;
+    writeln!(
+        out,
+        "{} is up; logs in {}",
+        plane.url(),
+        plane.dir().join("log").display()
+    )?;
     writeln!(out, "  export KUBECONFIG={}", kubeconfig.display())?;
-    writeln!(out, "  alias kubectl={}", plane.kubectl_path().display())?;
+    writeln!(out, "  alias kubectl={}", kubectl.display())?;
     writeln!(out, "  just serve --provider kwok      # mortise on it")?;
     writeln!(out, "Ctrl-C stops it.")?;
     out.flush()?;
@@ -114,19 +139,37 @@ async fn run(options: Options) -> Result<()> {
 }
 
 fn scheduler(options: &Options) -> Result<SchedulerOptions> {
-    let mut scheduler = SchedulerOptions { pod_max_backoff: std::time::Duration::from_secs(options.pod_max_backoff), ..SchedulerOptions::default() };
+    let mut scheduler = SchedulerOptions {
+        pod_max_backoff: std::time::Duration::from_secs(options.pod_max_backoff),
+        ..SchedulerOptions::default()
+    };
     if let (Some(url), Some(ca)) = (&options.extender, &options.extender_ca) {
-        let client = options.extender_cert.clone().zip(options.extender_key.clone());
-        for file in client.iter().flat_map(|(certificate, key)| [certificate, key]).chain([ca]) {
-            ensure!(file.is_file(), "extender: there is no file {}", file.display());
+        let client = options
+            .extender_cert
+            .clone()
+            .zip(options.extender_key.clone());
+        for file in client
+            .iter()
+            .flat_map(|(certificate, key)| [certificate, key])
+            .chain([ca])
+        {
+            ensure!(
+                file.is_file(),
+                "extender: there is no file {}",
+                file.display()
+            );
         }
-        let absolute = |file: &PathBuf| std::path::absolute(file).with_context(|| format!("cannot resolve {}", file.display()));
+        let absolute = |file: &PathBuf| {
+            std::path::absolute(file).with_context(|| format!("cannot resolve {}", file.display()))
+        };
         let client = match client {
             None => None,
             Some((certificate, key)) => Some((absolute(&certificate)?, absolute(&key)?)),
         };
         let mut extender = ExtenderConfig::new(url, &absolute(ca)?, client);
-        extender.server_name.clone_from(&options.extender_server_name);
+        extender
+            .server_name
+            .clone_from(&options.extender_server_name);
         scheduler.extenders.push(extender);
     }
     Ok(scheduler)
@@ -134,10 +177,18 @@ fn scheduler(options: &Options) -> Result<SchedulerOptions> {
 
 fn component_flag(text: &str) -> Result<(Component, &str)> {
     let names = Component::ALL.map(Component::program).join(", ");
-    let (name, flag) = text.split_once('=').with_context(|| format!("--flag {text}: expected COMPONENT=FLAG with one of {names}"))?;
-    let component = Component::ALL.into_iter().find(|component| component.program() == name);
-    let component = component.with_context(|| format!("--flag {text}: no component {name}; there are {names}"))?;
-    ensure!(flag.starts_with('-'), "--flag {text}: {flag} is not a flag, it does not begin with `-`");
+    let (name, flag) = text
+        .split_once('=')
+        .with_context(|| format!("--flag {text}: expected COMPONENT=FLAG with one of {names}"))?;
+    let component = Component::ALL
+        .into_iter()
+        .find(|component| component.program() == name);
+    let component = component
+        .with_context(|| format!("--flag {text}: no component {name}; there are {names}"))?;
+    ensure!(
+        flag.starts_with('-'),
+        "--flag {text}: {flag} is not a flag, it does not begin with `-`"
+    );
     Ok((component, flag))
 }
 

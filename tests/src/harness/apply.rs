@@ -23,7 +23,14 @@ pub(crate) async fn apply(client: &Client, yaml: &str) -> Result<Vec<DynamicObje
     let mut applied = Vec::new();
     for document in documents(yaml)? {
         let items = match document.get("items").and_then(Value::as_array) {
-            Some(items) if document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List")) => items.clone(),
+            Some(items)
+                if document
+                    .get("kind")
+                    .and_then(Value::as_str)
+                    .is_some_and(|kind| kind.ends_with("List")) =>
+            {
+                items.clone()
+            }
             _ => vec![document],
         };
         for item in items {
@@ -34,16 +41,25 @@ pub(crate) async fn apply(client: &Client, yaml: &str) -> Result<Vec<DynamicObje
 }
 
 async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
-    let object: DynamicObject = serde_json::from_value(document).context("not a Kubernetes object")?;
-    let types: TypeMeta = object.types.clone().context("a document has no apiVersion and kind")?;
-    let name = object.metadata.name.clone().with_context(|| format!("a {} has no metadata.name", types.kind))?;
+    let object: DynamicObject =
+        serde_json::from_value(document).context("not a Kubernetes object")?;
+    let types: TypeMeta = object
+        .types
+        .clone()
+        .context("a document has no apiVersion and kind")?;
+    let name = object
+        .metadata
+        .name
+        .clone()
+        .with_context(|| format!("a {} has no metadata.name", types.kind))?;
     let label = format!("{} {name}", types.kind);
     let gvk = GroupVersionKind::try_from(&types).map_err(|error| anyhow!("{label}: {error}"))?;
-    let (resource, capabilities) =
-        wait_until(&format!("{} {} to be served", types.api_version, types.kind), SERVED_WITHIN, || async {
-            Ok(kube::discovery::pinned_kind(client, &gvk).await?)
-        })
-        .await?;
+    let (resource, capabilities) = wait_until(
+        &format!("{} {} to be served", types.api_version, types.kind),
+        SERVED_WITHIN,
+        || async { Ok(kube::discovery::pinned_kind(client, &gvk).await?) },
+    )
+    .await?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => {
@@ -52,23 +68,45 @@ async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
         }
     };
     // Server-side apply drops the status of a new Node, where creation keeps it; capacity stands there.
-    let created = if types.kind == "Node" { api.create(&PostParams::default(), &object).await.ok() } else { None };
+    let created = if types.kind == "Node" {
+        api.create(&PostParams::default(), &object).await.ok()
+    } else {
+        None
+    };
     let stored = match created {
         Some(stored) => stored,
         None => api
-            .patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object))
+            .patch(
+                &name,
+                &PatchParams::apply(MANAGER).force(),
+                &Patch::Apply(&object),
+            )
             .await
             .with_context(|| format!("cannot apply {label}"))?,
     };
     if types.kind == "CustomResourceDefinition" {
-        wait_until(&format!("{label} to be established"), SERVED_WITHIN, || async {
-            let seen = api.get(&name).await?;
-            let established = seen.data.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|conditions| {
-                conditions.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-            });
-            ensure!(established, "not yet (resource version {:?})", seen.resource_version());
-            Ok(())
-        })
+        wait_until(
+            &format!("{label} to be established"),
+            SERVED_WITHIN,
+            || async {
+                let seen = api.get(&name).await?;
+                let established = seen
+                    .data
+                    .pointer("/status/conditions")
+                    .and_then(Value::as_array)
+                    .is_some_and(|conditions| {
+                        conditions.iter().any(|condition| {
+                            condition["type"] == "Established" && condition["status"] == "True"
+                        })
+                    });
+                ensure!(
+                    established,
+                    "not yet (resource version {:?})",
+                    seen.resource_version()
+                );
+                Ok(())
+            },
+        )
         .await?;
     }
     Ok(stored)

@@ -86,7 +86,10 @@ impl Builder {
     /// A further flag of a component, for example `--v=4`. Repeatable.
     #[must_use]
     pub fn flag(mut self, component: Component, flag: &str) -> Self {
-        self.flags.entry(component).or_default().push(flag.to_owned());
+        self.flags
+            .entry(component)
+            .or_default()
+            .push(flag.to_owned());
         self
     }
 
@@ -118,6 +121,8 @@ impl Builder {
                 Err(failure) => return Err(failure.error),
             }
         }
-        Box::pin(ControlPlane::launch(&self)).await.map_err(|failure| failure.error)
+        Box::pin(ControlPlane::launch(&self))
+            .await
+            .map_err(|failure| failure.error)
     }
 }

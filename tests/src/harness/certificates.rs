@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 
 /// Longer than any test or trial cluster lives, short enough that a leaked key is worthless.
@@ -62,11 +62,18 @@ impl Authority {
     pub fn server(&self, common_name: &str, names: &[&str]) -> Result<Identity> {
         let mut params = parameters(common_name, &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.subject_alt_names = vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)), SanType::DnsName("localhost".try_into()?)];
+        params.subject_alt_names = vec![
+            SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            SanType::DnsName("localhost".try_into()?),
+        ];
         for name in names {
             params.subject_alt_names.push(match name.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
-                Err(_) => SanType::DnsName((*name).try_into().with_context(|| format!("{name} is not a DNS name"))?),
+                Err(_) => SanType::DnsName(
+                    (*name)
+                        .try_into()
+                        .with_context(|| format!("{name} is not a DNS name"))?,
+                ),
             });
         }
         self.sign(params)
@@ -87,7 +94,10 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Identity {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
     }
 }
 

@@ -21,7 +21,13 @@ pub enum Component {
 
 impl Component {
     /// All, in starting order.
-    pub const ALL: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
+    pub const ALL: [Self; 5] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kwok,
+    ];
 
     /// The program's name, also the name of its log file (`log/<name>.log`).
     #[must_use]
@@ -144,10 +150,22 @@ impl Site<'_> {
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-            format!("--kubelet-client-certificate={}", self.path("pki/kubelet-client.crt")),
-            format!("--kubelet-client-key={}", self.path("pki/kubelet-client.key")),
-            format!("--service-account-key-file={}", self.path("pki/service-account.pub")),
-            format!("--service-account-signing-key-file={}", self.path("pki/service-account.key")),
+            format!(
+                "--kubelet-client-certificate={}",
+                self.path("pki/kubelet-client.crt")
+            ),
+            format!(
+                "--kubelet-client-key={}",
+                self.path("pki/kubelet-client.key")
+            ),
+            format!(
+                "--service-account-key-file={}",
+                self.path("pki/service-account.pub")
+            ),
+            format!(
+                "--service-account-signing-key-file={}",
+                self.path("pki/service-account.key")
+            ),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
             "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),
@@ -183,7 +201,10 @@ impl Site<'_> {
             format!("--authorization-kubeconfig={kubeconfig}"),
             "--leader-elect=false".to_owned(),
             format!("--root-ca-file={}", self.path("pki/ca.crt")),
-            format!("--service-account-private-key-file={}", self.path("pki/service-account.key")),
+            format!(
+                "--service-account-private-key-file={}",
+                self.path("pki/service-account.key")
+            ),
             "--use-service-account-credentials=true".to_owned(),
             "--kube-api-qps=2000".to_owned(),
             "--kube-api-burst=4000".to_owned(),

@@ -73,14 +73,20 @@ impl ControlPlane {
     pub(crate) async fn launch(options: &Builder) -> Result<Self, LaunchFailure> {
         let mut plane = match Self::prepare(options).await {
             Ok(plane) => plane,
-            Err(error) => return Err(LaunchFailure { error, port_taken: false }),
+            Err(error) => {
+                return Err(LaunchFailure {
+                    error,
+                    port_taken: false,
+                });
+            }
         };
         match plane.bring_up(options).await {
             Ok(()) => Ok(plane),
             Err(error) => {
                 let port_taken = plane.processes.values().any(|process| {
-                    std::fs::read(process.log_path())
-                        .is_ok_and(|log| String::from_utf8_lossy(&log).contains("address already in use"))
+                    std::fs::read(process.log_path()).is_ok_and(|log| {
+                        String::from_utf8_lossy(&log).contains("address already in use")
+                    })
                 });
                 Err(LaunchFailure { error, port_taken })
             }
@@ -98,7 +104,8 @@ impl ControlPlane {
         state.subdirectory("log")?;
         let etc = state.subdirectory("etc")?;
         if state.join("etcd").exists() {
-            std::fs::remove_dir_all(state.join("etcd")).context("cannot remove the data of the cluster before this one")?;
+            std::fs::remove_dir_all(state.join("etcd"))
+                .context("cannot remove the data of the cluster before this one")?;
         }
         let ports = Ports::choose(options.port_base)?;
         let server = format!("https://{}", ports.api_server.address());
@@ -107,21 +114,34 @@ impl ControlPlane {
         let authority = Authority::new("mortise-test-ca")?;
         let ca = authority.pem();
         write(&pki.join("ca.crt"), &ca)?;
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1"];
-        authority.server("kube-apiserver", &names)?.write(&pki, "server")?;
-        authority.client("kubelet-client", &["system:masters"])?.write(&pki, "kubelet-client")?;
+        let names = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "10.0.0.1",
+        ];
+        authority
+            .server("kube-apiserver", &names)?
+            .write(&pki, "server")?;
+        authority
+            .client("kubelet-client", &["system:masters"])?
+            .write(&pki, "kubelet-client")?;
         let (private, public) = key_pair()?;
         write(&pki.join("service-account.key"), &private)?;
         write(&pki.join("service-account.pub"), &public)?;
         for user in ["controller-manager", "scheduler"] {
             let identity = authority.client(&format!("system:kube-{user}"), &[])?;
-            Kubeconfig::with_certificate(&server, &ca, &identity).write(&etc.join(format!("{user}.kubeconfig")))?;
+            Kubeconfig::with_certificate(&server, &ca, &identity)
+                .write(&etc.join(format!("{user}.kubeconfig")))?;
         }
         let admin = authority.client("admin", &["system:masters"])?;
         let kubeconfig = state.join("kubeconfig");
         Kubeconfig::with_certificate(&server, &ca, &admin).write(&kubeconfig)?;
 
-        options.scheduler.write(&etc.join("scheduler.json"), &etc.join("scheduler.kubeconfig"))?;
+        options.scheduler.write(
+            &etc.join("scheduler.json"),
+            &etc.join("scheduler.kubeconfig"),
+        )?;
         let stages = options.stages.clone().map_or_else(Stages::built_in, Ok)?;
         stages.write(&etc.join("stages.yaml"))?;
 
@@ -148,7 +168,12 @@ impl ControlPlane {
         for manifest in &options.manifests {
             self.apply_yaml(manifest).await?;
         }
-        let others: Vec<Component> = options.components.iter().copied().filter(|part| *part > Component::ApiServer).collect();
+        let others: Vec<Component> = options
+            .components
+            .iter()
+            .copied()
+            .filter(|part| *part > Component::ApiServer)
+            .collect();
         for component in &others {
             self.spawn(*component).await?;
         }
@@ -159,16 +184,26 @@ impl ControlPlane {
     /// Waits for the objects that every cluster has soon after its start.
     async fn bootstrapped(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        wait_until("namespace kube-system", READY_WITHIN, || async { Ok(namespaces.get("kube-system").await?) }).await?;
+        wait_until("namespace kube-system", READY_WITHIN, || async {
+            Ok(namespaces.get("kube-system").await?)
+        })
+        .await?;
         if self.service_accounts {
             let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "default");
-            wait_until("the default service account", READY_WITHIN, || async { Ok(accounts.get("default").await?) }).await?;
+            wait_until("the default service account", READY_WITHIN, || async {
+                Ok(accounts.get("default").await?)
+            })
+            .await?;
         }
         Ok(())
     }
 
     async fn spawn(&mut self, component: Component) -> Result<()> {
-        let site = Site { dir: self.state.path(), ports: &self.ports, service_accounts: self.service_accounts };
+        let site = Site {
+            dir: self.state.path(),
+            ports: &self.ports,
+            service_accounts: self.service_accounts,
+        };
         let mut args = site.arguments(component);
         args.extend(self.flags.get(&component).into_iter().flatten().cloned());
         let launch = Launch {
@@ -176,18 +211,30 @@ impl ControlPlane {
             program: self.peers.program(component.program()),
             args,
             // kwok would look for a configuration in the home directory of whoever runs the test.
-            env: vec![("KWOK_WORKDIR".to_owned(), self.state.join("kwok").display().to_string())],
+            env: vec![(
+                "KWOK_WORKDIR".to_owned(),
+                self.state.join("kwok").display().to_string(),
+            )],
             log: self.log_path(component),
             dir: Some(self.state.path().to_owned()),
         };
-        self.processes.insert(component, Process::start(&launch).await?);
+        self.processes
+            .insert(component, Process::start(&launch).await?);
         Ok(())
     }
 
     async fn ready(&self, component: Component) -> Result<()> {
         let process = self.process(component)?;
-        let scheme = if component == Component::Etcd { "http" } else { "https" };
-        let url = format!("{scheme}://{}{}", self.ports.of(component).address(), component.ready_path());
+        let scheme = if component == Component::Etcd {
+            "http"
+        } else {
+            "https"
+        };
+        let url = format!(
+            "{scheme}://{}{}",
+            self.ports.of(component).address(),
+            component.ready_path()
+        );
         let answers = wait_until(component.program(), READY_WITHIN, || async {
             self.http.get(&url).await?.ok()?;
             Ok(())
@@ -196,7 +243,9 @@ impl ControlPlane {
     }
 
     fn process(&self, component: Component) -> Result<&Process> {
-        self.processes.get(&component).ok_or_else(|| anyhow!("{} has not been started", component.program()))
+        self.processes
+            .get(&component)
+            .ok_or_else(|| anyhow!("{} has not been started", component.program()))
     }
 
     /// A client with all rights.
@@ -238,7 +287,9 @@ impl ControlPlane {
     /// Log file of a component, whether or not it runs.
     #[must_use]
     pub fn log_path(&self, component: Component) -> PathBuf {
-        self.state.join("log").join(format!("{}.log", component.program()))
+        self.state
+            .join("log")
+            .join(format!("{}.log", component.program()))
     }
 
     /// Process id of a running component.
@@ -254,8 +305,20 @@ impl ControlPlane {
     /// The state directory cannot be written.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let identity = self.authority.client(user, groups)?;
-        let file: String = user.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
-        let path = self.state.join("etc").join(format!("user-{file}.kubeconfig"));
+        let file: String = user
+            .chars()
+            .map(|letter| {
+                if letter.is_ascii_alphanumeric() {
+                    letter
+                } else {
+                    '-'
+                }
+            })
+            .collect();
+        let path = self
+            .state
+            .join("etc")
+            .join(format!("user-{file}.kubeconfig"));
         Kubeconfig::with_certificate(&self.url(), &self.authority.pem(), &identity).write(&path)?;
         Ok(path)
     }
@@ -311,7 +374,12 @@ impl ControlPlane {
     /// It runs already, or does not become ready.
     pub async fn start_component(&mut self, component: Component) -> Result<()> {
         if let Some(process) = self.processes.get(&component) {
-            ensure!(process.exit_code().is_some(), "{} runs already (process {})", component.program(), process.pid());
+            ensure!(
+                process.exit_code().is_some(),
+                "{} runs already (process {})",
+                component.program(),
+                process.pid()
+            );
         }
         self.processes.remove(&component);
         self.spawn(component).await?;
@@ -363,11 +431,18 @@ impl ControlPlane {
     /// # Errors
     /// It does not become ready; an invalid configuration is named in the log's end.
     pub async fn start_scheduler(&mut self, options: &SchedulerOptions) -> Result<()> {
-        if self.processes.get(&Component::Scheduler).is_some_and(|process| process.exit_code().is_none()) {
+        if self
+            .processes
+            .get(&Component::Scheduler)
+            .is_some_and(|process| process.exit_code().is_none())
+        {
             self.stop_component(Component::Scheduler).await?;
         }
         let etc = self.state.join("etc");
-        options.write(&etc.join("scheduler.json"), &etc.join("scheduler.kubeconfig"))?;
+        options.write(
+            &etc.join("scheduler.json"),
+            &etc.join("scheduler.kubeconfig"),
+        )?;
         self.start_component(Component::Scheduler).await
     }
 
@@ -376,7 +451,11 @@ impl ControlPlane {
     /// # Errors
     /// It does not become ready.
     pub async fn start_kwok(&mut self, stages: &Stages) -> Result<()> {
-        if self.processes.get(&Component::Kwok).is_some_and(|process| process.exit_code().is_none()) {
+        if self
+            .processes
+            .get(&Component::Kwok)
+            .is_some_and(|process| process.exit_code().is_none())
+        {
             self.stop_component(Component::Kwok).await?;
         }
         stages.write(&self.state.join("etc/stages.yaml"))?;
@@ -388,7 +467,12 @@ impl ControlPlane {
         let ends = self.processes.values().map(|process| {
             Box::pin(async move {
                 let code = process.ended().await;
-                format!("{} ended with code {code}; end of {}:\n{}", process.name(), process.log_path().display(), process.log_tail())
+                format!(
+                    "{} ended with code {code}; end of {}:\n{}",
+                    process.name(),
+                    process.log_path().display(),
+                    process.log_tail()
+                )
             })
         });
         futures::future::select_all(ends).await.0
@@ -417,22 +501,36 @@ impl KubectlOutput {
     pub fn ok(self) -> Result<String> {
         match self.code {
             0 => Ok(self.stdout),
-            code => Err(anyhow!("kubectl ended with code {code}: {}", self.stderr.trim())),
+            code => Err(anyhow!(
+                "kubectl ended with code {code}: {}",
+                self.stderr.trim()
+            )),
         }
     }
 }
 
 impl std::fmt::Debug for ControlPlane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let running: BTreeMap<&str, u32> = self.processes.values().map(|process| (process.name(), process.pid())).collect();
-        f.debug_struct("ControlPlane").field("dir", &self.state.path()).field("url", &self.url()).field("running", &running).finish()
+        let running: BTreeMap<&str, u32> = self
+            .processes
+            .values()
+            .map(|process| (process.name(), process.pid()))
+            .collect();
+        f.debug_struct("ControlPlane")
+            .field("dir", &self.state.path())
+            .field("url", &self.url())
+            .field("running", &running)
+            .finish()
     }
 }
 
 async fn client_of(kubeconfig: &Path) -> Result<Client> {
     // The first caller installs it; everybody wants the same one.
-    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
-    let file = ClientKubeconfig::read_from(kubeconfig).with_context(|| format!("cannot read {}", kubeconfig.display()))?;
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .ok();
+    let file = ClientKubeconfig::read_from(kubeconfig)
+        .with_context(|| format!("cannot read {}", kubeconfig.display()))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }

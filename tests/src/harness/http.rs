@@ -46,17 +46,28 @@ impl Http {
             roots.add(certificate.context("the authority's PEM")?)?;
         }
         let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?.with_root_certificates(roots);
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
         let config = match identity {
             None => config.with_no_client_auth(),
             Some(Identity { certificate, key }) => {
-                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| anyhow!("the client's key: {error}"))?;
+                let chain: Result<Vec<_>, _> =
+                    CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+                    .map_err(|error| anyhow!("the client's key: {error}"))?;
                 config.with_client_auth_cert(chain.context("the client's certificate")?, key)?
             }
         };
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_all_versions().build();
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), headers: Vec::new() })
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_all_versions()
+            .build();
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            headers: Vec::new(),
+        })
     }
 
     /// Sends this header with every request.
@@ -79,7 +90,8 @@ impl Http {
     /// # Errors
     /// As [`Http::get`].
     pub async fn post(&self, url: &str, body: &Value) -> Result<Reply> {
-        self.send(http::Method::POST, url, Some(body.to_string())).await
+        self.send(http::Method::POST, url, Some(body.to_string()))
+            .await
     }
 
     /// POST of any text, sent as `application/json`: for bodies that are wrong on purpose.
@@ -87,7 +99,8 @@ impl Http {
     /// # Errors
     /// As [`Http::get`].
     pub async fn post_text(&self, url: &str, body: &str) -> Result<Reply> {
-        self.send(http::Method::POST, url, Some(body.to_owned())).await
+        self.send(http::Method::POST, url, Some(body.to_owned()))
+            .await
     }
 
     async fn send(&self, method: http::Method, url: &str, body: Option<String>) -> Result<Reply> {
@@ -99,14 +112,22 @@ impl Http {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).with_context(context)?;
+        let request = request
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .with_context(context)?;
         let exchange = async {
             let response = self.client.request(request).await?;
             let status = response.status().as_u16();
             let body = response.into_body().collect().await?.to_bytes();
-            anyhow::Ok(Reply { status, body: String::from_utf8_lossy(&body).into_owned() })
+            anyhow::Ok(Reply {
+                status,
+                body: String::from_utf8_lossy(&body).into_owned(),
+            })
         };
-        tokio::time::timeout(TIMEOUT, exchange).await.with_context(|| format!("{}: no answer in {TIMEOUT:?}", context()))?.with_context(context)
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .with_context(|| format!("{}: no answer in {TIMEOUT:?}", context()))?
+            .with_context(context)
     }
 }
 

@@ -25,13 +25,21 @@ impl Kubeconfig {
             "client-certificate-data": STANDARD.encode(&user.certificate),
             "client-key-data": STANDARD.encode(&user.key),
         });
-        Self { server: server.to_owned(), authority_pem: authority_pem.to_owned(), user }
+        Self {
+            server: server.to_owned(),
+            authority_pem: authority_pem.to_owned(),
+            user,
+        }
     }
 
     /// For `server`, trusting `authority_pem`, as the user of a bearer token (a service account's, say).
     #[must_use]
     pub fn with_token(server: &str, authority_pem: &str, token: &str) -> Self {
-        Self { server: server.to_owned(), authority_pem: authority_pem.to_owned(), user: json!({ "token": token }) }
+        Self {
+            server: server.to_owned(),
+            authority_pem: authority_pem.to_owned(),
+            user: json!({ "token": token }),
+        }
     }
 
     /// Writes the file (JSON, which is YAML too).

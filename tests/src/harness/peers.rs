@@ -16,6 +16,8 @@ use super::recipe::{self, Recipe};
 
 /// Between two lines of progress: often enough to see that it lives.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// Characters of a build's newest line that a line of progress shows: pip's can be very long.
+const SHOWN_CHARS: usize = 80;
 /// Lines of output that a failed build's error quotes.
 const QUOTED_LINES: usize = 25;
 
@@ -69,14 +71,23 @@ impl Venv {
         let question = "import sys; print(sys.version, sys.base_prefix)";
         let answer = Command::new(&python).args(["-c", question]).output();
         let interpreter = match answer {
-            Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-            Ok(output) => bail!("python3 does not work: {}", String::from_utf8_lossy(&output.stderr).trim()),
+            Ok(output) if output.status.success() => {
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            }
+            Ok(output) => bail!(
+                "python3 does not work: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
             Err(error) => {
                 let hint = recipe::moto(&python, "").tool.1;
-                return Err(anyhow!(error)).with_context(|| format!("cannot run python3, which the AWS emulator needs; {hint}"));
+                return Err(anyhow!(error)).with_context(|| {
+                    format!("cannot run python3, which the AWS emulator needs; {hint}")
+                });
             }
         };
-        Ok(Self { root: make(&recipe::moto(&python, &interpreter)).await? })
+        Ok(Self {
+            root: make(&recipe::moto(&python, &interpreter)).await?,
+        })
     }
 
     /// The interpreter.
@@ -91,11 +102,17 @@ impl Venv {
 /// # Errors
 /// Neither variable is set.
 pub(crate) fn cache_root() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     set("XDG_CACHE_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("mortise"))
-        .ok_or_else(|| anyhow!("neither XDG_CACHE_HOME nor HOME is set, so there is no place for cached peers"))
+        .ok_or_else(|| {
+            anyhow!("neither XDG_CACHE_HOME nor HOME is set, so there is no place for cached peers")
+        })
 }
 
 /// The directory of a peer; made under a lock if it is not there.
@@ -106,7 +123,8 @@ async fn make(recipe: &Recipe) -> Result<PathBuf> {
     if done.is_dir() {
         return Ok(done);
     }
-    std::fs::create_dir_all(&peers).with_context(|| format!("cannot create the cache directory {}", peers.display()))?;
+    std::fs::create_dir_all(&peers)
+        .with_context(|| format!("cannot create the cache directory {}", peers.display()))?;
     let _lock = lock(&peers.join(format!("{key}.lock")), &recipe.name).await?;
     if done.is_dir() {
         return Ok(done);
@@ -114,10 +132,12 @@ async fn make(recipe: &Recipe) -> Result<PathBuf> {
     let making = peers.join(format!("{key}.making"));
     if making.exists() {
         // Left by a process that was killed; the lock says that nobody works on it.
-        std::fs::remove_dir_all(&making).with_context(|| format!("cannot remove {}", making.display()))?;
+        std::fs::remove_dir_all(&making)
+            .with_context(|| format!("cannot remove {}", making.display()))?;
     }
     build(recipe, &making).await?;
-    std::fs::rename(&making, &done).with_context(|| format!("cannot move {} into place", making.display()))?;
+    std::fs::rename(&making, &done)
+        .with_context(|| format!("cannot move {} into place", making.display()))?;
     Ok(done)
 }
 
@@ -126,12 +146,17 @@ async fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => return Ok(file),
-        Err(TryLockError::WouldBlock) => progress(&format!("waiting for another process that makes {what}")),
-        Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        Err(TryLockError::WouldBlock) => {
+            progress(&format!("waiting for another process that makes {what}"))
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
     }
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || {
-        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+        file.lock()
+            .with_context(|| format!("cannot lock {}", path.display()))?;
         Ok(file)
     })
     .await?
@@ -142,12 +167,20 @@ async fn build(recipe: &Recipe, dir: &Path) -> Result<()> {
     let begun = Instant::now();
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for (name, content) in &recipe.files {
-        std::fs::write(dir.join(name), content).with_context(|| format!("cannot write {name} in {}", dir.display()))?;
+        std::fs::write(dir.join(name), content)
+            .with_context(|| format!("cannot write {name} in {}", dir.display()))?;
     }
-    progress(&format!("making {} ({}) ...", recipe.name, recipe.expectation));
+    progress(&format!(
+        "making {} ({}) ...",
+        recipe.name, recipe.expectation
+    ));
     let log = dir.join("build.log");
     for step in &recipe.steps {
-        let program = if step.program.contains('/') { dir.join(&step.program) } else { PathBuf::from(&step.program) };
+        let program = if step.program.contains('/') {
+            dir.join(&step.program)
+        } else {
+            PathBuf::from(&step.program)
+        };
         let launch = Launch {
             name: recipe.name.clone(),
             program,
@@ -160,7 +193,11 @@ async fn build(recipe: &Recipe, dir: &Path) -> Result<()> {
         let code = finish(recipe, &process, begun).await;
         if code != 0 {
             let (tool, hint) = recipe.tool;
-            let why = if code == 127 { format!("{tool} was not found: {hint}") } else { format!("exit code {code}") };
+            let why = if code == 127 {
+                format!("{tool} was not found: {hint}")
+            } else {
+                format!("exit code {code}")
+            };
             bail!(
                 "cannot make {}, which the tests need: `{} {}` failed ({why}). End of its output:\n{}",
                 recipe.name,
@@ -171,22 +208,28 @@ async fn build(recipe: &Recipe, dir: &Path) -> Result<()> {
         }
     }
     for (link, target) in &recipe.links {
-        std::os::unix::fs::symlink(target, dir.join(link)).with_context(|| format!("cannot link {link}"))?;
+        std::os::unix::fs::symlink(target, dir.join(link))
+            .with_context(|| format!("cannot link {link}"))?;
     }
-    progress(&format!("made {} in {} s", recipe.name, begun.elapsed().as_secs()));
+    progress(&format!(
+        "made {} in {} s",
+        recipe.name,
+        begun.elapsed().as_secs()
+    ));
     Ok(())
 }
 
 /// Waits for a step, and says now and then that it is still at work.
 async fn finish(recipe: &Recipe, process: &Process, begun: Instant) -> i32 {
-    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
+    let mut ticks =
+        tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
     loop {
         tokio::select! {
             code = process.ended() => return code,
             _ = ticks.tick() => {
                 let lines = std::fs::read(process.log_path()).map_or(0, |log| log.iter().filter(|byte| **byte == b'\n').count());
                 let last = tail(process.log_path(), 2);
-                let last = last.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+                let last: String = last.lines().rfind(|line| !line.is_empty()).unwrap_or_default().chars().take(SHOWN_CHARS).collect();
                 progress(&format!("making {}: {} s, {lines} steps, now {last}", recipe.name, begun.elapsed().as_secs()));
             }
         }

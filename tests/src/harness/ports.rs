@@ -32,12 +32,16 @@ impl Port {
     /// The lock directory cannot be written, or no port is free.
     pub fn claim() -> Result<Self> {
         let dir = cache_root()?.join("ports");
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
         // Anywhere to begin with, so that parallel test processes seldom meet; this is the standard library's entropy.
-        let start = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let start = std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish();
         let ephemeral = first_ephemeral_port();
         for step in 0..u64::from(COUNT) {
-            let number = LOWEST + u16::try_from((start.wrapping_add(step)) % u64::from(COUNT)).unwrap_or(0);
+            let number =
+                LOWEST + u16::try_from((start.wrapping_add(step)) % u64::from(COUNT)).unwrap_or(0);
             if number >= ephemeral {
                 continue;
             }
@@ -49,10 +53,16 @@ impl Port {
                 .open(&path)
                 .with_context(|| format!("cannot open {}", path.display()))?;
             if claim.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", number)).is_ok() {
-                return Ok(Self { number, _claim: Some(claim) });
+                return Ok(Self {
+                    number,
+                    _claim: Some(claim),
+                });
             }
         }
-        bail!("no free port between {LOWEST} and {} on 127.0.0.1", LOWEST + COUNT - 1)
+        bail!(
+            "no free port between {LOWEST} and {} on 127.0.0.1",
+            LOWEST + COUNT - 1
+        )
     }
 
     /// Uses this number as it is, as a person asked.
@@ -60,9 +70,13 @@ impl Port {
     /// # Errors
     /// Something listens there already.
     pub fn fixed(number: u16) -> Result<Self> {
-        TcpListener::bind(("127.0.0.1", number))
-            .with_context(|| format!("port {number} on 127.0.0.1 is not free; choose another base"))?;
-        Ok(Self { number, _claim: None })
+        TcpListener::bind(("127.0.0.1", number)).with_context(|| {
+            format!("port {number} on 127.0.0.1 is not free; choose another base")
+        })?;
+        Ok(Self {
+            number,
+            _claim: None,
+        })
     }
 
     /// The number.

@@ -97,19 +97,29 @@ impl Process {
         if let Some(dir) = &launch.dir {
             command.current_dir(dir);
         }
-        let mut supervisor = command.spawn().with_context(|| format!("cannot start a shell for {}", launch.name))?;
+        let mut supervisor = command
+            .spawn()
+            .with_context(|| format!("cannot start a shell for {}", launch.name))?;
         let signals = supervisor.stdin.take();
-        let reports = supervisor.stdout.take().ok_or_else(|| anyhow!("no pipe from the shell of {}", launch.name))?;
+        let reports = supervisor
+            .stdout
+            .take()
+            .ok_or_else(|| anyhow!("no pipe from the shell of {}", launch.name))?;
         let (pid_sender, pid) = oneshot::channel();
         let (exit_sender, exit) = watch::channel(None);
         std::thread::Builder::new()
             .name(format!("reports-{}", launch.name))
             .spawn(move || {
                 let mut pid_sender = Some(pid_sender);
-                for line in BufReader::new(reports).lines().map_while(std::io::Result::ok) {
+                for line in BufReader::new(reports)
+                    .lines()
+                    .map_while(std::io::Result::ok)
+                {
                     match line.split_once(' ') {
                         Some(("pid", number)) => {
-                            if let (Some(sender), Ok(number)) = (pid_sender.take(), number.parse::<u32>()) {
+                            if let (Some(sender), Ok(number)) =
+                                (pid_sender.take(), number.parse::<u32>())
+                            {
                                 // The receiver is gone only when the start itself was abandoned.
                                 sender.send(number).ok();
                             }
@@ -126,10 +136,23 @@ impl Process {
             .context("cannot start a thread")?;
         let Ok(pid) = pid.await else {
             // Not a child of ours any more: the shell failed before it could start anything.
-            supervisor.wait().with_context(|| format!("cannot wait for the shell of {}", launch.name))?;
-            bail!("{} could not be started; is {} writable?", launch.name, launch.log.display());
+            supervisor
+                .wait()
+                .with_context(|| format!("cannot wait for the shell of {}", launch.name))?;
+            bail!(
+                "{} could not be started; is {} writable?",
+                launch.name,
+                launch.log.display()
+            );
         };
-        Ok(Self { name: launch.name.clone(), log: launch.log.clone(), pid, exit, supervisor, signals })
+        Ok(Self {
+            name: launch.name.clone(),
+            log: launch.log.clone(),
+            pid,
+            exit,
+            supervisor,
+            signals,
+        })
     }
 
     /// Name in messages.
@@ -170,7 +193,11 @@ impl Process {
     ///
     /// # Errors
     /// Those of `ready`, with the end of the log added, and: the process ended.
-    pub async fn while_alive<T>(&self, what: &str, ready: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn while_alive<T>(
+        &self,
+        what: &str,
+        ready: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         tokio::select! {
             biased;
             result = ready => result.with_context(|| format!("{} ({what}); end of {}:\n{}", self.name, self.log.display(), self.log_tail())),
@@ -184,7 +211,8 @@ impl Process {
             && let Some(pipe) = &mut self.signals
         {
             // A broken pipe means that it has just ended.
-            pipe.write_all(format!("{}\n", signal.name()).as_bytes()).ok();
+            pipe.write_all(format!("{}\n", signal.name()).as_bytes())
+                .ok();
         }
     }
 
@@ -225,7 +253,10 @@ pub(crate) fn tail(path: &Path, count: usize) -> String {
         Err(error) => return format!("(cannot read {}: {error})", path.display()),
     };
     let mut last = std::collections::VecDeque::with_capacity(count);
-    for line in BufReader::new(file).split(b'\n').map_while(std::io::Result::ok) {
+    for line in BufReader::new(file)
+        .split(b'\n')
+        .map_while(std::io::Result::ok)
+    {
         if last.len() == count {
             last.pop_front();
         }
@@ -237,7 +268,9 @@ pub(crate) fn tail(path: &Path, count: usize) -> String {
 /// Ids of processes whose command line contains `text` (a state directory, say): what is left of something started.
 #[must_use]
 pub fn processes_mentioning(text: &str) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let mut found: Vec<u32> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| *pid != std::process::id())

@@ -43,7 +43,15 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// Directory name in the cache: name and a hash over everything that determines the result.
     pub(crate) fn key(&self) -> String {
-        let Self { name, expectation: _, tool, files, inputs, steps, links } = self;
+        let Self {
+            name,
+            expectation: _,
+            tool,
+            files,
+            inputs,
+            steps,
+            links,
+        } = self;
         let mut hash = Fnv::new();
         hash.add(std::env::consts::OS);
         hash.add(std::env::consts::ARCH);
@@ -71,12 +79,30 @@ impl Recipe {
     }
 }
 
+/// The version without its patch number and `v`, as EKS names it: `1.36`.
+pub(crate) fn kubernetes_minor() -> String {
+    KUBERNETES
+        .trim_start_matches('v')
+        .split('.')
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
 /// All of Kubernetes in one binary that goes by several names.
 pub(crate) fn kubernetes() -> Recipe {
-    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+    let minor = kubernetes_minor();
+    let minor = minor.rsplit('.').next().unwrap_or_default();
     let mut flags = "-s -w".to_owned();
-    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-        for (variable, value) in [("gitVersion", KUBERNETES), ("gitMajor", "1"), ("gitMinor", minor)] {
+    for package in [
+        "k8s.io/component-base/version",
+        "k8s.io/client-go/pkg/version",
+    ] {
+        for (variable, value) in [
+            ("gitVersion", KUBERNETES),
+            ("gitMajor", "1"),
+            ("gitMinor", minor),
+        ] {
             flags.push_str(&format!(" -X {package}.{variable}={value}"));
         }
     }
@@ -142,14 +168,36 @@ pub(crate) fn moto(python: &Path, interpreter: &str) -> Recipe {
     Recipe {
         name: format!("moto-{MOTO}"),
         expectation: "about a minute the first time, 320 MB",
-        tool: ("python3", "install Python 3.10 or newer with its venv module (Debian: apt install python3-venv)"),
-        files: vec![("requirements.txt", include_str!("../../peers/moto/requirements.txt"))],
+        tool: (
+            "python3",
+            "install Python 3.10 or newer with its venv module (Debian: apt install python3-venv)",
+        ),
+        files: vec![(
+            "requirements.txt",
+            include_str!("../../peers/moto/requirements.txt"),
+        )],
         inputs: vec![interpreter.to_owned()],
         steps: vec![
             step(python.to_owned(), &["-m", "venv", "venv"]),
-            step(PathBuf::from("venv/bin/python"), &["-m", "pip", "install", "--no-input", "--requirement", "requirements.txt"]),
+            step(
+                PathBuf::from("venv/bin/python"),
+                &[
+                    "-m",
+                    "pip",
+                    "install",
+                    "--no-input",
+                    "--requirement",
+                    "requirements.txt",
+                ],
+            ),
             // Compiles nothing yet and proves that what was installed can be loaded at all.
-            step(PathBuf::from("venv/bin/python"), &["-c", "import boto3, moto.server, moto.ec2, moto.sqs, moto.events"]),
+            step(
+                PathBuf::from("venv/bin/python"),
+                &[
+                    "-c",
+                    "import boto3, moto.server, moto.ec2, moto.sqs, moto.events",
+                ],
+            ),
         ],
         links: Vec::new(),
     }
@@ -158,15 +206,29 @@ pub(crate) fn moto(python: &Path, interpreter: &str) -> Recipe {
 const GO_HINT: &str = "install Go 1.26 or newer from https://go.dev/dl/ and put it on PATH";
 
 fn go_build(flags: &str, output: &str, package: &str) -> Step {
-    let args = ["build", "-v", "-trimpath", "-mod=readonly", "-ldflags", flags, "-o", output, package];
+    let args = [
+        "build",
+        "-v",
+        "-trimpath",
+        "-mod=readonly",
+        "-ldflags",
+        flags,
+        "-o",
+        output,
+        package,
+    ];
     Step {
         program: "go".to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
         // A person's own settings must not change the result: no workspace, no flags, no C.
-        env: [("CGO_ENABLED", "0"), ("GOFLAGS", "-buildvcs=false"), ("GOWORK", "off")]
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect(),
+        env: [
+            ("CGO_ENABLED", "0"),
+            ("GOFLAGS", "-buildvcs=false"),
+            ("GOWORK", "off"),
+        ]
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect(),
     }
 }
 

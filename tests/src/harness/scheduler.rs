@@ -97,7 +97,10 @@ impl SchedulerOptions {
     /// The defaults with one extender.
     #[must_use]
     pub fn with_extender(extender: ExtenderConfig) -> Self {
-        Self { extenders: vec![extender], ..Self::default() }
+        Self {
+            extenders: vec![extender],
+            ..Self::default()
+        }
     }
 
     /// Writes the KubeSchedulerConfiguration file.

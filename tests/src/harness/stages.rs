@@ -31,7 +31,10 @@ impl Stages {
         let documents = documents(yaml)?;
         for document in &documents {
             if document.get("kind") != Some(&json!("Stage")) || name(document).is_none() {
-                bail!("expected a document with `kind: Stage` and a metadata.name, got kind {}", document["kind"]);
+                bail!(
+                    "expected a document with `kind: Stage` and a metadata.name, got kind {}",
+                    document["kind"]
+                );
             }
         }
         Ok(Self(documents))
@@ -43,7 +46,11 @@ impl Stages {
     /// As [`Stages::parse`].
     pub fn replace(mut self, yaml: &str) -> Result<Self> {
         for stage in Self::parse(yaml)?.0 {
-            match self.0.iter_mut().find(|present| name(present) == name(&stage)) {
+            match self
+                .0
+                .iter_mut()
+                .find(|present| name(present) == name(&stage))
+            {
                 Some(present) => *present = stage,
                 None => self.0.push(stage),
             }
@@ -71,5 +78,8 @@ fn name(stage: &Value) -> Option<&str> {
 /// The documents of a YAML text, empty ones left out.
 pub(crate) fn documents(yaml: &str) -> Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("not valid YAML")?;
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    Ok(documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect())
 }

@@ -45,15 +45,34 @@ impl StateDir {
     pub fn create(label: &str) -> Result<Self> {
         let base = std::env::temp_dir();
         sweep(&base);
-        let stamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let path = base.join(format!("{PREFIX}{label}-{}-{:x}", std::process::id(), stamp & 0xffff_ffff_ffff));
+        let stamp = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos());
+        let path = base.join(format!(
+            "{PREFIX}{label}-{}-{:x}",
+            std::process::id(),
+            stamp & 0xffff_ffff_ffff
+        ));
         // The owner's lock must exist before anybody can sweep: make it elsewhere, then move it into place.
-        let making = base.join(format!("making-{PREFIX}{label}-{}-{stamp:x}", std::process::id()));
-        std::fs::create_dir_all(&making).with_context(|| format!("cannot create {}", making.display()))?;
-        let owner = File::create(making.join(OWNER)).with_context(|| format!("cannot write in {}", making.display()))?;
-        owner.lock().with_context(|| format!("cannot lock {}", making.join(OWNER).display()))?;
-        std::fs::rename(&making, &path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self { path, bulky: Vec::new(), fate: Fate::KeepLogs, _owner: Some(owner) })
+        let making = base.join(format!(
+            "making-{PREFIX}{label}-{}-{stamp:x}",
+            std::process::id()
+        ));
+        std::fs::create_dir_all(&making)
+            .with_context(|| format!("cannot create {}", making.display()))?;
+        let owner = File::create(making.join(OWNER))
+            .with_context(|| format!("cannot write in {}", making.display()))?;
+        owner
+            .lock()
+            .with_context(|| format!("cannot lock {}", making.join(OWNER).display()))?;
+        std::fs::rename(&making, &path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self {
+            path,
+            bulky: Vec::new(),
+            fate: Fate::KeepLogs,
+            _owner: Some(owner),
+        })
     }
 
     /// Uses (and creates, if missing) a directory that a person chose; it is never removed.
@@ -61,9 +80,17 @@ impl StateDir {
     /// # Errors
     /// It cannot be created.
     pub fn fixed(path: &Path) -> Result<Self> {
-        std::fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
-        let path = path.canonicalize().with_context(|| format!("cannot resolve {}", path.display()))?;
-        Ok(Self { path, bulky: Vec::new(), fate: Fate::Untouched, _owner: None })
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("cannot resolve {}", path.display()))?;
+        Ok(Self {
+            path,
+            bulky: Vec::new(),
+            fate: Fate::Untouched,
+            _owner: None,
+        })
     }
 
     /// Absolute path.
@@ -84,7 +111,8 @@ impl StateDir {
     /// It cannot be created.
     pub fn subdirectory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
     }
 
@@ -110,7 +138,10 @@ impl Drop for StateDir {
             Fate::Untouched => {}
             Fate::Remove => remove(&self.path),
             Fate::KeepLogs => {
-                progress(&format!("not stopped in good order; logs are kept for a day in {}", self.path.display()));
+                progress(&format!(
+                    "not stopped in good order; logs are kept for a day in {}",
+                    self.path.display()
+                ));
                 std::fs::write(self.path.join(KEPT), "").ok();
             }
         }
@@ -124,9 +155,15 @@ fn remove(path: &Path) {
 
 /// Removes directories whose owner is gone, and kept logs older than a day.
 fn sweep(base: &Path) {
-    let Ok(entries) = std::fs::read_dir(base) else { return };
+    let Ok(entries) = std::fs::read_dir(base) else {
+        return;
+    };
     for entry in entries.filter_map(std::io::Result::ok) {
-        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+        if !entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX))
+        {
             continue;
         }
         let path = entry.path();

@@ -1,0 +1,51 @@
+# Recipes for people who work on mortise. `just` alone lists them.
+
+# Where `just cluster` keeps its state, and where `just serve` finds it.
+cluster_dir := env("MORTISE_CLUSTER_DIR", ".cache/cluster")
+# Always the whole workspace: another selection of packages changes features and rebuilds the AWS SDK.
+build := "cargo build --workspace"
+
+# List the recipes
+default:
+    @just --list --unsorted
+
+# The inner loop: format, lints, tests of the pure crates
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo test -p mortise-core -p mortise-webhooks -p mortise-sim --target-dir target/pure
+
+# Everything that continuous integration runs
+ci:
+    bash .ci/run
+
+# Format all sources
+fmt:
+    cargo fmt --all
+
+# All tests, also those on a real control plane (the first run builds it: about ten minutes)
+test *ARGS:
+    cargo test --workspace {{ARGS}}
+
+# Everything embedded: simulated cluster and cloud, live page; see `just demo --help`
+demo *FLAGS:
+    cargo run -- demo {{FLAGS}}
+
+# Benchmarks beside the recorded figures of the reference implementation, for example `just bench schedule --json`
+bench *ARGS="schedule":
+    cargo run -p mortise-bench --release -- {{ARGS}}
+
+# A real control plane with kwok until Ctrl-C, for example `just cluster --manifest crds.yaml`; see `just cluster --help`
+cluster *FLAGS:
+    {{build}}
+    @mkdir -p {{cluster_dir}}
+    @target/debug/cluster --dir {{cluster_dir}} {{FLAGS}}
+
+# mortise on the cluster of `just cluster`, with any flags, for example `just serve --provider kwok --log-level debug`
+serve *FLAGS:
+    {{build}}
+    @target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
+
+# kubectl on the cluster of `just cluster`
+kubectl *ARGS:
+    @KUBECONFIG={{cluster_dir}}/kubeconfig {{cluster_dir}}/kubectl {{ARGS}}

@@ -1,0 +1,119 @@
+"""What a cluster's owner has in the account before a node autoscaler comes: network, images, role, queue and rules."""
+
+import datetime
+import json
+
+import boto3
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ssm.models import Parameter, ssm_backends
+
+# Events that a node autoscaler wants to hear of: rule name suffix -> event pattern.
+RULES = {
+    "spot-interruption": {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]},
+    "rebalance": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance Rebalance Recommendation"]},
+    "state-change": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
+    "capacity-block": {"source": ["aws.ec2"], "detail-type": ["EC2 Capacity Block Reservation Interruption Warning"]},
+    "health": {"source": ["aws.health"], "detail-type": ["AWS Health Event"]},
+}
+KUBERNETES_ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
+
+
+def clients(endpoint, region):
+    def client(service):
+        return boto3.client(
+            service, endpoint_url=endpoint, region_name=region, aws_access_key_id="test", aws_secret_access_key="test"
+        )
+
+    return client
+
+
+def tags(cluster, name, **more):
+    named = {"karpenter.sh/discovery": cluster, "Name": name, **more}
+    return [{"Key": key, "Value": value} for key, value in named.items()]
+
+
+def create(endpoint, region, cluster, kubernetes_version, zones):
+    client = clients(endpoint, region)
+    ec2 = client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.10.0.0/16")["Vpc"]["VpcId"]
+    ec2.create_tags(Resources=[vpc], Tags=tags(cluster, f"{cluster}-vpc"))
+    subnets = {}
+    for number, letter in enumerate("abcdef"[:zones]):
+        zone = f"{region}{letter}"
+        subnet = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.10.{number * 32}.0/19", AvailabilityZone=zone)["Subnet"]["SubnetId"]
+        ec2.create_tags(Resources=[subnet], Tags=tags(cluster, f"{cluster}-private-{zone}"))
+        subnets[zone] = subnet
+    group = ec2.create_security_group(GroupName=f"{cluster}-node", Description="nodes", VpcId=vpc)["GroupId"]
+    ec2.create_tags(Resources=[group], Tags=tags(cluster, f"{cluster}-node"))
+
+    images = {}
+    for architecture, kind in KUBERNETES_ARCHITECTURES.items():
+        name = f"amazon-eks-node-al2023-{kind}-standard-{kubernetes_version}-v20260101"
+        image = ec2.register_image(
+            Name=name,
+            Architecture=kind,
+            RootDeviceName="/dev/xvda",
+            VirtualizationType="hvm",
+            BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3"}}],
+        )["ImageId"]
+        ec2.create_tags(Resources=[image], Tags=tags(cluster, name))
+        images[architecture] = image
+        prefix = f"/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/{kind}/standard"
+        for path in (f"{prefix}/recommended/image_id", f"{prefix}/{name}/image_id"):
+            publish(region, path, image)
+
+    iam = client("iam")
+    role = f"KarpenterNodeRole-{cluster}"
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    }
+    iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(trust))
+    iam.create_instance_profile(InstanceProfileName=role)
+    iam.add_role_to_instance_profile(InstanceProfileName=role, RoleName=role)
+
+    control_plane = client("eks").create_cluster(
+        name=cluster,
+        version=kubernetes_version,
+        roleArn=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{role}",
+        resourcesVpcConfig={"subnetIds": list(subnets.values()), "securityGroupIds": [group]},
+    )["cluster"]
+
+    sqs, events = client("sqs"), client("events")
+    queue = sqs.create_queue(QueueName=cluster, Attributes={"MessageRetentionPeriod": "300"})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    for suffix, pattern in RULES.items():
+        rule = f"{cluster}-{suffix}"
+        events.put_rule(Name=rule, EventPattern=json.dumps(pattern))
+        events.put_targets(Rule=rule, Targets=[{"Id": "queue", "Arn": arn}])
+    return {
+        "cluster": cluster,
+        "cluster_endpoint": control_plane["endpoint"],
+        "region": region,
+        "vpc": vpc,
+        "subnets": subnets,
+        "security_group": group,
+        "images": images,
+        "role": role,
+        "instance_profile": role,
+        "queue_name": cluster,
+        "queue_url": queue,
+    }
+
+
+def publish(region, path, value):
+    """Puts a public parameter where the API refuses to let an account write."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    parameter = Parameter(
+        account_id=DEFAULT_ACCOUNT_ID,
+        name=path,
+        value=value,
+        parameter_type="String",
+        description="",
+        allowed_pattern=None,
+        keyid=None,
+        last_modified_date=now,
+        version=1,
+        data_type="text",
+    )
+    ssm_backends[DEFAULT_ACCOUNT_ID][region]._parameters[path].append(parameter)
