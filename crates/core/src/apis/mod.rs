@@ -10,6 +10,7 @@ pub mod crds;
 pub mod duration_text;
 pub mod ec2nodeclass;
 pub mod ec2nodeclass_status;
+pub mod hash;
 pub mod k8s;
 pub mod kwoknodeclass;
 pub mod names;

@@ -69,3 +69,10 @@ pub struct Manifest {
 pub fn crds(set: CrdSet) -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
     set.definitions()
 }
+
+/// The definitions of the set with this name, as plain JSON; `None` when there is no such set.
+#[must_use]
+pub fn set(name: &str) -> Option<Vec<Value>> {
+    let set = CrdSet::ALL.into_iter().find(|set| set.as_str() == name)?;
+    Some(set.manifests().into_iter().map(|each| each.definition).collect())
+}
