@@ -30,7 +30,7 @@ impl std::str::FromStr for Millis {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let duration = GoDuration::parse(text).map_err(|error| format!("{error}; write it like 10s or 1m30s"))?;
-        let millis = duration.nanoseconds() / 1_000_000;
+        let millis = duration.as_nanos() / 1_000_000;
         if millis < 0 { Err("must not be negative".to_owned()) } else { Ok(Self(millis)) }
     }
 }

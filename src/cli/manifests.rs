@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use mortise_core::apis::crds::CrdSet;
 use mortise_webhooks::manifests::{Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations};
 
 use super::line;
@@ -69,7 +70,10 @@ enum What {
 
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
-        What::Crds { provider } => mortise_core::apis::crds::set(provider).context("unknown provider")?,
+        What::Crds { provider } => {
+            let set = if provider == "aws" { CrdSet::Aws } else { CrdSet::Kwok };
+            set.manifests().into_iter().map(|manifest| manifest.definition).collect()
+        }
         What::Webhooks { url, namespace, service, ca_file, fail, own_user } => {
             let endpoint = match url {
                 Some(url) => Endpoint::Url(url.clone()),

@@ -70,6 +70,7 @@ impl Index {
             self.dirty.insert(old);
         }
         self.read_fence(&claim);
+        self.read_promises(&claim);
         let launched = claim.provider_id().is_some();
         self.changes.claims.insert(name.clone());
         self.state.claims.insert(name.clone(), Arc::new(claim));

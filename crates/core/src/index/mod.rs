@@ -6,6 +6,7 @@
 mod changes;
 mod machine;
 mod object;
+mod promises;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::catalog::Catalog;
 use crate::cloud::Unavailable;
 use crate::labels::WellKnown;
 use crate::ledger::{Ledger, LedgerOp};
-use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
 
 /// How many deletions are remembered, so that a late answer to an own write does not bring an object back.
@@ -40,6 +41,7 @@ pub struct Index {
     claim_key_of: BTreeMap<ClaimName, NodeKey>,
     machines: BTreeMap<NodeKey, machine::Parts>,
     pods_of: BTreeMap<NodeName, BTreeSet<PodKey>>,
+    pending_keys: BTreeMap<Uid, PodKey>,
     ahead: bool,
     dirty: BTreeSet<NodeKey>,
     changes: Changes,
@@ -84,6 +86,7 @@ impl Index {
             claim_key_of: BTreeMap::new(),
             machines: BTreeMap::new(),
             pods_of: BTreeMap::new(),
+            pending_keys: BTreeMap::new(),
             ahead,
             dirty: BTreeSet::new(),
             changes: Changes::everything(),
@@ -95,6 +98,7 @@ impl Index {
     pub fn set_synced(&mut self) {
         if !self.state.synced {
             self.state.synced = true;
+            self.read_all_promises();
             self.changes.everything = true;
             self.stale = true;
         }
@@ -289,7 +293,7 @@ impl Index {
         if pod.is_terminal() {
             self.unplace(&pod);
             self.state.pods.remove(&key);
-            self.state.pending.remove(&key);
+            self.not_pending(&key);
             return;
         }
         if let Some(node) = &pod.node {
@@ -301,16 +305,24 @@ impl Index {
         }
         let pod = Arc::new(pod);
         if pod.is_provisionable(self.ahead) {
+            self.not_pending(&key);
+            self.pending_keys.insert(pod.uid.clone(), key.clone());
             self.state.pending.insert(key.clone(), Arc::clone(&pod));
         } else {
-            self.state.pending.remove(&key);
+            self.not_pending(&key);
         }
         self.state.pods.insert(key, pod);
     }
 
+    fn not_pending(&mut self, key: &PodKey) {
+        if let Some(pod) = self.state.pending.remove(key) {
+            self.pending_keys.remove(&pod.uid);
+        }
+    }
+
     fn pod_gone(&mut self, key: &PodKey) {
         self.changes.pods.insert(key.clone());
-        self.state.pending.remove(key);
+        self.not_pending(key);
         if let Some(pod) = self.state.pods.remove(key) {
             self.unplace(&pod);
             self.release(&pod);

@@ -1,0 +1,296 @@
+//! The index as its owners use it: versions, deletions, merging, pending pods, promises.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::apis::k8s;
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
+use mortise_core::labels::WellKnown;
+use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place};
+use serde_json::{Value, json};
+
+fn index() -> Index {
+    let mut index = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
+    index.set_synced();
+    index
+}
+
+fn node(name: &str, version: u64, more: Value) -> Object {
+    let mut value = json!({ "metadata": { "name": name, "resourceVersion": version.to_string(), "labels": {} }, "spec": { "providerID": format!("kwok://{name}") } });
+    json_patch_merge(&mut value, &more);
+    Object::Node(Box::new(serde_json::from_value(value).unwrap()))
+}
+
+fn claim(name: &str, version: u64, more: Value) -> Object {
+    let mut value = json!({
+        "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "creationTimestamp": "1970-01-01T00:00:00Z", "labels": { "karpenter.sh/nodepool": "default" } },
+        "spec": { "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" }, "requirements": [] },
+    });
+    json_patch_merge(&mut value, &more);
+    Object::Claim(Box::new(
+        serde_json::from_value::<NodeClaim>(value).unwrap(),
+    ))
+}
+
+fn pod(name: &str, version: u64, more: Value) -> Object {
+    let mut value = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "creationTimestamp": "1970-01-01T00:00:00Z" },
+        "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "500m" } } }] },
+        "status": { "phase": "Pending" },
+    });
+    json_patch_merge(&mut value, &more);
+    Object::Pod(Box::new(serde_json::from_value::<k8s::Pod>(value).unwrap()))
+}
+
+fn json_patch_merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                json_patch_merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+#[test]
+fn older_news_and_late_answers_change_nothing() {
+    let mut index = index();
+    assert!(index.apply(News::Applied(node("n1", 5, json!({})), Source::Watch)));
+    assert!(
+        !index.apply(News::Applied(node("n1", 4, json!({})), Source::Write)),
+        "an older answer"
+    );
+    assert!(
+        !index.apply(News::Applied(node("n1", 5, json!({})), Source::Watch)),
+        "the same again"
+    );
+    assert!(
+        index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
+        "our own write, before the watch shows it"
+    );
+    assert!(index.apply(News::Deleted(ObjectKey::Node("n1".into()))));
+    assert!(
+        !index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
+        "an answer that comes after the deletion"
+    );
+    assert!(
+        index.apply(News::Applied(node("n1", 9, json!({})), Source::Watch)),
+        "a new node of the same name"
+    );
+    assert_eq!(index.freeze(Timestamp::UNIX_EPOCH).nodes.len(), 1);
+}
+
+#[test]
+fn a_list_removes_what_it_does_not_name() {
+    let mut index = index();
+    for name in ["a", "b", "c"] {
+        index.apply(News::Applied(pod(name, 1, json!({})), Source::Watch));
+    }
+    index.apply(News::Listed(ObjectKind::Pod, vec![pod("b", 1, json!({}))]));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let names: Vec<_> = snapshot
+        .pods
+        .sorted()
+        .into_iter()
+        .map(|(key, _)| key.to_string())
+        .collect();
+    assert_eq!(names, ["default/b"]);
+    assert_eq!(snapshot.pending.len(), 1);
+}
+
+#[test]
+fn a_node_and_its_claim_are_one_machine() {
+    let mut index = index();
+    index.apply(News::Applied(claim("c1", 1, json!({})), Source::Watch));
+    assert_eq!(index.freeze(Timestamp::UNIX_EPOCH).nodes.len(), 1);
+    index.apply(News::Applied(claim("c1", 2, json!({ "status": { "providerID": "kwok://n1", "capacity": { "cpu": "4" }, "allocatable": { "cpu": "3900m" } } })), Source::Watch));
+    index.apply(News::Applied(
+        node("n1", 3, json!({ "metadata": { "labels": { "x": "y" } }, "spec": { "taints": [{ "key": "karpenter.sh/unregistered", "effect": "NoExecute" }, { "key": "own", "effect": "NoSchedule" }] } })),
+        Source::Watch,
+    ));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    assert_eq!(snapshot.nodes.len(), 1, "merged by provider id");
+    let machine = snapshot.node("n1").unwrap();
+    assert_eq!(
+        (machine.name(), machine.registered, machine.allocatable.cpu),
+        ("c1", false, 3900)
+    );
+    assert_eq!(
+        machine.pool().map(|pool| pool.to_string()).as_deref(),
+        Some("default")
+    );
+    assert!(
+        machine.taints.is_empty(),
+        "before registration the claim's taints count"
+    );
+
+    let labels = json!({ "metadata": { "labels": { "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true" } }, "status": { "allocatable": { "cpu": "3" } }, "spec": { "taints": [{ "key": "own", "effect": "NoSchedule" }] } });
+    index.apply(News::Applied(node("n1", 4, labels), Source::Watch));
+    index.apply(News::Applied(
+        pod(
+            "p",
+            5,
+            json!({ "spec": { "nodeName": "n1" }, "status": { "phase": "Running" } }),
+        ),
+        Source::Watch,
+    ));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let machine = snapshot.node("n1").unwrap();
+    assert_eq!(
+        (machine.name(), machine.initialized, machine.taints.len()),
+        ("n1", true, 1)
+    );
+    assert_eq!(
+        (
+            machine.allocatable.cpu,
+            machine.used.cpu,
+            machine.free().cpu
+        ),
+        (3000, 500, 2500)
+    );
+
+    index.apply(News::Deleted(ObjectKey::Claim("c1".into())));
+    index.apply(News::Deleted(ObjectKey::Node("n1".into())));
+    let after = index.freeze(Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        (after.nodes.len(), after.node_keys.len(), after.claims.len()),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        snapshot.nodes.len(),
+        1,
+        "an earlier snapshot keeps what it saw"
+    );
+}
+
+#[test]
+fn promises_end_with_the_bind_and_survive_a_restart() {
+    let place = Place::Claim("c1".into());
+    let mut index = index();
+    index.apply(News::Applied(pod("p", 1, json!({})), Source::Watch));
+    index.change_ledger(LedgerOp::Nominate(Nomination {
+        pod: mortise_core::names::PodKey::new("default", "p"),
+        uid: "uid-p".into(),
+        place: place.clone(),
+        requests: mortise_core::resources::Resources::of(500, 0),
+        priority: 0,
+        from: Timestamp::UNIX_EPOCH,
+        until: Timestamp::MAX,
+    }));
+    assert_eq!(
+        index
+            .freeze(Timestamp::UNIX_EPOCH)
+            .ledger
+            .held(&place)
+            .count(),
+        1
+    );
+    index.apply(News::Applied(
+        pod("p", 2, json!({ "spec": { "nodeName": "n" } })),
+        Source::Watch,
+    ));
+    assert_eq!(
+        index
+            .freeze(Timestamp::UNIX_EPOCH)
+            .ledger
+            .held(&place)
+            .count(),
+        0
+    );
+
+    let mut fresh = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
+    fresh.apply(News::Listed(ObjectKind::Claim, vec![claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } }))]));
+    fresh.apply(News::Listed(ObjectKind::Pod, vec![pod("p", 1, json!({}))]));
+    fresh.set_synced();
+    let snapshot = fresh.freeze(Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        snapshot
+            .ledger
+            .held(&place)
+            .map(|each| each.pod.to_string())
+            .collect::<Vec<_>>(),
+        ["default/p"]
+    );
+    assert_eq!(
+        snapshot.ledger.fence("c1").map(|fence| fence.reason),
+        Some(FenceReason::Disruption)
+    );
+    fresh.apply(News::Applied(claim("c1", 2, json!({})), Source::Watch));
+    assert!(
+        fresh
+            .freeze(Timestamp::UNIX_EPOCH)
+            .ledger
+            .fence("c1")
+            .is_none(),
+        "the annotation went, the fence goes"
+    );
+    fresh.apply(News::Deleted(ObjectKey::Claim("c1".into())));
+    assert_eq!(
+        fresh
+            .freeze(Timestamp::UNIX_EPOCH)
+            .ledger
+            .nominations()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn pods_that_need_no_node_are_not_pending() {
+    let cases = [
+        ("plain", json!({}), true),
+        ("bound", json!({ "spec": { "nodeName": "n" } }), false),
+        (
+            "preempting",
+            json!({ "status": { "nominatedNodeName": "n" } }),
+            false,
+        ),
+        (
+            "gated",
+            json!({ "spec": { "schedulingGates": [{ "name": "g" }] } }),
+            false,
+        ),
+        ("over", json!({ "status": { "phase": "Succeeded" } }), false),
+        (
+            "daemon",
+            json!({ "metadata": { "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }] } }),
+            false,
+        ),
+        (
+            "going",
+            json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:00:00Z" } }),
+            false,
+        ),
+    ];
+    for (name, more, pending) in cases {
+        let mut index = index();
+        index.apply(News::Applied(pod(name, 1, more), Source::Watch));
+        assert_eq!(
+            index.freeze(Timestamp::UNIX_EPOCH).pending.len() == 1,
+            pending,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn freezing_twice_without_news_gives_the_same_generation() {
+    let mut index = index();
+    index.apply(News::Applied(node("n", 1, json!({})), Source::Watch));
+    let first = index.freeze(Timestamp::UNIX_EPOCH);
+    let second = index.freeze(Timestamp::UNIX_EPOCH);
+    assert_eq!(first.generation, second.generation);
+    assert!(Arc::ptr_eq(
+        first.nodes.values().next().unwrap(),
+        second.nodes.values().next().unwrap()
+    ));
+    index.take_changes();
+    index.apply(News::Applied(node("n", 2, json!({})), Source::Watch));
+    assert_eq!(
+        index.freeze(Timestamp::UNIX_EPOCH).generation,
+        first.generation + 1
+    );
+    assert_eq!(index.take_changes().nodes.len(), 1);
+}
