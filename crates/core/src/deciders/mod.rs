@@ -5,7 +5,23 @@
 //! Because the answers to own writes are applied to the index before their outcome is delivered, a step always sees what
 //! the decider itself has done.
 
+mod agenda;
+mod conditions;
+mod disruption;
+mod expiration;
+mod garbage_collection;
 mod in_flight;
+mod interruption;
+mod lifecycle;
+mod new_claim;
+mod node_class;
+mod node_pool;
+mod provisioning;
+mod termination;
+#[cfg(test)]
+mod testing;
+mod told;
+mod writes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +29,17 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use conditions::ClaimConditions;
+pub use disruption::Disruption;
+pub use expiration::Expiration;
+pub use garbage_collection::GarbageCollection;
 pub use in_flight::InFlight;
+pub use interruption::Interruption;
+pub use lifecycle::Lifecycle;
+pub use node_class::NodeClass;
+pub use node_pool::{NodePool, faults_of_pool};
+pub use provisioning::Provisioning;
+pub use termination::Termination;
 
 use crate::cloud::Notice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};

@@ -1,0 +1,148 @@
+//! How many nodes of each pool may still be disrupted for a reason.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::command::DisruptionReason;
+use crate::apis::nodepool::NodePool;
+use crate::names::PoolName;
+use crate::snapshot::{NodeKey, Snapshot};
+use crate::values::{Budget, Budgets, GoDuration};
+
+/// The budget of a pool that says nothing.
+const DEFAULT: &str = "10%";
+
+/// Counts of one pool.
+#[derive(Clone, Debug, Default)]
+struct Count {
+    nodes: i64,
+    going: i64,
+}
+
+/// Budgets of every pool at one moment.
+///
+/// # Source
+/// karpenter-core 5.4: nodes that are managed, initialized and whose instance is not terminating count; of these, those that
+/// are not ready, going, or taken by a command are disrupted already.
+pub(super) struct PoolBudgets {
+    now: Timestamp,
+    counts: BTreeMap<PoolName, Count>,
+    budgets: BTreeMap<PoolName, Budgets>,
+}
+
+impl PoolBudgets {
+    /// Counts the machines. `taken`: machines that some command has chosen. Cost: one pass over the machines.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        taken: impl Fn(&NodeKey) -> bool,
+        now: Timestamp,
+    ) -> Self {
+        let mut counts: BTreeMap<PoolName, Count> = BTreeMap::new();
+        for node in snapshot.nodes.values() {
+            let Some(claim) = &node.claim else { continue };
+            let Some(pool) = node.pool() else { continue };
+            if !node.initialized || claim.is_instance_terminating() {
+                continue;
+            }
+            let count = counts.entry(pool).or_default();
+            count.nodes += 1;
+            if node.deleting || !node.is_ready() || taken(&node.key) {
+                count.going += 1;
+            }
+        }
+        let budgets = snapshot
+            .pools
+            .iter()
+            .map(|(name, pool)| (name.clone(), budgets_of(pool)))
+            .collect();
+        Self {
+            now,
+            counts,
+            budgets,
+        }
+    }
+
+    /// How many nodes of the pool may be disrupted at a time for the reason; `None` means no limit.
+    pub(super) fn allowed(&self, pool: &PoolName, reason: DisruptionReason) -> Option<i64> {
+        let nodes = self.counts.get(pool).map_or(0, |count| count.nodes);
+        let Some(budgets) = self.budgets.get(pool) else {
+            return Some(0);
+        };
+        budgets
+            .evaluate(self.now, nodes, reason.as_str())
+            .allowed_or_zero()
+    }
+
+    /// How many more may be chosen now. Never negative.
+    pub(super) fn remaining(&self, pool: &PoolName, reason: DisruptionReason) -> i64 {
+        let going = self.counts.get(pool).map_or(0, |count| count.going);
+        self.allowed(pool, reason)
+            .map_or(i64::MAX, |allowed| allowed.saturating_sub(going).max(0))
+    }
+
+    /// Nodes of the pool that count.
+    pub(super) fn nodes(&self, pool: &PoolName) -> i64 {
+        self.counts.get(pool).map_or(0, |count| count.nodes)
+    }
+
+    /// A ledger from which a choice of machines is taken one by one.
+    pub(super) fn purse(&self, reason: DisruptionReason) -> Purse<'_> {
+        Purse {
+            budgets: self,
+            reason,
+            spent: BTreeMap::new(),
+        }
+    }
+}
+
+/// What is left of the budgets while machines are chosen.
+pub(super) struct Purse<'a> {
+    budgets: &'a PoolBudgets,
+    reason: DisruptionReason,
+    spent: BTreeMap<PoolName, i64>,
+}
+
+impl Purse<'_> {
+    /// Takes one machine of the pool; `false` when the budget allows no more.
+    pub(super) fn take(&mut self, pool: &PoolName) -> bool {
+        let spent = self.spent.entry(pool.clone()).or_insert(0);
+        if *spent >= self.budgets.remaining(pool, self.reason) {
+            return false;
+        }
+        *spent += 1;
+        true
+    }
+}
+
+fn budgets_of(pool: &Arc<NodePool>) -> Budgets {
+    let written = pool
+        .spec
+        .disruption
+        .as_ref()
+        .and_then(|disruption| disruption.budgets.as_ref());
+    let Some(written) = written else {
+        return std::iter::once(Budget::new(DEFAULT, None, None, None::<[&str; 0]>)).collect();
+    };
+    written
+        .iter()
+        .map(|budget| {
+            let reasons = budget
+                .reasons
+                .as_ref()
+                .map(|reasons| reasons.iter().map(String::as_str));
+            let duration = budget
+                .duration
+                .as_ref()
+                .map(|text| GoDuration::parse(text.as_str()));
+            match duration.transpose() {
+                Ok(duration) => {
+                    Budget::new(&budget.nodes, budget.schedule.as_deref(), duration, reasons)
+                }
+                // The CRD refuses such a text; should one be stored, nothing is allowed until it is mended.
+                Err(_) => Budget::new("0", None, None, None::<[&str; 0]>),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,413 @@
+//! Disruption: machines that are empty, drifted or dearer than their pods need are taken away, and nothing else is.
+//!
+//! # Problem
+//! Every machine costs money, and every move costs its pods. Each machine is either left alone for a reason that people can
+//! read, or goes as part of a command that keeps every promise.
+//!
+//! # How
+//! - [`candidate`]: what may be disrupted, and what blocks the rest.
+//! - [`search`]: emptiness, drift, consolidation; [`what_if`] asks the solver, [`price`] makes sure of the saving,
+//!   [`cost`] weighs it.
+//! - [`queue`]: a command is held, looked at again, fenced, looked at again after pods on their way have arrived, marked,
+//!   replaced, and only then deleted. Several go on at once, under the budgets.
+//! - [`leftovers`]: what a command left behind is cleaned, also after a restart.
+//!
+//! # Invariants (Law 9)
+//! - Machines of a command count against the budget from its decision to their end.
+//! - A command that moves pods for money never raises the bill: each type that its replacement may become costs less, at its
+//!   worst, than what goes. An equal price never moves. (Drift replaces at any price.)
+//! - Pods that a budget or an annotation protects block their node, when it is chosen and twice again before the taint; an
+//!   annotation also right before the deletion. Draining is termination's, by the Eviction API.
+//! - A machine that came by a move, or that moved pods came to, rests before it is moved itself: no A -> B -> A.
+//!
+//! # Never
+//! It never deletes Nodes or pods, and never touches machines without a claim.
+//!
+//! # Source
+//! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
+
+mod budgets;
+mod candidate;
+mod command;
+mod cost;
+mod leftovers;
+mod pdb;
+mod price;
+mod queue;
+mod revalidate;
+mod search;
+mod what_if;
+mod words;
+mod world;
+mod writes;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::told::Told;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use crate::effect::{Effect, EffectError, ObjectRef};
+use crate::index::Changes;
+use crate::names::{ClaimName, PoolName};
+use candidate::{Candidate, Class, Policy};
+use command::{Command, DisruptionReason, Phase};
+use revalidate::Stale;
+use search::{Found, Ineligible, Looked, Search};
+use words::Words;
+use world::World;
+use writes::Write;
+
+/// At most so long between two looks while things change. Upstream's poll.
+const POLL_MS: i64 = 10_000;
+
+/// At least so long between two looks.
+const SOON_MS: i64 = 1_000;
+
+/// A look that found nothing is repeated after this although nothing changed: budgets have schedules, prices and
+/// protections have times. Upstream's bound is the same.
+const RECHECK_MS: i64 = 5 * 60_000;
+
+/// Most commands at a time. Budgets bound them much earlier; this bounds the memory of a cluster without budgets.
+const MOST_COMMANDS: usize = 100;
+
+/// The disruption decider with its memory.
+#[derive(Debug)]
+pub struct Disruption {
+    commands: BTreeMap<u64, Command>,
+    next_id: u64,
+    search: Search,
+    /// Something changed since the last fruitless look began.
+    changed: bool,
+    /// The last look ran out of time: the next one goes on where it ended.
+    unfinished: bool,
+    look_at: Option<Timestamp>,
+    looked_at: Option<Timestamp>,
+    /// Left-overs may be there.
+    clean: bool,
+    /// Until when machines rest that moved pods came to.
+    received: BTreeMap<ClaimName, Timestamp>,
+    flights: InFlight<(ObjectRef, Write)>,
+    /// Pools whose replacements failed.
+    failures: InFlight<PoolName>,
+    told: Told,
+}
+
+impl Default for Disruption {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Disruption {
+    /// A decider that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            commands: BTreeMap::new(),
+            next_id: 0,
+            search: Search::default(),
+            changed: true,
+            unfinished: false,
+            look_at: None,
+            looked_at: None,
+            clean: true,
+            received: BTreeMap::new(),
+            flights: InFlight::new(1_000, 30_000),
+            // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
+            failures: InFlight::new(60_000, 30 * 60_000),
+            told: Told::default(),
+        }
+    }
+
+    fn read_outcomes(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for delivery in input.inbox {
+            let Delivery::Outcome(outcome) = delivery else {
+                continue;
+            };
+            if let Some(key) = writes::kind_of(&outcome.effect) {
+                match &outcome.result {
+                    // A conflict or a missing object is no failure: the fresh object says what is to be done.
+                    Ok(_) | Err(EffectError::Conflict(_) | EffectError::NotFound(_)) => {
+                        self.flights.succeeded(&key);
+                    }
+                    Err(_) => {
+                        let at = self.flights.failed(&key, input.now);
+                        step.wake_at(at);
+                    }
+                }
+                self.clean = true;
+            }
+            if let (Effect::CreateClaim(claim), Err(error)) = (&*outcome.effect, &outcome.result) {
+                let name = claim.name();
+                let of = |command: &&Command| {
+                    let mut replacements = command.replacements.iter();
+                    replacements.any(|replacement| replacement.claim == name)
+                };
+                if let Some(id) = self.commands.values().find(of).map(|command| command.id) {
+                    self.abandon(id, &Stale::replacement(&error.to_string()), input, step);
+                }
+            }
+        }
+    }
+
+    fn read_changes(&mut self, input: &StepInput<'_>) {
+        let Changes {
+            everything,
+            pods,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            surroundings,
+            ledger: _,
+            pod_events: _,
+        } = input.changes;
+        self.clean |= *everything || !nodes.is_empty() || !claims.is_empty();
+        if *everything || !(claims.is_empty() && pools.is_empty() && node_classes.is_empty()) {
+            self.look_soon();
+            let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
+            self.look_no_later_than(soon);
+        } else if *surroundings || !(pods.is_empty() && nodes.is_empty()) {
+            self.look_soon();
+        }
+    }
+
+    /// Something changed: what was examined is to be examined again, at the next look.
+    fn look_soon(&mut self) {
+        self.changed = true;
+    }
+
+    fn look_no_later_than(&mut self, at: Timestamp) {
+        self.look_at = Some(self.look_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// When the next look is due.
+    fn due_at(&self, now: Timestamp) -> Timestamp {
+        let last = self.looked_at;
+        let poll = last.map_or(now, |at| {
+            after(at, if self.changed { POLL_MS } else { RECHECK_MS })
+        });
+        let wanted = self.look_at.map_or(poll, |at| at.min(poll));
+        // Resumed and repeated looks say when; a fresh one keeps its distance.
+        wanted.max(last.map_or(now, |at| after(at, RESUME_MS)))
+    }
+
+    fn look(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
+        self.looked_at = Some(input.now);
+        self.look_at = None;
+        if !std::mem::take(&mut self.unfinished) {
+            self.changed = false;
+            self.search.restart();
+        }
+        if self.commands.len() >= MOST_COMMANDS {
+            return;
+        }
+        self.received.retain(|_, until| *until > input.now);
+        let world = World::new(input, &self.commands, None);
+        let mut words = Words {
+            told: &mut self.told,
+            input,
+            step,
+        };
+        tell_budgets(&world, &mut words);
+        let mut wakes = None;
+        let looked = find(
+            &world,
+            &mut self.search,
+            &self.received,
+            &mut self.failures,
+            &mut words,
+            &mut wakes,
+            stop,
+        );
+        match looked {
+            Looked::Found(found) => {
+                self.start(*found, input, step);
+                self.changed = true;
+                self.look_at = Some(after(input.now, RESUME_MS));
+            }
+            Looked::Unfinished => {
+                self.unfinished = true;
+                self.look_at = Some(after(input.now, RESUME_MS));
+            }
+            Looked::Nothing => {
+                if let Some(at) = wakes {
+                    self.changed = true; // a rest is over then
+                    self.look_at = Some(at);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, found: Found, input: &StepInput<'_>, step: &mut Step) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let approvals: Vec<(PoolName, String)> = {
+            let world = World::new(input, &self.commands, None);
+            let candidates: Vec<&Candidate> = found.candidates.iter().collect();
+            let is_scored = found.method.is_consolidation()
+                && candidates
+                    .iter()
+                    .any(|each| each.policy() == Policy::Balanced);
+            let scores = is_scored.then(|| what_if::scores(&found.moves, &candidates, &world));
+            scores
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(pool, score)| (pool, score.approval()))
+                .collect()
+        };
+        let command = Command {
+            id,
+            method: found.method,
+            targets: queue::targets(&found.candidates),
+            moves: found.moves,
+            decided: input.now,
+            phase: queue::first_phase(found.method, input),
+            replacements: Vec::new(),
+        };
+        self.told_words(input, step, |words| {
+            for (pool, text) in &approvals {
+                words.approved(&command, pool, text);
+            }
+            words.considered(&command);
+        });
+        if let Phase::Held(until) = command.phase {
+            step.wake_at(until);
+        }
+        self.commands.insert(id, command);
+    }
+}
+
+/// A look that ran out of time goes on after this, so that other deciders have their turn.
+const RESUME_MS: i64 = 100;
+
+fn tell_budgets(world: &World<'_>, words: &mut Words<'_, '_>) {
+    for (pool, object) in &*world.snapshot().pools {
+        if object.is_static() || world.budgets.nodes(pool) == 0 {
+            continue;
+        }
+        for reason in DisruptionReason::ALL {
+            if world.budgets.allowed(pool, reason) == Some(0) {
+                words.no_budget(pool, reason);
+            }
+        }
+    }
+}
+
+/// One look, method after method; the first that finds something ends it.
+fn find(
+    world: &World<'_>,
+    search: &mut Search,
+    received: &BTreeMap<ClaimName, Timestamp>,
+    failures: &mut InFlight<PoolName>,
+    words: &mut Words<'_, '_>,
+    wakes: &mut Option<Timestamp>,
+    stop: &dyn Fn() -> bool,
+) -> Looked {
+    let mut graceful: Vec<Candidate> = Vec::new();
+    let mut eventual: Vec<Candidate> = Vec::new();
+    let mut sooner =
+        |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
+    for node in world.machines() {
+        match Candidate::of(node, world, Class::Graceful) {
+            Ok(candidate) => {
+                eventual.push(candidate.clone());
+                graceful.push(candidate);
+            }
+            Err(blocker) => {
+                words.blocked(node, &blocker);
+                node.pods
+                    .iter()
+                    .filter_map(|pod| pod.protected_until())
+                    .filter(|until| *until > world.now)
+                    .for_each(&mut sooner);
+                eventual.extend(Candidate::of(node, world, Class::Eventual));
+            }
+        }
+    }
+    if let Some(found) = search::empty(&graceful, world, stop) {
+        return Looked::Found(Box::new(found));
+    }
+    let now = world.now;
+    let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
+    let stays = |candidate: &Candidate, refusal: &what_if::Refusal| {
+        words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
+    };
+    match search::drifted(&eventual, world, rests, stays, stop) {
+        Looked::Nothing => {}
+        other => return other,
+    }
+    let mut eligible: Vec<&Candidate> = Vec::new();
+    for candidate in &graceful {
+        match search::eligible(candidate, world, received) {
+            Ok(()) => eligible.push(candidate),
+            Err(Ineligible::NotYet) => {}
+            Err(Ineligible::Refused(refusal)) => words.unconsolidatable(candidate, &refusal),
+            Err(Ineligible::Resting(until)) => {
+                sooner(until);
+                words.rests(candidate, until);
+            }
+        }
+    }
+    eligible.retain(|candidate| !rests(&candidate.pool_name));
+    let refused = |candidate: &Candidate, refusal: &what_if::Refusal| {
+        words.unconsolidatable(candidate, refusal);
+    };
+    search.look(eligible, world, refused, stop)
+}
+
+impl Decider for Disruption {
+    fn id(&self) -> DeciderId {
+        DeciderId::Disruption
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        let Changes {
+            everything,
+            pods,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            surroundings,
+            ledger: _,
+            pod_events: _,
+        } = changes;
+        // Nodes change with their pods. Pods without a Node matter to what-ifs only, and only at the next look.
+        *everything
+            || *surroundings
+            || !(nodes.is_empty() && claims.is_empty() && pools.is_empty())
+            || !node_classes.is_empty()
+            || (!pods.is_empty() && !self.changed)
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        self.told.sweep(input.now);
+        self.read_outcomes(input, &mut step);
+        self.read_changes(input);
+        self.advance(input, &mut step, stop);
+        if std::mem::take(&mut self.clean) {
+            self.clean_leftovers(input, &mut step);
+        }
+        if self.due_at(input.now) <= input.now {
+            self.look(input, &mut step, stop);
+            // A command that is not held goes on at once.
+            self.advance(input, &mut step, stop);
+        }
+        step.wake_at(self.due_at(input.now));
+        step
+    }
+}
+
+impl Disruption {
+    /// How long the oldest command has been on its way, in milliseconds; for telemetry.
+    #[must_use]
+    pub fn oldest_command_ms(&self, now: Timestamp) -> Option<i64> {
+        self.commands
+            .values()
+            .map(|command| since(now, command.decided))
+            .max()
+    }
+}

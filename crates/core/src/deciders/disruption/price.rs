@@ -1,0 +1,257 @@
+//! Making sure that a replacement is cheaper, whichever of its types the cloud picks.
+//!
+//! # Source
+//! karpenter-core 5.7 and 5.8, with two differences: after the capacity type is pinned, types without an offering of that
+//! capacity type are dropped; and a price that is not known is never taken for a low one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::candidate::Candidate;
+use super::what_if::Refusal;
+use super::world::World;
+use crate::apis::nodepool::NodePool;
+use crate::catalog::Catalog;
+use crate::cloud::{CapacityType, InstanceType};
+use crate::labels::{CAPACITY_TYPE, WellKnown};
+use crate::money::MicroUsd;
+use crate::record::Reason;
+use crate::requirements::{Requirement, Requirements};
+use crate::resources::Resources;
+use crate::scheduling::{PlannedClaim, PlannedOffering};
+
+/// So many cheaper types a spot machine needs before it is replaced by another spot machine: with fewer, the next one would
+/// be interrupted sooner and replaced again.
+const SPOT_TO_SPOT_TYPES: usize = 15;
+
+/// A replacement under a price.
+struct Filter<'a> {
+    catalog: &'a Catalog,
+    known: &'a WellKnown,
+    claim: PlannedClaim,
+    /// Cheapest types first.
+    types: Vec<Arc<InstanceType>>,
+}
+
+/// Narrows a planned claim to what is cheaper than the machines it replaces, or says why nothing is.
+pub(super) fn cheaper(
+    claim: PlannedClaim,
+    candidates: &[&Candidate],
+    world: &World<'_>,
+) -> Result<PlannedClaim, Refusal> {
+    let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
+    let Some(old) = old else {
+        return Err(Refusal::new(
+            "Price of the node is not known",
+            vec![Reason::UnknownPrice],
+        ));
+    };
+    let pool = world.snapshot().pools.get(&claim.pool);
+    let catalog = pool.and_then(|pool: &Arc<NodePool>| world.snapshot().catalog_of(pool));
+    let Some(catalog) = catalog else {
+        return Err(Refusal::note(format!(
+            "NodePool not found (NodePool={})",
+            claim.pool
+        )));
+    };
+    let types = claim
+        .instance_types
+        .iter()
+        .filter_map(|name| catalog.get(name).cloned())
+        .collect();
+    let mut filter = Filter {
+        catalog,
+        known: &world.snapshot().well_known,
+        claim,
+        types,
+    };
+    let all_spot = candidates
+        .iter()
+        .all(|each| each.capacity_type() == Some(CapacityType::Spot));
+    if all_spot && filter.allows(CapacityType::Spot) {
+        filter.spot_to_spot(candidates, old, world)?;
+    } else {
+        filter.below(old, old)?;
+        filter.pin()?;
+    }
+    if candidates.len() > 1 {
+        filter.not_the_same(candidates, old)?;
+    }
+    Ok(filter.finish(world.input.settings.max_instance_types))
+}
+
+impl Filter<'_> {
+    fn allows(&self, capacity_type: CapacityType) -> bool {
+        let asked = self.claim.requirements.get(CAPACITY_TYPE);
+        asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
+    }
+
+    fn worst(&self, of: &InstanceType) -> Option<MicroUsd> {
+        self.catalog
+            .worst_launch_price(&of.name, &self.claim.requirements, self.known)
+    }
+
+    /// Keeps types that cost less than `limit` even at worst. `old` is for the refusal.
+    fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), Refusal> {
+        let cheapest = self.types.iter().filter_map(|each| self.worst(each)).min();
+        let kept: Vec<_> = self
+            .types
+            .iter()
+            .filter(|each| self.worst(each).is_some_and(|price| price < limit))
+            .cloned()
+            .collect();
+        self.types = kept;
+        if self.types.is_empty() {
+            let reason = match cheapest {
+                Some(new) => Reason::NotCheaper { old, new },
+                None => Reason::UnknownPrice,
+            };
+            return Err(Refusal::new(
+                "Can't replace with a cheaper node",
+                vec![reason],
+            ));
+        }
+        self.check_min_values()
+    }
+
+    fn check_min_values(&self) -> Result<(), Refusal> {
+        self.catalog
+            .check_min_values(&self.types, &self.claim.requirements)
+            .map_err(|short| {
+                let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+                Refusal::note(format!(
+                    "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
+                    keys.join(" ")
+                ))
+            })
+    }
+
+    /// If the cloud could still choose between spot and on-demand, the choice is made now: a spot launch that fails must not
+    /// become a dearer machine at list price.
+    fn pin(&mut self) -> Result<(), Refusal> {
+        if !(self.allows(CapacityType::Spot) && self.allows(CapacityType::OnDemand)) {
+            return Ok(());
+        }
+        for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+            let pinned = self.pinned(capacity_type);
+            let kept: Vec<_> = self
+                .types
+                .iter()
+                .filter(|each| {
+                    let worst = self
+                        .catalog
+                        .worst_launch_price(&each.name, &pinned, self.known);
+                    worst.is_some()
+                })
+                .cloned()
+                .collect();
+            if !kept.is_empty() {
+                self.claim.requirements = pinned;
+                self.types = kept;
+                return self.check_min_values();
+            }
+        }
+        Ok(())
+    }
+
+    fn pinned(&self, capacity_type: CapacityType) -> Requirements {
+        let mut pinned = self.claim.requirements.clone();
+        pinned.add(Requirement::is(CAPACITY_TYPE, capacity_type.as_str()));
+        pinned
+    }
+
+    fn spot_to_spot(
+        &mut self,
+        candidates: &[&Candidate],
+        old: MicroUsd,
+        world: &World<'_>,
+    ) -> Result<(), Refusal> {
+        if !world.input.settings.gates.spot_to_spot_consolidation {
+            return Err(Refusal::note(
+                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
+            ));
+        }
+        self.claim.requirements = self.pinned(CapacityType::Spot);
+        self.below(old, old)?;
+        if candidates.len() > 1 {
+            return Ok(());
+        }
+        let count = self.types.len();
+        if count < SPOT_TO_SPOT_TYPES {
+            return Err(Refusal::note(format!(
+                "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
+            )));
+        }
+        self.sort();
+        let needed = self
+            .catalog
+            .types_needed(&self.types, &self.claim.requirements)
+            .unwrap_or(count);
+        self.types.truncate(needed.max(SPOT_TO_SPOT_TYPES));
+        Ok(())
+    }
+
+    /// A replacement of a type that goes as well must be cheaper than the cheapest of that type that goes: otherwise keeping
+    /// that one and removing only the others is better.
+    fn not_the_same(&mut self, candidates: &[&Candidate], old: MicroUsd) -> Result<(), Refusal> {
+        let mut going: BTreeMap<&str, MicroUsd> = BTreeMap::new();
+        for candidate in candidates {
+            let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price())
+            else {
+                continue;
+            };
+            going
+                .entry(name)
+                .and_modify(|least| *least = price.min(*least))
+                .or_insert(price);
+        }
+        let limit = self
+            .types
+            .iter()
+            .filter_map(|each| going.get(&*each.name))
+            .min()
+            .copied();
+        limit.map_or(Ok(()), |limit| self.below(limit, old))
+    }
+
+    fn sort(&mut self) {
+        let offers = self.catalog.offers(&self.claim.requirements, self.known);
+        let rank: BTreeMap<Arc<str>, usize> = offers
+            .into_iter()
+            .enumerate()
+            .map(|(at, offer)| (Arc::clone(&offer.instance_type.name), at))
+            .collect();
+        let at = |each: &Arc<InstanceType>| rank.get(&each.name).copied().unwrap_or(usize::MAX);
+        self.types.sort_by_key(at);
+    }
+
+    fn finish(mut self, most_types: usize) -> PlannedClaim {
+        self.sort();
+        let needed = self
+            .catalog
+            .types_needed(&self.types, &self.claim.requirements)
+            .unwrap_or(0);
+        self.types.truncate(most_types.max(needed));
+        let first = self.types.first().map(|each| Arc::clone(&each.name));
+        let offers = self.catalog.offers(&self.claim.requirements, self.known);
+        let cheapest = offers
+            .into_iter()
+            .find(|offer| Some(&offer.instance_type.name) == first.as_ref());
+        self.claim.cheapest = cheapest.map(|offer| PlannedOffering {
+            instance_type: Arc::clone(&offer.instance_type.name),
+            zone: offer.zone,
+            capacity_type: offer.capacity_type,
+            price: offer.price,
+        });
+        self.claim.most = self
+            .types
+            .iter()
+            .fold(Resources::zero(), |most, each| most.max(&each.capacity));
+        self.claim.instance_types = self
+            .types
+            .into_iter()
+            .map(|each| Arc::clone(&each.name))
+            .collect();
+        self.claim
+    }
+}

@@ -1,0 +1,530 @@
+//! Carrying commands out, a phase at a time. Nothing here waits: each step looks at the objects and goes as far as they allow.
+//!
+//! ```text
+//! Held ─► revalidate ─► Fencing ─► Grace ─► revalidate ─► Marking ─► Launching ─► last look ─► Deleting ─► done
+//!   └──────────┴───────────┴─────────┴─────────┴────────────┴───────────┴────────────┘ abandoned: left-overs are cleaned
+//! ```
+//!
+//! Phases go on when the *objects* show what was asked for, so a lost or doubled answer changes nothing.
+
+use jiff::Timestamp;
+
+use super::candidate::{Candidate, Class};
+use super::command::{Command, DisruptionReason, Method, Phase, Replacement, Target};
+use super::revalidate::{Stale, revalidate};
+use super::words::Words;
+use super::world::World;
+use super::writes::{self, Write};
+use super::{Disruption, RESUME_MS};
+use crate::deciders::new_claim::{Namer, NewClaim, nominate};
+use crate::deciders::{Step, StepInput, after};
+use crate::effect::{Effect, ObjectRef};
+use crate::ledger::{Fence, FenceReason, LedgerOp};
+use crate::names::ClaimName;
+use crate::record::Reason;
+use crate::snapshot::StateNode;
+
+/// Writes on Nodes and claims may take this long with all retries; a command whose writes take longer is abandoned.
+const WRITE_MS: i64 = 60_000;
+
+/// Replacements must be ready after this (upstream: 10 minutes, more with very many commands at once).
+const LAUNCH_MS: i64 = 10 * 60_000;
+
+/// How a command goes on.
+enum Next {
+    /// To this phase, at once.
+    Phase(Phase),
+    /// It waits for the objects, or until a time that the step was told.
+    Waits,
+    /// It is done.
+    Done,
+    /// It is given up.
+    Abandon(Stale),
+}
+
+impl Disruption {
+    /// Takes every command as far as it goes.
+    pub(super) fn advance(
+        &mut self,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) {
+        let ids: Vec<u64> = self.commands.keys().copied().collect();
+        for id in ids {
+            self.drop_vanished(id, input, step);
+            while let Some(command) = self.commands.get(&id).cloned() {
+                match self.next(&command, input, step, stop) {
+                    Next::Phase(phase) => {
+                        if let Some(command) = self.commands.get_mut(&id) {
+                            command.phase = phase;
+                        }
+                    }
+                    Next::Waits => break,
+                    Next::Done => {
+                        self.finish(&command, input);
+                        self.commands.remove(&id);
+                    }
+                    Next::Abandon(stale) => self.abandon(id, &stale, input, step),
+                }
+            }
+        }
+    }
+
+    fn next(
+        &mut self,
+        command: &Command,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) -> Next {
+        let now = input.now;
+        match command.phase {
+            Phase::Held(until) | Phase::Grace(until) if now < until => {
+                step.wake_at(until);
+                Next::Waits
+            }
+            Phase::Held(_) => match self.look_again(command.id, input, step, stop) {
+                Ok(true) => Next::Phase(Phase::Fencing(after(now, WRITE_MS))),
+                Ok(false) => Next::Waits,
+                Err(stale) => Next::Abandon(stale),
+            },
+            Phase::Fencing(until) => self.fence(command, until, input, step),
+            Phase::Grace(_) => match self.look_again(command.id, input, step, stop) {
+                Ok(true) => {
+                    if let Some(fresh) = self.commands.get(&command.id).cloned() {
+                        self.told_words(input, step, |words| words.carried_out(&fresh));
+                    }
+                    Next::Phase(Phase::Marking(after(now, WRITE_MS)))
+                }
+                Ok(false) => Next::Waits,
+                Err(stale) => Next::Abandon(stale),
+            },
+            Phase::Marking(until) => self.mark(command, until, input, step),
+            Phase::Launching(until) => self.launch(command, until, input, step),
+            Phase::Deleting => self.delete(command, input, step),
+        }
+    }
+
+    /// Looks at the premises of a command again. `Ok(false)`: time ran out.
+    fn look_again(
+        &mut self,
+        id: u64,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<bool, Stale> {
+        let world = World::new(input, &self.commands, Some(id));
+        let Some(command) = self.commands.get(&id) else {
+            return Ok(false);
+        };
+        match revalidate(command, &world, &self.received, stop) {
+            Ok(fresh) => {
+                for (target, reasons) in &fresh.dropped {
+                    step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
+                    step.record(
+                        input,
+                        crate::deciders::DeciderId::Disruption,
+                        ObjectRef::Node(target.node.clone()),
+                        crate::record::Verdict::Abandoned,
+                        reasons.clone(),
+                    );
+                }
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.targets = fresh.targets;
+                    command.moves = fresh.moves;
+                }
+                Ok(true)
+            }
+            Err(stale) if stale.is_stopped() => {
+                step.wake_in(input.now, RESUME_MS);
+                Ok(false)
+            }
+            Err(stale) => Err(stale),
+        }
+    }
+
+    fn fence(
+        &mut self,
+        command: &Command,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> Next {
+        let mut done = true;
+        for target in &command.targets {
+            let Some(claim) = input.snapshot.claims.get(&*target.claim) else {
+                continue; // seen when it is looked at again
+            };
+            if input.snapshot.ledger.fence(&target.claim).is_none() {
+                step.ledger.push(LedgerOp::Fence(Fence {
+                    claim: target.claim.clone(),
+                    reason: FenceReason::Disruption,
+                    from: input.now,
+                }));
+            }
+            if !writes::is_fenced(claim) {
+                done = false;
+                let effect = || writes::fence(&target.claim, true);
+                self.write(claim_ref(target), Write::Fence, effect, input, step);
+            }
+        }
+        if done {
+            return Next::Phase(Phase::Grace(after(input.now, input.settings.bind_grace_ms)));
+        }
+        give_up_after(until, "the fence could not be written", input, step)
+    }
+
+    fn mark(
+        &mut self,
+        command: &Command,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> Next {
+        let reason = command.reason();
+        let mut done = true;
+        for target in &command.targets {
+            let machine = input.snapshot.nodes.get(&*target.key);
+            let Some(StateNode {
+                node: Some(node),
+                claim: Some(claim),
+                ..
+            }) = machine.map(|machine| &**machine)
+            else {
+                return Next::Abandon(Stale::vanished(target));
+            };
+            if !writes::is_tainted(node) {
+                done = false;
+                let effect = || writes::taint(node, &target.node, true);
+                let subject = ObjectRef::Node(target.node.clone());
+                self.write(subject, Write::Taint, effect, input, step);
+            }
+            if !writes::is_marked(claim, Some(reason)) {
+                done = false;
+                let effect = || writes::condition(claim, Some(reason), input.now);
+                self.write(claim_ref(target), Write::Condition, effect, input, step);
+            }
+        }
+        if !done {
+            return give_up_after(
+                until,
+                "taint and condition could not be written",
+                input,
+                step,
+            );
+        }
+        let deadline = after(input.now, LAUNCH_MS);
+        if let Err(stale) = self.order_replacements(command, input, step) {
+            return Next::Abandon(stale);
+        }
+        self.promise(command, deadline, input, step);
+        Next::Phase(Phase::Launching(deadline))
+    }
+
+    fn order_replacements(
+        &mut self,
+        command: &Command,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> Result<(), Stale> {
+        let mut namer = Namer::new(input.seed ^ command.id);
+        let replaces: Vec<ClaimName> = command
+            .targets
+            .iter()
+            .map(|each| each.claim.clone())
+            .collect();
+        let mut replacements = Vec::new();
+        let mut orders = Step::default();
+        for planned in &command.moves.claims {
+            let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
+                return Err(Stale::scheduling(format!("pool {} is gone", planned.pool)));
+            };
+            let claim = NewClaim {
+                planned,
+                pool,
+                name: namer.claim(&planned.pool, input.snapshot),
+                replaces: &replaces,
+            };
+            claim.order(input, &mut orders);
+            orders.record(
+                input,
+                crate::deciders::DeciderId::Disruption,
+                ObjectRef::Claim(claim.name.clone()),
+                crate::record::Verdict::NodeDecided,
+                claim.reasons(),
+            );
+            replacements.push(Replacement {
+                claim: claim.name,
+                seen: false,
+            });
+        }
+        step.effects.append(&mut orders.effects);
+        step.ledger.append(&mut orders.ledger);
+        step.records.append(&mut orders.records);
+        self.told_words(input, step, |words| {
+            for replacement in &replacements {
+                words.launching(&replacement.claim, command.reason());
+            }
+        });
+        if let Some(command) = self.commands.get_mut(&command.id) {
+            command.replacements = replacements;
+        }
+        Ok(())
+    }
+
+    /// Holds the room on which the pods will land. A change of a pod takes its promise away, so this is done anew at each step.
+    fn promise(&self, command: &Command, until: Timestamp, input: &StepInput<'_>, step: &mut Step) {
+        for placement in &command.moves.placements {
+            let pod = input.snapshot.pods.get(&placement.pod.key);
+            let Some(pod) = pod.filter(|pod| pod.uid == placement.pod.uid && pod.is_active())
+            else {
+                continue;
+            };
+            if input.snapshot.ledger.nomination(&pod.uid).is_none() {
+                let place = placement.place.clone();
+                step.ledger.push(nominate(pod, place, input.now, until));
+            }
+        }
+    }
+
+    fn launch(
+        &mut self,
+        command: &Command,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> Next {
+        let mut replacements = command.replacements.clone();
+        let mut ready = true;
+        for replacement in &mut replacements {
+            let claim = input.snapshot.claims.get(&*replacement.claim);
+            let gone = claim.map_or(replacement.seen, |claim| {
+                claim.metadata.deletion_timestamp.is_some()
+            });
+            if gone {
+                return Next::Abandon(Stale::replacement("replacement was deleted"));
+            }
+            replacement.seen = claim.is_some();
+            let initialized = claim.is_some_and(|claim| claim.is_true("Initialized"));
+            let launched = claim.is_some_and(|claim| claim.provider_id().is_some());
+            if launched && !initialized {
+                let name = &replacement.claim;
+                self.told_words(input, step, |words| words.waits(name));
+            }
+            ready &= initialized;
+        }
+        if let Some(command) = self.commands.get_mut(&command.id) {
+            command.replacements = replacements;
+        }
+        if !ready {
+            if until <= input.now {
+                return Next::Abandon(Stale::replacement("replacements were not ready in time"));
+            }
+            step.wake_at(until);
+            self.promise(command, until, input, step);
+            return Next::Waits;
+        }
+        match last_look(command, input) {
+            Ok(()) => Next::Phase(Phase::Deleting),
+            Err(stale) => Next::Abandon(stale),
+        }
+    }
+
+    fn delete(&mut self, command: &Command, input: &StepInput<'_>, step: &mut Step) -> Next {
+        let mut done = true;
+        for target in &command.targets {
+            let claim = input.snapshot.claims.get(&*target.claim);
+            let Some(claim) = claim.filter(|claim| {
+                claim.uid() == target.uid && claim.metadata.deletion_timestamp.is_none()
+            }) else {
+                continue;
+            };
+            done = false;
+            let uid = claim.uid();
+            let effect = || Effect::Delete {
+                target: claim_ref(target),
+                uid,
+                grace_seconds: None,
+            };
+            if self.write(claim_ref(target), Write::Delete, effect, input, step) {
+                let reason = command.reason();
+                self.told_words(input, step, |words| words.terminating(target, reason));
+            }
+        }
+        if done { Next::Done } else { Next::Waits }
+    }
+
+    /// Asks for a write unless it is on its way, or failed a moment ago. Returns whether it was asked for.
+    pub(super) fn write(
+        &mut self,
+        subject: ObjectRef,
+        write: Write,
+        effect: impl FnOnce() -> Effect,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> bool {
+        let key = (subject, write);
+        let begins = self.flights.begin(&key, input.now);
+        if begins {
+            step.effect(effect());
+        } else if let Some(at) = self.flights.waits_until(&key) {
+            step.wake_at(at);
+        }
+        begins
+    }
+
+    fn finish(&mut self, command: &Command, input: &StepInput<'_>) {
+        let until = after(input.now, input.settings.churn_rest_ms);
+        for placement in &command.moves.placements {
+            let machine = input.snapshot.nodes.get(&*placement.node);
+            if let Some(claim) = machine.and_then(|machine| machine.claim_name()) {
+                self.received.insert(claim, until);
+            }
+        }
+        for target in &command.targets {
+            self.failures.succeeded(&target.pool);
+        }
+        self.look_soon();
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        id: u64,
+        stale: &Stale,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let Some(command) = self.commands.remove(&id) else {
+            return;
+        };
+        self.told_words(input, step, |words| {
+            words.abandoned(&command, stale.word, &stale.reasons);
+        });
+        for target in &command.targets {
+            if !matches!(command.phase, Phase::Held(_)) {
+                step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
+            }
+            if matches!(command.phase, Phase::Launching(_)) {
+                let at = self.failures.failed(&target.pool, input.now);
+                step.wake_at(at);
+            }
+        }
+        if command.phase.is_promised() {
+            for placement in &command.moves.placements {
+                step.ledger
+                    .push(LedgerOp::Withdraw(placement.pod.uid.clone()));
+            }
+        }
+        self.clean = true;
+        self.look_soon();
+    }
+
+    /// Machines that go by themselves leave their command; a command that depended on them is given up.
+    fn drop_vanished(&mut self, id: u64, input: &StepInput<'_>, step: &mut Step) {
+        let Some(command) = self.commands.get_mut(&id) else {
+            return;
+        };
+        if command.phase == Phase::Deleting {
+            return;
+        }
+        let going = |target: &Target| {
+            input
+                .snapshot
+                .claims
+                .get(&*target.claim)
+                .is_none_or(|claim| {
+                    claim.uid() != target.uid || claim.metadata.deletion_timestamp.is_some()
+                })
+        };
+        let Some(first) = command.targets.iter().find(|target| going(target)).cloned() else {
+            return;
+        };
+        let goes_on = command.method == Method::Emptiness || command.phase.is_promised();
+        if goes_on {
+            command.targets.retain(|target| !going(target));
+        }
+        if !goes_on || command.targets.is_empty() {
+            self.abandon(id, &Stale::vanished(&first), input, step);
+        }
+    }
+
+    pub(super) fn told_words<'b>(
+        &mut self,
+        input: &StepInput<'b>,
+        step: &mut Step,
+        say: impl FnOnce(&mut Words<'_, 'b>),
+    ) {
+        say(&mut Words {
+            told: &mut self.told,
+            input,
+            step,
+        });
+    }
+}
+
+fn claim_ref(target: &Target) -> ObjectRef {
+    ObjectRef::Claim(target.claim.clone())
+}
+
+fn give_up_after(until: Timestamp, what: &str, input: &StepInput<'_>, step: &mut Step) -> Next {
+    if until <= input.now {
+        return Next::Abandon(Stale::new("unknown", what));
+    }
+    step.wake_at(until);
+    Next::Waits
+}
+
+/// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.
+fn last_look(command: &Command, input: &StepInput<'_>) -> Result<(), Stale> {
+    for target in &command.targets {
+        let Some(node) = input.snapshot.nodes.get(&*target.key) else {
+            continue;
+        };
+        if node.do_not_disrupt() {
+            return Err(Stale::because("churn", Reason::DoNotDisruptNode));
+        }
+        let eventual = command.reason() == DisruptionReason::Drifted
+            && node
+                .claim
+                .as_ref()
+                .is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+        let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
+        if let Some(pod) = protected.filter(|_| !eventual) {
+            let pod = pod.key.clone();
+            return Err(Stale::because("churn", Reason::DoNotDisruptPod { pod }));
+        }
+        let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();
+        if command.method == Method::Emptiness
+            && !moves_pods
+            && let Some(pod) = node.reschedulable().next()
+        {
+            return Err(Stale::scheduling(format!("pod {} came", pod.key)));
+        }
+    }
+    Ok(())
+}
+
+/// The class of a method.
+pub(super) const fn class_of(method: Method) -> Class {
+    match method {
+        Method::Drift => Class::Eventual,
+        Method::Emptiness | Method::Multi | Method::Single => Class::Graceful,
+    }
+}
+
+/// Where a command begins.
+pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> Phase {
+    match method {
+        // Drift saves no money, so there is nothing that a moment's change could make untrue.
+        Method::Drift => Phase::Held(input.now),
+        Method::Emptiness | Method::Multi | Method::Single => {
+            Phase::Held(after(input.now, input.settings.hold_ms))
+        }
+    }
+}
+
+/// Machines of a command.
+pub(super) fn targets(candidates: &[Candidate]) -> Vec<Target> {
+    candidates.iter().map(Target::from).collect()
+}

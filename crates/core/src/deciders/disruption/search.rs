@@ -1,0 +1,338 @@
+//! Finding machines that are worth disrupting: emptiness, drift, and consolidation of several or of one.
+//!
+//! # Heuristic
+//! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
+//! that works), then pairs that are no prefix, then single machines, round robin over pools. A pass may take several
+//! steps: what was examined is remembered until something changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::candidate::{Candidate, Policy};
+use super::command::{DisruptionReason, Method, Moves};
+use super::cost;
+use super::what_if::{Refusal, Rules, what_if};
+use super::world::World;
+use crate::deciders::after;
+use crate::labels;
+use crate::names::{ClaimName, PoolName};
+
+/// Most machines that one command consolidates.
+const MOST_TOGETHER: usize = 100;
+
+/// Pairs are looked for among so many of the best candidates ...
+const PAIRED: usize = 12;
+
+/// ... and so many of them are tried.
+const PAIRS: usize = 20;
+
+/// What was found.
+pub(super) struct Found {
+    /// How.
+    pub(super) method: Method,
+    /// Machines that go. Never empty.
+    pub(super) candidates: Vec<Candidate>,
+    /// Where their pods go.
+    pub(super) moves: Moves,
+}
+
+/// What became of a look.
+pub(super) enum Looked {
+    /// Something to do.
+    Found(Box<Found>),
+    /// Out of time; there is more to look at.
+    Unfinished,
+    /// Nothing to do until something changes.
+    Nothing,
+}
+
+/// Machines without pods, within the budgets.
+pub(super) fn empty(
+    candidates: &[Candidate],
+    world: &World<'_>,
+    stop: &dyn Fn() -> bool,
+) -> Option<Found> {
+    let mut purse = world.budgets.purse(DisruptionReason::Empty);
+    let mut chosen: Vec<Candidate> = Vec::new();
+    let mut moves = Moves::default();
+    let is_empty = |each: &&Candidate| {
+        each.is_empty()
+            && each.is_consolidatable()
+            && !each.pool.is_static()
+            && !world.is_destination(each.key())
+    };
+    for candidate in candidates.iter().filter(is_empty) {
+        if !candidate.pods.is_empty() {
+            // Its pods cost nothing to move, but they are pods: they need a place that is there.
+            let mut all: Vec<&Candidate> = chosen.iter().collect();
+            all.push(candidate);
+            match what_if(&all, Rules::ExistingOnly, world, stop) {
+                Ok(found) => moves = found,
+                Err(_) => continue,
+            }
+        }
+        if purse.take(&candidate.pool_name) {
+            chosen.push(candidate.clone());
+        }
+    }
+    (!chosen.is_empty()).then_some(Found {
+        method: Method::Emptiness,
+        candidates: chosen,
+        moves,
+    })
+}
+
+/// The machine that has been drifted longest and can be replaced; machines without pods first.
+pub(super) fn drifted(
+    candidates: &[Candidate],
+    world: &World<'_>,
+    is_resting: impl Fn(&PoolName) -> bool,
+    mut refused: impl FnMut(&Candidate, &Refusal),
+    stop: &dyn Fn() -> bool,
+) -> Looked {
+    let mut drifted: Vec<(bool, Timestamp, &Candidate)> = candidates
+        .iter()
+        .filter(|each| !each.pool.is_static())
+        .filter_map(|each| Some((!each.pods.is_empty(), each.drifted()?.0, each)))
+        .collect();
+    drifted.sort_by_key(|(pods, since, each)| (*pods, *since, each.claim_name.clone()));
+    for (_, _, candidate) in drifted {
+        let budget = world
+            .budgets
+            .remaining(&candidate.pool_name, DisruptionReason::Drifted);
+        if budget == 0 || is_resting(&candidate.pool_name) {
+            continue;
+        }
+        match what_if(&[candidate], Rules::AnyPrice, world, stop) {
+            Ok(moves) => {
+                return Looked::Found(Box::new(Found {
+                    method: Method::Drift,
+                    candidates: vec![candidate.clone()],
+                    moves,
+                }));
+            }
+            Err(refusal) if refusal.stopped => return Looked::Unfinished,
+            Err(refusal) => refused(candidate, &refusal),
+        }
+    }
+    Looked::Nothing
+}
+
+/// Why a machine is no candidate for consolidation.
+pub(super) enum Ineligible {
+    /// For this reason, which people are told.
+    Refused(Refusal),
+    /// It rests after a move until then.
+    Resting(Timestamp),
+    /// Its condition `Consolidatable` is not true; whoever sets that says why.
+    NotYet,
+}
+
+/// Whether a machine may be consolidated at all. `received`: until when machines rest that pods were moved to.
+pub(super) fn eligible(
+    candidate: &Candidate,
+    world: &World<'_>,
+    received: &BTreeMap<ClaimName, Timestamp>,
+) -> Result<(), Ineligible> {
+    let refuse = |text: String| Err(Ineligible::Refused(Refusal::note(text)));
+    let Candidate {
+        node,
+        pool,
+        pool_name,
+        ..
+    } = candidate;
+    if pool.is_static() {
+        return Err(Ineligible::NotYet);
+    }
+    let name = node.instance_type().unwrap_or_default();
+    let catalog = world.snapshot().catalog_of(pool);
+    if catalog.is_none_or(|catalog| catalog.get(name).is_none()) {
+        return refuse(format!("Instance Type \"{name}\" not found"));
+    }
+    for label in [labels::CAPACITY_TYPE, labels::TOPOLOGY_ZONE] {
+        if node.label(label).is_none() {
+            return refuse(format!("Node does not have label \"{label}\""));
+        }
+    }
+    let never = pool
+        .spec
+        .disruption
+        .as_ref()
+        .and_then(|disruption| disruption.consolidate_after.as_ref())
+        .is_some_and(|after| after.is_never());
+    if never {
+        return refuse(format!(
+            "NodePool \"{pool_name}\" has consolidation disabled"
+        ));
+    }
+    if candidate.is_empty() && candidate.pods.is_empty() {
+        return Err(Ineligible::NotYet); // emptiness deals with it
+    }
+    if candidate.policy() == Policy::WhenEmpty {
+        return refuse(format!(
+            "NodePool \"{pool_name}\" has consolidation policy WhenEmpty, but node is not empty"
+        ));
+    }
+    if !candidate.is_consolidatable() || world.is_destination(candidate.key()) {
+        return Err(Ineligible::NotYet);
+    }
+    let rest = world.input.settings.churn_rest_ms;
+    let launched = candidate
+        .claim
+        .annotation(labels::REPLACES)
+        .and_then(|_| candidate.node.created())
+        .map(|created| after(created, rest));
+    let until = received.get(&candidate.claim_name).copied().max(launched);
+    match until {
+        Some(until) if until > world.now => Err(Ineligible::Resting(until)),
+        _ => Ok(()),
+    }
+}
+
+/// How far a pass of consolidation is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Search {
+    multi_done: bool,
+    examined: BTreeSet<ClaimName>,
+}
+
+impl Search {
+    /// Begins anew: something changed since the last fruitless pass.
+    pub(super) fn restart(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks on. `candidates` are eligible ones.
+    pub(super) fn look(
+        &mut self,
+        mut candidates: Vec<&Candidate>,
+        world: &World<'_>,
+        mut refused: impl FnMut(&Candidate, &Refusal),
+        stop: &dyn Fn() -> bool,
+    ) -> Looked {
+        candidates.sort_by(|a, b| {
+            cost::by_savings_ratio((a.price(), a.cost), (b.price(), b.cost))
+                .then_with(|| a.claim_name.cmp(&b.claim_name))
+        });
+        if !self.multi_done {
+            match several(&candidates, world, stop) {
+                Looked::Nothing => self.multi_done = true,
+                other => return other,
+            }
+        }
+        for candidate in interleaved(&candidates) {
+            if self.examined.contains(&candidate.claim_name) {
+                continue;
+            }
+            let reason = DisruptionReason::Underutilized;
+            if world.budgets.remaining(&candidate.pool_name, reason) == 0 {
+                continue;
+            }
+            match what_if(&[candidate], Rules::Cheaper, world, stop) {
+                Ok(moves) => return found(Method::Single, &[candidate], moves),
+                Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                Err(refusal) => {
+                    refused(candidate, &refusal);
+                    self.examined.insert(candidate.claim_name.clone());
+                }
+            }
+        }
+        Looked::Nothing
+    }
+}
+
+fn found(method: Method, candidates: &[&Candidate], moves: Moves) -> Looked {
+    Looked::Found(Box::new(Found {
+        method,
+        candidates: candidates
+            .iter()
+            .map(|each| Candidate::clone(each))
+            .collect(),
+        moves,
+    }))
+}
+
+fn several(candidates: &[&Candidate], world: &World<'_>, stop: &dyn Fn() -> bool) -> Looked {
+    let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
+    let within: Vec<&Candidate> = candidates
+        .iter()
+        .copied()
+        .filter(|each| purse.take(&each.pool_name))
+        .take(MOST_TOGETHER)
+        .collect();
+    let mut best: Option<(usize, Moves)> = None;
+    let (mut low, mut high) = (2, within.len());
+    while low <= high {
+        let middle = usize::midpoint(low, high);
+        match what_if(
+            within.get(..middle).unwrap_or_default(),
+            Rules::Cheaper,
+            world,
+            stop,
+        ) {
+            Ok(moves) => {
+                best = Some((middle, moves));
+                low = middle + 1;
+            }
+            Err(refusal) if refusal.stopped && best.is_none() => return Looked::Unfinished,
+            Err(refusal) if refusal.stopped => break,
+            Err(_) => high = middle - 1,
+        }
+    }
+    if let Some((length, moves)) = best {
+        return found(
+            Method::Multi,
+            within.get(..length).unwrap_or_default(),
+            moves,
+        );
+    }
+    for (a, b) in pairs(within.len().min(PAIRED)).take(PAIRS) {
+        let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
+            continue;
+        };
+        match what_if(&[*a, *b], Rules::Cheaper, world, stop) {
+            Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
+            Err(refusal) if refusal.stopped => return Looked::Unfinished,
+            Err(_) => {}
+        }
+    }
+    Looked::Nothing
+}
+
+/// Pairs of indices below `count`, the best first; the first two are a prefix and left out.
+fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (2..(2 * count).saturating_sub(2)).flat_map(move |sum| {
+        (0..sum.div_ceil(2))
+            .map(move |a| (a, sum - a))
+            .filter(move |(_, b)| *b < count)
+    })
+}
+
+/// One of each pool, then the next of each, and so on.
+fn interleaved<'a>(candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
+    let mut seen: BTreeMap<&PoolName, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, &PoolName, &Candidate)> = candidates
+        .iter()
+        .map(|each| {
+            let rank = seen.entry(&each.pool_name).or_insert(0);
+            *rank += 1;
+            (*rank, &each.pool_name, *each)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, pool, _)| (*rank, *pool));
+    ranked.into_iter().map(|(_, _, each)| each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_come_in_order_of_rank_without_the_prefix() {
+        let all: Vec<_> = pairs(4).collect();
+        assert_eq!(all, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
+        assert_eq!(pairs(2).count(), 0);
+        assert_eq!(pairs(0).count(), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! What people are told: events on objects, and records. Everything once, until it changes or a while has passed.
+
+use super::candidate::{Blocker, Candidate};
+use super::command::{Command, DisruptionReason, Target};
+use super::what_if::Refusal;
+use crate::deciders::told::Told;
+use crate::deciders::{DeciderId, Step, StepInput};
+use crate::effect::{Event, ObjectRef};
+use crate::names::{ClaimName, PoolName};
+use crate::record::{Reason, Verdict};
+use crate::snapshot::StateNode;
+
+/// `DisruptionBlocked` is repeated after this.
+const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
+/// `DisruptionBlocked` of a pool is repeated after this.
+const POOL_EVERY_MS: i64 = 60_000;
+/// `Unconsolidatable` is repeated after this.
+const UNCONSOLIDATABLE_EVERY_MS: i64 = 15 * 60_000;
+
+/// Where words go.
+pub(super) struct Words<'a, 'b> {
+    /// What was said.
+    pub(super) told: &'a mut Told,
+    /// The step's question.
+    pub(super) input: &'a StepInput<'b>,
+    /// The step's answer.
+    pub(super) step: &'a mut Step,
+}
+
+impl Words<'_, '_> {
+    fn record(&mut self, subject: ObjectRef, verdict: Verdict, reasons: Vec<Reason>) {
+        self.step
+            .record(self.input, DeciderId::Disruption, subject, verdict, reasons);
+    }
+
+    fn is_news(&mut self, subject: &ObjectRef, topic: &'static str, text: &str, ms: i64) -> bool {
+        self.told.is_news(subject, topic, text, self.input.now, ms)
+    }
+
+    fn both(&mut self, node: &StateNode, reason: &'static str, text: &str, every_ms: i64) {
+        let objects = [
+            node.node_name().map(ObjectRef::Node),
+            node.claim_name().map(ObjectRef::Claim),
+        ];
+        for object in objects.into_iter().flatten() {
+            self.step
+                .event(Event::normal(object, reason, text).every(every_ms));
+        }
+    }
+
+    /// A machine that cannot be disrupted.
+    pub(super) fn blocked(&mut self, node: &StateNode, blocker: &Blocker) {
+        if blocker.is_told() {
+            self.stays(node, &blocker.to_string(), vec![blocker.reason()]);
+        }
+    }
+
+    /// A machine that should go and cannot.
+    pub(super) fn stays(&mut self, node: &StateNode, text: &str, reasons: Vec<Reason>) {
+        let subject = subject(node);
+        if self.is_news(&subject, "blocked", text, BLOCKED_EVERY_MS) {
+            self.record(subject, Verdict::Blocked, reasons);
+            self.both(node, "DisruptionBlocked", text, BLOCKED_EVERY_MS);
+        }
+    }
+
+    /// A machine that is not worth consolidating, or must not be.
+    pub(super) fn unconsolidatable(&mut self, candidate: &Candidate, refusal: &Refusal) {
+        let subject = subject(&candidate.node);
+        let text = &refusal.text;
+        if self.is_news(
+            &subject,
+            "unconsolidatable",
+            text,
+            UNCONSOLIDATABLE_EVERY_MS,
+        ) {
+            self.record(subject, Verdict::Refused, refusal.reasons.clone());
+            self.both(
+                &candidate.node,
+                "Unconsolidatable",
+                text,
+                UNCONSOLIDATABLE_EVERY_MS,
+            );
+        }
+    }
+
+    /// A machine that rests after a move.
+    pub(super) fn rests(&mut self, candidate: &Candidate, until: jiff::Timestamp) {
+        let subject = subject(&candidate.node);
+        if self.is_news(
+            &subject,
+            "resting",
+            &until.to_string(),
+            UNCONSOLIDATABLE_EVERY_MS,
+        ) {
+            self.record(subject, Verdict::Refused, vec![Reason::Resting { until }]);
+        }
+    }
+
+    /// A pool whose budgets allow nothing.
+    pub(super) fn no_budget(&mut self, pool: &PoolName, reason: DisruptionReason) {
+        let text = format!(
+            "No allowed disruptions for disruption reason {} due to blocking budget",
+            reason.as_str()
+        );
+        let subject = ObjectRef::Pool(pool.clone());
+        let topic = match reason {
+            DisruptionReason::Empty => "budget-empty",
+            DisruptionReason::Drifted => "budget-drifted",
+            DisruptionReason::Underutilized => "budget-underutilized",
+        };
+        if self.is_news(&subject, topic, &text, POOL_EVERY_MS) {
+            let why = Reason::Budget {
+                pool: pool.clone(),
+                allowed: 0,
+            };
+            self.record(subject.clone(), Verdict::Refused, vec![why]);
+            let event = Event::normal(subject, "DisruptionBlocked", text).every(POOL_EVERY_MS);
+            self.step.event(event);
+        }
+    }
+
+    /// A command was found and is held.
+    pub(super) fn considered(&mut self, command: &Command) {
+        if command.moves.claims.is_empty() || !command.method.is_consolidation() {
+            return;
+        }
+        for target in &command.targets {
+            let text = format!(
+                "Consolidation candidate: {}{}",
+                command.text_for(target),
+                savings(command)
+            );
+            self.on_target(target, "ConsolidationCandidate", &text);
+        }
+    }
+
+    /// A pool with the policy `Balanced` approved of a command.
+    pub(super) fn approved(&mut self, command: &Command, pool: &PoolName, text: &str) {
+        if let [target] = command.targets.as_slice() {
+            self.on_target(target, "ConsolidationApproved", text);
+        } else {
+            let pool = ObjectRef::Pool(pool.clone());
+            self.step
+                .event(Event::normal(pool, "ConsolidationApproved", text));
+        }
+    }
+
+    /// A command is carried out.
+    pub(super) fn carried_out(&mut self, command: &Command) {
+        for target in &command.targets {
+            let mut reasons = vec![match command.reason() {
+                DisruptionReason::Empty => Reason::Empty,
+                DisruptionReason::Underutilized => Reason::Underutilized,
+                DisruptionReason::Drifted => Reason::Drifted {
+                    why: target.detail.clone().unwrap_or_default(),
+                },
+            }];
+            if command.reason() != DisruptionReason::Empty {
+                reasons.push(Reason::Price {
+                    old: command.moves.old,
+                    new: command.moves.new,
+                });
+            }
+            reasons.push(Reason::FromPool {
+                pool: target.pool.clone(),
+            });
+            reasons.push(Reason::Note {
+                text: command.to_string(),
+            });
+            let subject = ObjectRef::Node(target.node.clone());
+            self.record(subject, Verdict::Disrupted, reasons);
+        }
+    }
+
+    /// A command is given up. `word` is one of upstream's words for why.
+    pub(super) fn abandoned(&mut self, command: &Command, word: &str, reasons: &[Reason]) {
+        for target in &command.targets {
+            let subject = ObjectRef::Node(target.node.clone());
+            self.record(subject, Verdict::Abandoned, reasons.to_vec());
+            if command.method.is_consolidation() {
+                let text = format!(
+                    "Consolidation rejected: {}, reason: {word}{}",
+                    command.text_for(target),
+                    savings(command)
+                );
+                self.on_target(target, "ConsolidationRejected", &text);
+            }
+        }
+    }
+
+    /// A replacement was asked for.
+    pub(super) fn launching(&mut self, claim: &ClaimName, reason: DisruptionReason) {
+        let text = format!("Launching NodeClaim: {}", reason.as_str());
+        let claim = ObjectRef::Claim(claim.clone());
+        self.step
+            .event(Event::normal(claim, "DisruptionLaunching", text));
+    }
+
+    /// A replacement is there and not ready.
+    pub(super) fn waits(&mut self, claim: &ClaimName) {
+        let text = "Waiting on readiness to continue disruption";
+        let subject = ObjectRef::Claim(claim.clone());
+        if self.is_news(&subject, "waiting", text, BLOCKED_EVERY_MS) {
+            self.step
+                .event(Event::normal(subject, "DisruptionWaitingReadiness", text));
+        }
+    }
+
+    /// A machine is deleted.
+    pub(super) fn terminating(&mut self, target: &Target, reason: DisruptionReason) {
+        let reason = reason.as_str();
+        let node = ObjectRef::Node(target.node.clone());
+        let claim = ObjectRef::Claim(target.claim.clone());
+        let text = format!("Disrupting Node: {reason}");
+        self.step
+            .event(Event::normal(node, "DisruptionTerminating", text));
+        let text = format!("Disrupting NodeClaim: {reason}");
+        self.step
+            .event(Event::normal(claim, "DisruptionTerminating", text));
+    }
+
+    fn on_target(&mut self, target: &Target, reason: &'static str, text: &str) {
+        let objects = [
+            ObjectRef::Node(target.node.clone()),
+            ObjectRef::Claim(target.claim.clone()),
+        ];
+        for object in objects {
+            self.step.event(Event::normal(object, reason, text));
+        }
+    }
+}
+
+fn subject(node: &StateNode) -> ObjectRef {
+    match (node.node_name(), node.claim_name()) {
+        (Some(node), _) => ObjectRef::Node(node),
+        (None, Some(claim)) => ObjectRef::Claim(claim),
+        (None, None) => ObjectRef::Node(node.name().into()),
+    }
+}
+
+fn savings(command: &Command) -> String {
+    command.moves.savings().map_or_else(String::new, |savings| {
+        format!(" (savings: ${:.2})", savings.dollars())
+    })
+}

@@ -1,0 +1,129 @@
+//! The writes of a command on Nodes and claims, and how to see on the objects that they have happened.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::command::DisruptionReason;
+use crate::apis::conditions::{Conditions, NODE_CLAIM, find};
+use crate::apis::k8s;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::effect::{Effect, ObjectRef, Patch};
+use crate::labels;
+use crate::ledger::FenceReason;
+use crate::names::{ClaimName, NodeName};
+use crate::taints;
+
+/// The condition that says why a claim's machine goes.
+pub(super) const CONDITION: &str = "DisruptionReason";
+
+/// What is written. With the object, the key under which a write is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Write {
+    /// The fence annotation of a claim.
+    Fence,
+    /// The taint of a Node.
+    Taint,
+    /// The condition of a claim.
+    Condition,
+    /// The deletion of a claim.
+    Delete,
+}
+
+/// Which of our writes an effect is.
+pub(super) fn kind_of(effect: &Effect) -> Option<(ObjectRef, Write)> {
+    match effect {
+        Effect::Patch(patch) => {
+            let write = match (&patch.target, patch.status) {
+                (ObjectRef::Node(_), false) => Write::Taint,
+                (ObjectRef::Claim(_), true) => Write::Condition,
+                (ObjectRef::Claim(_), false) => Write::Fence,
+                _ => return None,
+            };
+            Some((patch.target.clone(), write))
+        }
+        Effect::Delete { target, .. } => Some((target.clone(), Write::Delete)),
+        _ => None,
+    }
+}
+
+/// The claim carries our fence.
+pub(super) fn is_fenced(claim: &NodeClaim) -> bool {
+    claim.annotation(labels::FENCE) == Some(FenceReason::Disruption.label())
+}
+
+/// The Node carries the taint.
+pub(super) fn is_tainted(node: &k8s::Node) -> bool {
+    let taint = taints::disrupted();
+    node.has_taint(&taint.key, &taint.effect)
+}
+
+/// The claim carries the condition, for this reason if one is given.
+pub(super) fn is_marked(claim: &NodeClaim, reason: Option<DisruptionReason>) -> bool {
+    match reason {
+        Some(reason) => {
+            claim.is_true(CONDITION)
+                && find(&claim.status.conditions, CONDITION)
+                    .is_some_and(|condition| condition.reason == reason.as_str())
+        }
+        None => find(&claim.status.conditions, CONDITION).is_some(),
+    }
+}
+
+/// Writes or removes the fence.
+pub(super) fn fence(claim: &ClaimName, on: bool) -> Effect {
+    let value = if on {
+        Value::from(FenceReason::Disruption.label())
+    } else {
+        Value::Null
+    };
+    Effect::Patch(Patch {
+        target: ObjectRef::Claim(claim.clone()),
+        status: false,
+        resource_version: None,
+        merge: json!({ "metadata": { "annotations": { labels::FENCE: value } } }),
+    })
+}
+
+/// Writes or removes the taint. A merge patch replaces the list, so it holds for one version of the Node only.
+pub(super) fn taint(node: &k8s::Node, name: &NodeName, on: bool) -> Effect {
+    let mut all: Vec<_> = node
+        .spec
+        .taints
+        .iter()
+        .filter(|taint| taint.key != labels::DISRUPTED_TAINT)
+        .cloned()
+        .collect();
+    if on {
+        all.push(taints::disrupted());
+    }
+    Effect::Patch(Patch {
+        target: ObjectRef::Node(name.clone()),
+        status: false,
+        resource_version: node.metadata.resource_version.clone(),
+        merge: json!({ "spec": { "taints": all } }),
+    })
+}
+
+/// Writes or removes the condition.
+pub(super) fn condition(
+    claim: &NodeClaim,
+    reason: Option<DisruptionReason>,
+    now: Timestamp,
+) -> Effect {
+    let mut list = claim.status.conditions.clone();
+    let mut conditions = Conditions::of(NODE_CLAIM, &claim.metadata, &mut list, now);
+    match reason {
+        Some(reason) => {
+            conditions.set_true_with_reason(CONDITION, reason.as_str(), reason.as_str());
+        }
+        None => {
+            conditions.clear(CONDITION);
+        }
+    }
+    Effect::Patch(Patch {
+        target: ObjectRef::Claim(claim.name()),
+        status: true,
+        resource_version: claim.metadata.resource_version.clone(),
+        merge: json!({ "status": { "conditions": list } }),
+    })
+}

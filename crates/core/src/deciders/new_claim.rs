@@ -1,0 +1,175 @@
+//! Turning a planned claim into effects: its name, its annotations, and the promises that hold before it exists.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Step, StepInput, after};
+use crate::apis::nodepool::NodePool;
+use crate::effect::Effect;
+use crate::labels;
+use crate::ledger::{Coming, LedgerOp, Nomination, Place};
+use crate::names::{ClaimName, PodKey};
+use crate::record::Reason;
+use crate::scheduling::PlannedClaim;
+use crate::snapshot::{Pod, Snapshot};
+
+/// Letters of the random part of a name: no vowels (no words), and none that are taken for one another.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Most characters of the pool's name in a claim's name. Node names may become host names, which end at 63 characters.
+const PREFIX: usize = 57;
+
+/// Most pods that the annotation of a claim lists: 300 UIDs are 11 kB. Pods beyond are promised in memory only.
+const MAX_ANNOTATED: usize = 300;
+
+/// Most pods that a record lists.
+const MAX_RECORDED: usize = 20;
+
+/// Chooses names of claims that nobody has.
+#[derive(Clone, Debug)]
+pub(crate) struct Namer {
+    state: u64,
+    used: BTreeSet<ClaimName>,
+}
+
+impl Namer {
+    /// Names that follow from the seed of a step.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self {
+            state: seed,
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// SplitMix64.
+    const fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A name that begins with the pool's.
+    pub(crate) fn claim(&mut self, pool: &str, snapshot: &Snapshot) -> ClaimName {
+        let prefix: String = pool.chars().take(PREFIX).collect();
+        loop {
+            let mut rest = self.next();
+            let suffix: String = (0..5)
+                .map(|_| {
+                    let letters = LETTERS.len() as u64;
+                    let at = usize::try_from(rest % letters).unwrap_or(0);
+                    rest /= letters;
+                    LETTERS.get(at).map_or('b', |letter| char::from(*letter))
+                })
+                .collect();
+            let name = ClaimName::from(format!("{prefix}-{suffix}"));
+            let taken = snapshot.claims.contains(&*name)
+                || snapshot.ledger.coming().contains_key(&name)
+                || !self.used.insert(name.clone());
+            if !taken {
+                return name;
+            }
+        }
+    }
+}
+
+/// A claim about to be made.
+pub(crate) struct NewClaim<'a> {
+    /// Its plan.
+    pub(crate) planned: &'a PlannedClaim,
+    /// Its pool.
+    pub(crate) pool: &'a NodePool,
+    /// Its name.
+    pub(crate) name: ClaimName,
+    /// Claims that it replaces. May be empty.
+    pub(crate) replaces: &'a [ClaimName],
+}
+
+impl NewClaim<'_> {
+    /// Asks for the claim: counts it against limits, promises its room to its pods, and creates it with both written
+    /// on it, so that every replica and a restarted process know.
+    pub(crate) fn order(&self, input: &StepInput<'_>, step: &mut Step) {
+        let Self {
+            planned,
+            pool,
+            name,
+            replaces,
+        } = self;
+        let now = input.now;
+        let mut claim = planned.to_claim(name, pool, now);
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        let uids: Vec<&str> = planned
+            .pods
+            .iter()
+            .take(MAX_ANNOTATED)
+            .map(|pod| pod.uid.as_str())
+            .collect();
+        if !uids.is_empty() {
+            annotations.insert(labels::NOMINATED_PODS.to_owned(), uids.join(","));
+        }
+        if !replaces.is_empty() {
+            let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();
+            annotations.insert(labels::REPLACES.to_owned(), names.join(","));
+        }
+        step.ledger.push(LedgerOp::Expect(Coming {
+            claim: name.clone(),
+            pool: planned.pool.clone(),
+            capacity: planned.most.clone(),
+            from: now,
+        }));
+        let until = after(now, input.settings.registration_timeout_ms);
+        for pod in &planned.pods {
+            step.ledger
+                .push(nominate(pod, Place::Claim(name.clone()), now, until));
+        }
+        step.effect(Effect::CreateClaim(Arc::new(claim)));
+    }
+
+    /// Why it is made, for its record.
+    pub(crate) fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = vec![
+            for_pods(self.planned.pods.iter().map(|pod| &pod.key)),
+            Reason::FromPool {
+                pool: self.planned.pool.clone(),
+            },
+        ];
+        if let Some(cheapest) = &self.planned.cheapest {
+            reasons.push(Reason::Offering {
+                instance_type: cheapest.instance_type.to_string(),
+                zone: cheapest.zone.to_string(),
+                capacity_type: cheapest.capacity_type.to_string(),
+                price: cheapest.price,
+            });
+            reasons.push(Reason::Price {
+                old: None,
+                new: cheapest.price,
+            });
+        }
+        reasons
+    }
+}
+
+/// A promise of room to a pod.
+pub(crate) fn nominate(pod: &Pod, place: Place, from: Timestamp, until: Timestamp) -> LedgerOp {
+    LedgerOp::Nominate(Nomination {
+        pod: pod.key.clone(),
+        uid: pod.uid.clone(),
+        place,
+        requests: pod.class.requests.clone(),
+        priority: pod.class.priority,
+        from,
+        until,
+    })
+}
+
+/// Pods of a record, cut to a readable number.
+pub(crate) fn for_pods<'a>(pods: impl Iterator<Item = &'a PodKey>) -> Reason {
+    let all: Vec<&PodKey> = pods.collect();
+    Reason::ForPods {
+        more: all.len().saturating_sub(MAX_RECORDED),
+        pods: all.into_iter().take(MAX_RECORDED).cloned().collect(),
+    }
+}

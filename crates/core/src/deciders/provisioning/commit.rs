@@ -1,0 +1,350 @@
+//! Carrying out what a solve has found: promises, claims, and words for pods without a place.
+
+use std::sync::Arc;
+
+use super::{
+    NODE_PROMISE_MS, Provisioning, RELOOK_MS, SPEAK_UNCONFIRMED_MS, Waiting, options, since,
+};
+use crate::deciders::new_claim::{Namer, NewClaim, nominate};
+use crate::deciders::{DeciderId, Step, StepInput, after};
+use crate::effect::{Event, ObjectRef};
+use crate::ledger::Place;
+use crate::record::{Reason, Verdict};
+use crate::scheduling::{LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve};
+use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
+
+/// A pod that is not confirmed and that might fit somewhere, were it not for other pending pods, waits this long before
+/// a machine is bought for it. The scheduler answers within 10 to 200 ms when it is idle.
+const DEBOUNCE_MS: i64 = 300;
+
+/// Most classes whose certainty is looked into at one step; further ones count as uncertain. Each costs a small solve.
+const MAX_CERTAINTIES: usize = 16;
+
+/// Most `Nominated` events of one step. They are limited to 5 a second with a burst of 10 on their way out.
+const MAX_NOMINATED_EVENTS: usize = 50;
+
+/// Most pods without a place that one step speaks of; the others are spoken of at the next.
+const MAX_FAILED_EVENTS: usize = 1_000;
+
+impl Provisioning {
+    /// Promises room to pods that fit on what is there or coming.
+    pub(super) fn commit_placements(
+        &mut self,
+        plan: &LaunchPlan,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let mut events = MAX_NOMINATED_EVENTS;
+        for placement in &plan.placements {
+            let Some(machine) = input.snapshot.nodes.get(&*placement.node) else {
+                continue;
+            };
+            let pod = &placement.pod;
+            let waits = pod.node.is_none();
+            let on_node = matches!(placement.place, Place::Node(_)) && machine.initialized;
+            if waits && on_node && !pod.unschedulable {
+                continue; // the scheduler will see the same room
+            }
+            self.promise(placement, machine, input, step);
+            if !waits {
+                continue;
+            }
+            let name = machine.name().to_owned();
+            let Some(waiting) = self.waiting.get_mut(&pod.key) else {
+                continue;
+            };
+            if waiting.machine.as_ref() == Some(&name) {
+                continue;
+            }
+            waiting.machine = Some(name);
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                ObjectRef::Pod(pod.key.clone()),
+                Verdict::Nominated,
+                vec![destination(&placement.place)],
+            );
+            if events > 0 && !pod.virtual_pod {
+                events -= 1;
+                step.event(Event::normal(
+                    ObjectRef::Pod(pod.key.clone()),
+                    "Nominated",
+                    should_schedule_on(machine),
+                ));
+            }
+        }
+    }
+
+    fn promise(
+        &self,
+        placement: &Placement,
+        machine: &StateNode,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let now = input.now;
+        let short = after(now, NODE_PROMISE_MS);
+        let until = match (&placement.place, machine.created()) {
+            (Place::Claim(_), Some(created)) if !machine.initialized => {
+                short.max(after(created, input.settings.registration_timeout_ms))
+            }
+            _ => short,
+        };
+        let known = input.snapshot.ledger.nomination(&placement.pod.uid);
+        let holds = known.is_some_and(|known| {
+            known.place == placement.place && known.until > after(now, RELOOK_MS)
+        });
+        if !holds {
+            step.ledger.push(nominate(
+                &placement.pod,
+                placement.place.clone(),
+                now,
+                until,
+            ));
+        }
+    }
+
+    /// Asks for the claims of which it is certain that they are needed.
+    pub(super) fn commit_claims(
+        &mut self,
+        plan: &LaunchPlan,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) {
+        let mut namer = Namer::new(input.seed);
+        let mut certain = Certainty::new(self, input);
+        let mut events = MAX_NOMINATED_EVENTS;
+        for planned in &plan.claims {
+            let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
+                continue;
+            };
+            if planned
+                .pods
+                .iter()
+                .all(|pod| is_promised(pod, input.snapshot))
+            {
+                continue;
+            }
+            if let Some(at) = self.pools.waits_until(&planned.pool)
+                && at > input.now
+            {
+                self.look_no_later_than(at);
+                continue;
+            }
+            if let Err(ready) = self.is_ready(planned, input, &mut certain, stop) {
+                self.look_no_later_than(ready);
+                continue;
+            }
+            let claim = NewClaim {
+                planned,
+                pool,
+                name: namer.claim(&planned.pool, input.snapshot),
+                replaces: &[],
+            };
+            claim.order(input, step);
+            let subject = ObjectRef::Claim(claim.name.clone());
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject,
+                Verdict::NodeDecided,
+                claim.reasons(),
+            );
+            for pod in &planned.pods {
+                let Some(waiting) = self.waiting.get_mut(&pod.key) else {
+                    continue;
+                };
+                waiting.machine = Some(claim.name.to_string());
+                let subject = ObjectRef::Pod(pod.key.clone());
+                let reasons = vec![Reason::OnClaim {
+                    claim: claim.name.clone(),
+                }];
+                step.record(
+                    input,
+                    DeciderId::Provisioning,
+                    subject.clone(),
+                    Verdict::Nominated,
+                    reasons,
+                );
+                if events > 0 && !pod.virtual_pod {
+                    events -= 1;
+                    let text = format!("Pod should schedule on: nodeclaim/{}", claim.name);
+                    step.event(Event::normal(subject, "Nominated", text));
+                }
+            }
+        }
+    }
+
+    /// Whether the claim is certainly needed; if not, when it will have waited long enough.
+    fn is_ready(
+        &self,
+        planned: &PlannedClaim,
+        input: &StepInput<'_>,
+        certain: &mut Certainty,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), jiff::Timestamp> {
+        let mut ready = None;
+        for pod in &planned.pods {
+            let waiting = self.waiting.get(&pod.key);
+            let Some(Waiting { since: first, .. }) =
+                waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)
+            else {
+                return Ok(()); // confirmed, or on a machine that goes
+            };
+            let at = after(*first, DEBOUNCE_MS);
+            if at <= input.now || certain.is(pod, input, stop) {
+                return Ok(());
+            }
+            ready = Some(ready.map_or(at, |known: jiff::Timestamp| known.min(at)));
+        }
+        ready.map_or(Ok(()), Err)
+    }
+
+    /// Says which pods have no place, and why.
+    pub(super) fn tell(&mut self, report: &SolveReport, input: &StepInput<'_>, step: &mut Step) {
+        let mut left = MAX_FAILED_EVENTS;
+        for unplaced in &report.unplaced {
+            for (key, _) in &unplaced.pods {
+                let Some(waiting) = self.waiting.get(key) else {
+                    continue;
+                };
+                let silent =
+                    !waiting.confirmed && since(input.now, waiting.since) < SPEAK_UNCONFIRMED_MS;
+                let subject = ObjectRef::Pod(key.clone());
+                if silent || left == 0 || !self.is_news(&subject, &unplaced.message, input) {
+                    continue;
+                }
+                left -= 1;
+                step.record(
+                    input,
+                    DeciderId::Provisioning,
+                    subject.clone(),
+                    Verdict::Unschedulable,
+                    unplaced.reasons.clone(),
+                );
+                let virtual_pod = input
+                    .snapshot
+                    .pending
+                    .get(key)
+                    .is_some_and(|pod| pod.virtual_pod);
+                if !virtual_pod {
+                    step.event(failed_scheduling(subject, &unplaced.message));
+                }
+            }
+        }
+        for (key, why) in &report.ignored {
+            let subject = ObjectRef::Pod(key.clone());
+            if left == 0 || !self.is_news(&subject, why, input) {
+                continue;
+            }
+            left -= 1;
+            let note = Reason::Note { text: why.clone() };
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject,
+                Verdict::Ignored,
+                vec![note],
+            );
+        }
+    }
+
+    fn is_news(&mut self, pod: &ObjectRef, text: &str, input: &StepInput<'_>) -> bool {
+        self.told
+            .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
+    }
+}
+
+/// `FailedScheduling` is repeated after five minutes, as upstream.
+const FAILED_EVERY_MS: i64 = 5 * 60_000;
+
+fn failed_scheduling(pod: ObjectRef, message: &str) -> Event {
+    let text = format!("Failed to schedule pod, {message}");
+    Event::warning(pod, "FailedScheduling", text).every(FAILED_EVERY_MS)
+}
+
+/// Upstream's text: the claim and the Node, as far as there are any.
+fn should_schedule_on(machine: &StateNode) -> String {
+    let claim = machine
+        .claim_name()
+        .map(|claim| ObjectRef::Claim(claim).to_string());
+    let node = machine
+        .node_name()
+        .map(|node| ObjectRef::Node(node).to_string());
+    let parts: Vec<String> = claim.into_iter().chain(node).collect();
+    format!("Pod should schedule on: {}", parts.join(", "))
+}
+
+fn destination(place: &Place) -> Reason {
+    match place {
+        Place::Node(node) => Reason::OnNode { node: node.clone() },
+        Place::Claim(claim) => Reason::OnClaim {
+            claim: claim.clone(),
+        },
+    }
+}
+
+/// The pod has a promise on a machine that is still coming.
+fn is_promised(pod: &Pod, snapshot: &Snapshot) -> bool {
+    let Some(promise) = snapshot.ledger.nomination(&pod.uid) else {
+        return false;
+    };
+    let Place::Claim(name) = &promise.place else {
+        return false;
+    };
+    if snapshot.ledger.fence(name).is_some() {
+        return false;
+    }
+    match snapshot.node_of_claim(name) {
+        Some(machine) => !machine.deleting && !machine.initialized,
+        None => snapshot.ledger.coming().contains_key(name),
+    }
+}
+
+/// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing that
+/// the scheduler may yet do with the others can help, and there is no reason to wait.
+struct Certainty {
+    alone: bool,
+    known: Vec<(Arc<PodClass>, bool)>,
+}
+
+impl Certainty {
+    fn new(decider: &Provisioning, input: &StepInput<'_>) -> Self {
+        let without_promise = decider
+            .waiting
+            .values()
+            .filter(|waiting| input.snapshot.ledger.nomination(&waiting.uid).is_none());
+        Self {
+            // The solve itself has answered for a pod with no other before it.
+            alone: without_promise.take(2).count() < 2 && decider.going.is_empty(),
+            known: Vec::new(),
+        }
+    }
+
+    fn is(&mut self, pod: &Arc<Pod>, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> bool {
+        if self.alone {
+            return true;
+        }
+        let known = self
+            .known
+            .iter()
+            .find(|(class, _)| Arc::ptr_eq(class, &pod.class));
+        if let Some((_, certain)) = known {
+            return *certain;
+        }
+        if self.known.len() >= MAX_CERTAINTIES || stop() {
+            return false;
+        }
+        let options = SolveOptions {
+            pending: false,
+            extra: vec![Arc::clone(pod)],
+            existing_only: true,
+            ..options(input)
+        };
+        let (_, report) = solve(input.now, input.snapshot, &options, stop);
+        let certain = !report.unplaced.is_empty();
+        self.known.push((Arc::clone(&pod.class), certain));
+        certain
+    }
+}

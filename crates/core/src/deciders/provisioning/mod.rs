@@ -1,0 +1,390 @@
+//! Provisioning: pods without a place get one, on a machine that is there or coming, or on a new one.
+//!
+//! # Problem
+//! Pods that wait (and pods on machines that go) are to be placed as soon as it is certain that they need us, together
+//! with the pods that come with them, and nothing may be bought twice.
+//!
+//! # When
+//! - A burst is solved when it is over ([`batch`]).
+//! - Pods are looked at ahead of kube-scheduler's `Unschedulable`. What then fits on a machine that is there is left to the
+//!   scheduler. A claim is made ahead only if it is certain that its pods fit nowhere; otherwise after 300 ms, or as soon
+//!   as the scheduler confirms one of its pods.
+//! - Pods whose claim came to nothing are planned again at once.
+//! - While pods wait, everything is looked at again every 10 s, and 1 s after a change that may help an unplaced pod.
+//!
+//! # Invariants
+//! - A claim is asked for only together with the promise of its room to its pods, in the ledger and on the claim.
+//! - A pod that is promised a machine that is still coming is never a reason to buy another one.
+//! - Each pod without a place has a record with reasons, and an event once the scheduler has confirmed it.
+//!
+//! # Never
+//! It never binds pods, never touches machines, and never goes around limits: the engine admits each claim again.
+//!
+//! # Source
+//! karpenter-core 2.1 to 2.3 and 2.14; extender 2.2 (watching all pending pods, confirmed by the scheduler).
+
+mod batch;
+mod commit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::told::Told;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use crate::effect::{Effect, ObjectRef};
+use crate::index::Changes;
+use crate::names::{PodKey, PoolName, Uid};
+use crate::record::{Reason, Verdict};
+use crate::scheduling::{SolveOptions, solve};
+use crate::snapshot::{NodeKey, Pod, Snapshot};
+use batch::Batch;
+
+/// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
+const RELOOK_MS: i64 = 10_000;
+
+/// Unplaced pods are looked at again this long after the last time, when something changed. A change of a node is frequent
+/// (heartbeats), a solve is not free.
+const RETRY_MS: i64 = 1_000;
+
+/// At start, pools wait for each other's catalogues this long, so that a pool of low weight is not bought from only because
+/// its catalogue came first.
+const CATALOG_WAIT_MS: i64 = 5_000;
+
+/// A promise on a Node is kept this long: twice the longest batch, as upstream. It is renewed while it is true.
+const NODE_PROMISE_MS: i64 = 20_000;
+
+/// A pod that the scheduler has not confirmed is spoken of as unplaced after this long.
+const SPEAK_UNCONFIRMED_MS: i64 = 5_000;
+
+/// The provisioning decider with its memory.
+#[derive(Debug)]
+pub struct Provisioning {
+    waiting: BTreeMap<PodKey, Waiting>,
+    going: BTreeSet<NodeKey>,
+    batch: Batch,
+    urgent: bool,
+    look_at: Option<Timestamp>,
+    unplaced: bool,
+    solved_at: Option<Timestamp>,
+    uncatalogued: Option<Timestamp>,
+    pools: InFlight<PoolName>,
+    told: Told,
+}
+
+/// A pod that waits for a place.
+#[derive(Clone, Debug)]
+struct Waiting {
+    uid: Uid,
+    since: Timestamp,
+    confirmed: bool,
+    /// Machine that it was promised last: name of its claim, or of its Node if it has none.
+    machine: Option<String>,
+}
+
+impl Default for Provisioning {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Provisioning {
+    /// A decider that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            going: BTreeSet::new(),
+            batch: Batch::default(),
+            urgent: false,
+            look_at: None,
+            unplaced: false,
+            solved_at: None,
+            uncatalogued: None,
+            // Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
+            pools: InFlight::new(1_000, 60_000),
+            told: Told::default(),
+        }
+    }
+
+    fn read_outcomes(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for delivery in input.inbox {
+            let Delivery::Outcome(outcome) = delivery else {
+                continue;
+            };
+            let Effect::CreateClaim(claim) = &*outcome.effect else {
+                continue;
+            };
+            let Some(pool) = claim.pool() else { continue };
+            match &outcome.result {
+                Ok(_) => self.pools.succeeded(&pool),
+                Err(error) => {
+                    let at = self.pools.failed(&pool, input.now);
+                    self.look_no_later_than(at);
+                    let reasons = vec![
+                        Reason::FromPool { pool },
+                        Reason::Failed {
+                            error: error.to_string(),
+                        },
+                    ];
+                    step.record(
+                        input,
+                        DeciderId::Provisioning,
+                        ObjectRef::Claim(claim.name()),
+                        Verdict::LaunchFailed,
+                        reasons,
+                    );
+                }
+            }
+        }
+    }
+
+    fn read_changes(&mut self, input: &StepInput<'_>) {
+        let StepInput {
+            now,
+            snapshot,
+            changes,
+            ..
+        } = *input;
+        if changes.everything {
+            self.waiting.retain(|key, _| snapshot.pending.contains(key));
+            self.going.clear();
+            for (_, pod) in snapshot.pending.sorted() {
+                self.see(pod, snapshot, now);
+            }
+            for (key, _) in snapshot.nodes.sorted() {
+                self.see_machine(key, snapshot, now);
+            }
+        }
+        for key in &changes.pods {
+            match snapshot.pending.get(key) {
+                Some(pod) => self.see(pod, snapshot, now),
+                None => {
+                    if self.waiting.remove(key).is_some() {
+                        self.told.forget(&ObjectRef::Pod(key.clone()), "place");
+                    }
+                }
+            }
+        }
+        for key in &changes.nodes {
+            self.see_machine(key, snapshot, now);
+        }
+        self.see_lost_claims(changes, snapshot);
+        let may_help = changes.everything
+            || changes.surroundings
+            || !(changes.nodes.is_empty()
+                && changes.pools.is_empty()
+                && changes.node_classes.is_empty());
+        if self.unplaced && may_help {
+            let earliest = self.solved_at.map_or(now, |at| after(at, RETRY_MS));
+            self.look_no_later_than(earliest);
+        }
+    }
+
+    fn see(&mut self, pod: &Pod, snapshot: &Snapshot, now: Timestamp) {
+        let promised = snapshot.ledger.nomination(&pod.uid).is_some();
+        match self.waiting.get_mut(&pod.key) {
+            Some(known) if known.uid == pod.uid => {
+                let confirmed = pod.unschedulable && !known.confirmed;
+                known.confirmed = pod.unschedulable;
+                if confirmed && !promised {
+                    self.batch.add(now);
+                }
+            }
+            _ => {
+                let waiting = Waiting {
+                    uid: pod.uid.clone(),
+                    since: now,
+                    confirmed: pod.unschedulable,
+                    machine: None,
+                };
+                self.waiting.insert(pod.key.clone(), waiting);
+                if !promised {
+                    self.batch.add(now);
+                }
+            }
+        }
+    }
+
+    fn see_machine(&mut self, key: &NodeKey, snapshot: &Snapshot, now: Timestamp) {
+        let going = snapshot
+            .nodes
+            .get(&**key)
+            .is_some_and(|node| node.deleting && node.reschedulable().next().is_some());
+        if !going {
+            self.going.remove(key);
+        } else if self.going.insert(key.clone()) {
+            self.batch.add(now);
+        }
+    }
+
+    /// Pods whose claim is gone do not wait for a batch: they have waited once already.
+    fn see_lost_claims(&mut self, changes: &Changes, snapshot: &Snapshot) {
+        let lost = |claim: &str| {
+            snapshot
+                .claims
+                .get(claim)
+                .is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
+        };
+        let gone: BTreeSet<&str> = changes
+            .claims
+            .iter()
+            .map(|claim| claim.as_str())
+            .filter(|claim| lost(claim))
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        for waiting in self.waiting.values_mut() {
+            if waiting
+                .machine
+                .as_deref()
+                .is_some_and(|machine| gone.contains(machine))
+            {
+                waiting.machine = None;
+                self.urgent = true;
+            }
+        }
+    }
+
+    fn look_no_later_than(&mut self, at: Timestamp) {
+        self.look_at = Some(self.look_at.map_or(at, |known| known.min(at)));
+    }
+
+    fn due_at(&self, input: &StepInput<'_>) -> Option<Timestamp> {
+        if self.waiting.is_empty() && self.going.is_empty() {
+            return None;
+        }
+        if self.urgent {
+            return Some(input.now);
+        }
+        let burst = self.batch.ends(input.settings);
+        [burst, self.look_at].into_iter().flatten().min()
+    }
+
+    /// Nothing new waits, and every promise holds for a while.
+    fn is_settled(&self, input: &StepInput<'_>) -> bool {
+        let new = self.urgent || self.batch.ends(input.settings).is_some();
+        let soon = after(input.now, RELOOK_MS);
+        !new && !self.unplaced && self.going.is_empty() && {
+            self.waiting.values().all(|waiting| {
+                let promise = input.snapshot.ledger.nomination(&waiting.uid);
+                promise.is_some_and(|promise| promise.until > soon)
+            })
+        }
+    }
+
+    /// Some pool that could be used has no catalogue yet, and it is worth waiting for it.
+    fn waits_for_catalogs(&mut self, input: &StepInput<'_>) -> bool {
+        let missing = input.snapshot.pools.values().any(|pool| {
+            pool.is_ready()
+                && !pool.is_static()
+                && input.snapshot.catalog_of(pool).is_none()
+                && input
+                    .snapshot
+                    .node_classes
+                    .contains_key(&pool.node_class_key())
+        });
+        if !missing {
+            self.uncatalogued = None;
+            return false;
+        }
+        let first = *self.uncatalogued.get_or_insert(input.now);
+        let waits = since(input.now, first) < CATALOG_WAIT_MS;
+        if waits {
+            // A catalogue that comes is a change, so this is only the end of the patience.
+            self.look_at = Some(after(first, CATALOG_WAIT_MS));
+        }
+        waits
+    }
+
+    fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
+        let options = options(input);
+        let (plan, report) = solve(input.now, input.snapshot, &options, stop);
+        self.batch.close();
+        self.urgent = false;
+        self.solved_at = Some(input.now);
+        self.look_at = Some(after(input.now, RELOOK_MS));
+        self.unplaced = !report.unplaced.is_empty();
+        if report.stopped {
+            // Go on where time ran out: what has a promise by now is no longer in the way.
+            self.look_at = Some(after(input.now, 10));
+        }
+        self.commit_placements(&plan, input, step);
+        self.commit_claims(&plan, input, step, stop);
+        self.tell(&report, input, step);
+    }
+}
+
+/// What is asked of a solve: everything that waits, without room on machines that are about to go.
+fn options(input: &StepInput<'_>) -> SolveOptions {
+    SolveOptions {
+        closed: fenced(input.snapshot),
+        pending: true,
+        respect_preferences: input.settings.respect_preferences,
+        min_values_best_effort: input.settings.min_values_best_effort,
+        max_instance_types: input.settings.max_instance_types,
+        seed: input.seed,
+        ..SolveOptions::default()
+    }
+}
+
+/// Machines behind a fence.
+pub(super) fn fenced(snapshot: &Snapshot) -> BTreeSet<NodeKey> {
+    snapshot
+        .ledger
+        .fences()
+        .keys()
+        .filter_map(|claim| Some(snapshot.node_of_claim(claim)?.key.clone()))
+        .collect()
+}
+
+impl Decider for Provisioning {
+    fn id(&self) -> DeciderId {
+        DeciderId::Provisioning
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        let Changes {
+            everything,
+            pods,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            surroundings,
+            ledger: _,
+            pod_events: _,
+        } = changes;
+        let world = *surroundings || !(pools.is_empty() && node_classes.is_empty());
+        *everything
+            || !(pods.is_empty() && nodes.is_empty() && claims.is_empty())
+            || (world && !self.waiting.is_empty())
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        self.told.sweep(input.now);
+        self.read_outcomes(input, &mut step);
+        self.read_changes(input);
+        if self.due_at(input).is_some_and(|due| due <= input.now) {
+            if self.is_settled(input) {
+                self.look_at = Some(after(input.now, RELOOK_MS));
+            } else if !self.waits_for_catalogs(input) {
+                self.solve(input, &mut step, stop);
+            }
+        }
+        match self.due_at(input) {
+            Some(due) if due > input.now => step.wake_at(due),
+            // Only the wait for catalogues leaves something due behind.
+            Some(_) => step.wake_in(input.now, 200),
+            None => {
+                self.batch.close();
+                self.urgent = false;
+                self.look_at = None;
+                self.unplaced = false;
+            }
+        }
+        step
+    }
+}
