@@ -315,16 +315,16 @@ impl<'a> Conditions<'a> {
 
     fn set(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
         let previous = find(self.list, type_);
-        let last_transition = match previous {
-            Some(previous) if previous.status == status => previous.last_transition_time.clone(),
+        let unchanged_since = previous
+            .filter(|previous| previous.status == status)
+            .and_then(|previous| previous.last_transition_time.clone());
+        let last_transition = unchanged_since.unwrap_or_else(|| {
             // A dependent that was never set has been what it is since the object exists; timers start there.
-            None if self.known.dependents.contains(&type_) => {
-                Some(Time(self.created.unwrap_or(self.now)))
-            }
-            Some(_) | None => Some(Time(self.now)),
-        };
+            let first = previous.is_none() && self.known.dependents.contains(&type_);
+            Time(self.created.filter(|_| first).unwrap_or(self.now))
+        });
         let condition = Condition {
-            last_transition_time: last_transition,
+            last_transition_time: Some(last_transition),
             message: message.to_owned(),
             observed_generation: (self.generation != 0).then_some(self.generation),
             reason: reason.to_owned(),
@@ -378,4 +378,203 @@ impl<'a> Conditions<'a> {
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn object(generation: i64) -> ObjectMeta {
+        ObjectMeta {
+            generation: Some(generation),
+            creation_timestamp: Some(Time(at(0))),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// `Type=Status/Reason@second` per condition, in the order of the list.
+    fn story(list: &[Condition]) -> String {
+        let since = |each: &Condition| {
+            each.last_transition_time
+                .as_ref()
+                .map(|time| time.0.as_second() - at(0).as_second())
+        };
+        let line = |each: &Condition| {
+            format!(
+                "{}={}/{}@{}",
+                each.type_,
+                each.status,
+                each.reason,
+                since(each).unwrap_or(-1)
+            )
+        };
+        list.iter().map(line).collect::<Vec<_>>().join(" ")
+    }
+
+    fn root_message(list: &[Condition]) -> &str {
+        find(list, READY).map_or("", |root| root.message.as_str())
+    }
+
+    #[test]
+    fn known_conditions_start_unknown_since_creation() {
+        let mut list = Vec::new();
+        let conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(9));
+        assert!(conditions.changed());
+        assert_eq!(
+            story(&list),
+            "Launched=Unknown/AwaitingReconciliation@0 Registered=Unknown/AwaitingReconciliation@0 \
+             Initialized=Unknown/AwaitingReconciliation@0 Ready=Unknown/ReconcilingDependents@9"
+        );
+        assert_eq!(
+            root_message(&list),
+            "Launched=Unknown, Registered=Unknown, Initialized=Unknown"
+        );
+        assert_eq!(list[0].message, AWAITING_RECONCILIATION_MESSAGE);
+        assert!(
+            !Conditions::of(NODE_CLAIM, &object(1), &mut list, at(10)).changed(),
+            "a second look changes nothing"
+        );
+    }
+
+    #[test]
+    fn root_follows_its_dependents() {
+        let mut list = Vec::new();
+        let mut conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(1));
+        assert!(conditions.set_true("Launched"));
+        conditions.now = at(2);
+        assert!(conditions.set_false("Registered", "NodeNotFound", "no node"));
+        assert_eq!(
+            root_message(conditions.list()),
+            "Registered=False, Initialized=Unknown",
+            "newest first"
+        );
+        assert_eq!(status_of(conditions.list(), READY), ConditionStatus::False);
+        conditions.now = at(3);
+        conditions.set_true("Registered");
+        assert_eq!(
+            conditions.get(READY).map(|root| root.reason.as_str()),
+            Some(RECONCILING_DEPENDENTS)
+        );
+        conditions.set_true_with_reason("Initialized", "AllThere", "everything is there");
+        assert!(conditions.is_true(READY));
+        assert_eq!(
+            story(&list),
+            "Launched=True/Launched@1 Registered=True/Registered@3 Initialized=True/AllThere@3 Ready=True/Ready@3"
+        );
+        assert_eq!(root_message(&list), "");
+    }
+
+    #[test]
+    fn transition_time_moves_with_the_status_only() {
+        let mut list = Vec::new();
+        let mut conditions = Conditions::of(NODE_POOL, &object(1), &mut list, at(1));
+        conditions.set_false(
+            "NodeClassReady",
+            "NodeClassNotFound",
+            "NodeClass not found on cluster",
+        );
+        conditions.now = at(2);
+        assert!(conditions.set_false(
+            "NodeClassReady",
+            "NodeClassTerminating",
+            "NodeClass is Terminating"
+        ));
+        assert!(!conditions.set_false(
+            "NodeClassReady",
+            "NodeClassTerminating",
+            "NodeClass is Terminating"
+        ));
+        assert!(
+            story(&list).contains("NodeClassReady=False/NodeClassTerminating@1"),
+            "{}",
+            story(&list)
+        );
+    }
+
+    #[test]
+    fn old_generations_do_not_make_ready() {
+        let mut list = Vec::new();
+        let mut conditions = Conditions::of(NODE_POOL, &object(1), &mut list, at(1));
+        conditions.set_true("ValidationSucceeded");
+        conditions.set_true("NodeClassReady");
+        assert!(is_true(&list, READY));
+        let mut conditions = Conditions::of(NODE_POOL, &object(2), &mut list, at(5));
+        assert!(
+            !conditions.changed(),
+            "a new generation alone changes nothing"
+        );
+        assert!(
+            conditions.set_true("ValidationSucceeded"),
+            "the observed generation moves"
+        );
+        assert_eq!(
+            root_message(conditions.list()),
+            "NodeClassReady=True",
+            "still about the old generation"
+        );
+        assert_eq!(
+            status_of(conditions.list(), READY),
+            ConditionStatus::Unknown
+        );
+        conditions.set_false("ValidationSucceeded", "NodePoolValidationFailed", "bad");
+        assert_eq!(
+            conditions.get(READY).map(|root| root.reason.as_str()),
+            Some(UNHEALTHY_DEPENDENTS)
+        );
+        conditions.set_true("ValidationSucceeded");
+        conditions.set_true("NodeClassReady");
+        assert!(is_true(&list, READY));
+        assert!(list.iter().all(|each| each.observed_generation == Some(2)));
+    }
+
+    #[test]
+    fn only_conditions_that_stand_apart_can_be_cleared() {
+        let mut list = Vec::new();
+        let mut conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(1));
+        conditions.set_true("Drifted");
+        assert!(!conditions.clear("Launched"));
+        assert!(!conditions.clear(READY));
+        assert!(conditions.clear("Drifted"));
+        assert!(!conditions.clear("Drifted"));
+        assert!(find(&list, "Drifted").is_none());
+        assert_eq!(
+            list.last().map(|last| last.type_.as_str()),
+            Some(READY),
+            "the root stays last"
+        );
+    }
+
+    #[test]
+    fn a_kind_without_dependents_is_ready() {
+        let mut list = Vec::new();
+        let mut conditions = Conditions::of(KWOK_NODE_CLASS, &object(1), &mut list, at(1));
+        conditions.set_true(READY);
+        assert_eq!(story(&list), "Ready=True/Ready@1");
+    }
+
+    #[test]
+    fn odd_conditions_of_old_objects_can_be_read() {
+        let old: Condition = serde_json::from_str(
+            r#"{"type":"Ready","status":"Perhaps","reason":null,"lastTransitionTime":null}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (old.status, old.reason.as_str(), &old.last_transition_time),
+            (ConditionStatus::Unknown, "", &None)
+        );
+        let mut list = vec![Condition {
+            type_: "Launched".into(),
+            status: ConditionStatus::True,
+            ..Condition::default()
+        }];
+        Conditions::of(NODE_CLAIM, &object(1), &mut list, at(4)).set_true("Launched");
+        assert!(
+            list.iter().all(|each| each.last_transition_time.is_some()),
+            "what is written has a time"
+        );
+    }
 }
