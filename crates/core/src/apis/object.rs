@@ -1,5 +1,7 @@
 //! The shape that every Kubernetes object shares: `metadata` beside a few top-level fields.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// Declares one kind: a struct with `metadata` and the given fields, usable with a Kubernetes client.
 ///
 /// Reading is lenient on purpose (absent fields take their default, unknown ones are ignored), because one odd object
@@ -16,7 +18,8 @@ macro_rules! object {
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
         #[serde(default)]
         pub struct $root {
-            /// Standard object metadata.
+            /// Standard object metadata, without the record of field managers.
+            #[serde(deserialize_with = "crate::apis::object::lean_metadata")]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             $($(#[$field_doc])* #[serde(rename = $json)] pub $field: $ty,)*
         }
@@ -75,6 +78,16 @@ where
 {
     use serde::Deserialize as _;
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads metadata without the record of which client set which field: it is often larger than the rest of the object,
+/// and nothing here looks at it. Updates that leave it out do not change it.
+pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
+    let mut metadata: ObjectMeta = null_as_default(deserializer)?;
+    metadata.managed_fields = None;
+    Ok(metadata)
 }
 
 /// `true` for the default of a type; keeps defaults out of what is written.

@@ -3,6 +3,7 @@
 //! The types carry the rules of their fields. Here are added the rules that depend on the provider (which label domains
 //! are its own) and what stands beside the schema: names, printer columns and subresources.
 
+mod defaults;
 mod kinds;
 mod restrictions;
 mod structural;
@@ -74,5 +75,10 @@ pub fn crds(set: CrdSet) -> Result<Vec<CustomResourceDefinition>, serde_json::Er
 #[must_use]
 pub fn set(name: &str) -> Option<Vec<Value>> {
     let set = CrdSet::ALL.into_iter().find(|set| set.as_str() == name)?;
-    Some(set.manifests().into_iter().map(|each| each.definition).collect())
+    Some(
+        set.manifests()
+            .into_iter()
+            .map(|each| each.definition)
+            .collect(),
+    )
 }
