@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
+use mortise_aws::node_shape::ShapeOptions;
 use mortise_controller::{CertificateSource, Config, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
 use mortise_core::settings::{FeatureGates, Settings};
@@ -209,6 +210,16 @@ pub struct AwsArgs {
     /// aws: URL of EC2 and SQS, for emulators and VPC endpoints
     #[arg(long, env = "AWS_ENDPOINT_URL")]
     pub aws_endpoint_url: Option<String>,
+}
+
+impl AwsArgs {
+    /// What of a machine is not for pods.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the share is clamped to 0..1 before it becomes millionths")]
+    pub fn shape(&self) -> ShapeOptions {
+        let ppm = (self.vm_memory_overhead_percent.clamp(0.0, 1.0) * 1e6).round();
+        ShapeOptions { vm_overhead_ppm: ppm as i64, reserved_enis: i64::from(self.reserved_enis) }
+    }
 }
 
 impl ServeArgs {

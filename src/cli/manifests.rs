@@ -8,6 +8,7 @@ use mortise_core::apis::crds::CrdSet;
 use mortise_webhooks::manifests::{Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations};
 
 use super::line;
+use super::rbac::{self, Account};
 
 /// Which manifests.
 #[derive(Args)]
@@ -44,6 +45,15 @@ enum What {
         /// User name of the service itself, which is not asked
         #[arg(long)]
         own_user: Option<String>,
+    },
+    /// Service account and the rights that the service uses
+    Rbac {
+        /// Namespace of the service account
+        #[arg(long, default_value = "kube-system")]
+        namespace: String,
+        /// Name of the service account
+        #[arg(long, default_value = "mortise")]
+        name: String,
     },
     /// KubeSchedulerConfiguration with the extender
     Scheduler {
@@ -86,6 +96,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             let node_classes = vec![("karpenter.k8s.aws".to_owned(), "v1".to_owned(), "ec2nodeclasses".to_owned())];
             webhook_configurations(&WebhookOptions { endpoint, ca_bundle, fail: *fail, own_user: own_user.clone(), node_classes })
         }
+        What::Rbac { namespace, name } => rbac::manifests(&Account { namespace, name }),
         What::Scheduler { url, ca_file, cert_file, key_file, server_name, kubeconfig } => {
             let files = SchedulerFiles {
                 ca: ca_file.clone(),

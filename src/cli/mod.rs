@@ -6,6 +6,7 @@
 mod demo;
 mod manifests;
 mod output;
+mod rbac;
 mod serve;
 
 use std::process::ExitCode;

@@ -1,0 +1,54 @@
+//! What the service account may do: exactly what the workers use.
+
+use serde_json::{Value, json};
+
+/// Names of the account.
+pub(super) struct Account<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
+}
+
+/// ServiceAccount, ClusterRole and Role with their bindings.
+pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
+    let read = &["get", "list", "watch"];
+    let Account { namespace, name } = account;
+    let cluster = vec![
+        rule(&[""], &["pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], read),
+        rule(&["apps"], &["daemonsets"], read),
+        rule(&["policy"], &["poddisruptionbudgets"], read),
+        rule(&["storage.k8s.io"], &["storageclasses", "csinodes", "volumeattachments"], read),
+        rule(&[""], &["nodes"], &["create", "patch", "delete"]),
+        rule(&[""], &["pods"], &["delete"]),
+        rule(&[""], &["pods/eviction"], &["create"]),
+        rule(&[""], &["events"], &["create", "patch"]),
+        rule(&["karpenter.sh"], &["nodepools", "nodeclaims"], &["get", "list", "watch", "patch"]),
+        rule(&["karpenter.sh"], &["nodepools/status", "nodeclaims/status"], &["patch"]),
+        rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),
+        rule(&["karpenter.kwok.sh", "karpenter.k8s.aws"], &["kwoknodeclasses", "ec2nodeclasses"], &["get", "list", "watch", "patch"]),
+        rule(&["karpenter.kwok.sh", "karpenter.k8s.aws"], &["kwoknodeclasses/status", "ec2nodeclasses/status"], &["patch"]),
+        rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
+        rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
+    ];
+    let local = vec![
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update", "patch"]),
+        rule(&[""], &["secrets"], &["get", "create", "update", "patch"]),
+    ];
+    let meta = |own: bool| {
+        let labels = json!({ "app.kubernetes.io/name": "mortise" });
+        if own { json!({ "name": name, "namespace": namespace, "labels": labels }) } else { json!({ "name": name, "labels": labels }) }
+    };
+    let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
+    let reference = |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
+    let api = "rbac.authorization.k8s.io/v1";
+    vec![
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(true) }),
+        json!({ "apiVersion": api, "kind": "ClusterRole", "metadata": meta(false), "rules": cluster }),
+        json!({ "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": meta(false), "subjects": subject, "roleRef": reference("ClusterRole") }),
+        json!({ "apiVersion": api, "kind": "Role", "metadata": meta(true), "rules": local }),
+        json!({ "apiVersion": api, "kind": "RoleBinding", "metadata": meta(true), "subjects": subject, "roleRef": reference("Role") }),
+    ]
+}
