@@ -1,6 +1,12 @@
 //! The custom resource definitions: what is committed is what the types generate, and what the types generate is the
 //! published contract.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "test support: the report is its output, a panic its failure"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

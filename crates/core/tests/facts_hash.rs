@@ -3,6 +3,13 @@
 //! A wrong number here would replace every node of a fleet that is taken over. Every recorded case is compared;
 //! `MORTISE_FACTS_DIR` points the same comparison at another folder.
 
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "test support: the report is its output, a panic its failure"
+)]
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
