@@ -15,9 +15,9 @@ use std::sync::{Arc, LazyLock};
 
 use mortise_core::cloud::InstanceType;
 use mortise_core::money::MicroUsd;
+use mortise_core::nearest::nearest;
 
 pub use self::error::CatalogError;
-pub(crate) use self::error::nearest;
 pub use self::read::{CatalogRow, TypeTables};
 use crate::instance_type::{Place, Placement};
 use crate::node_shape::NodeShape;
@@ -144,7 +144,7 @@ impl Catalog {
                 file: self.file.clone(),
                 region: region.to_owned(),
                 zone: (*zone).to_owned(),
-                nearest: nearest(zone, known.iter().copied()).map(str::to_owned),
+                nearest: nearest(zone, known.iter()),
                 known: known.into_iter().collect::<Vec<_>>().join(", "),
             });
         }

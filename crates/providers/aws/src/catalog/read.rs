@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use mortise_core::money::MicroUsd;
+use mortise_core::nearest::nearest;
 use serde_json::{Map, Value};
 
-use super::error::{CatalogError, nearest};
+use super::error::CatalogError;
 use crate::instance_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// Version of the file format that this build reads and writes.

@@ -52,7 +52,7 @@ pub struct BootInputs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     /// AL2023 nodes must be told the address range of services.
-    #[error("the cluster's service address range is not known, and AL2023 nodes need it: set it with --cluster-cidr or CLUSTER_CIDR")]
+    #[error("the cluster's service address range is not known, and AL2023 nodes need it; eks:DescribeCluster gives it")]
     NoServiceCidr,
     /// The user's part cannot be merged.
     #[error("spec.userData: {0}")]
@@ -74,7 +74,7 @@ pub fn render(family: AmiFamily, inputs: &BootInputs<'_>) -> Result<String, User
         AmiFamily::Al2023 => nodeadm::render(inputs)?,
         AmiFamily::Bottlerocket => bottlerocket::render(inputs)?,
         AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => kubelet_args::windows(inputs),
-        AmiFamily::Custom => inputs.user_data.replace('\r', ""),
+        AmiFamily::Custom => inputs.user_data.to_owned(),
     };
     if text.len() > MAX_BYTES { Err(UserDataError::TooLong { bytes: text.len() }) } else { Ok(text) }
 }

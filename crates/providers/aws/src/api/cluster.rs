@@ -1,0 +1,60 @@
+//! Facts about the cluster that nodes must be told: from the settings, else from EKS.
+
+use tokio::sync::OnceCell;
+
+use super::Api;
+use crate::config::AwsConfig;
+use crate::failure::Failure;
+
+/// What nodes must know of their cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// URL of the API server.
+    pub(crate) endpoint: String,
+    /// CA certificate, base64 of PEM; may be empty.
+    pub(crate) ca_bundle: String,
+    /// Address range of services.
+    pub(crate) service_cidr: Option<String>,
+    /// Kubernetes version, such as `1.36`.
+    pub(crate) version: String,
+}
+
+/// Looks the cluster up once, on first need, so that a controller that never launches does not depend on EKS.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterFacts {
+    found: OnceCell<Cluster>,
+}
+
+impl ClusterFacts {
+    /// The facts. EKS is asked only when the settings leave something out.
+    pub(crate) async fn get(&self, api: &Api, config: &AwsConfig) -> Result<&Cluster, Failure> {
+        self.found.get_or_try_init(|| find(api, config)).await
+    }
+}
+
+async fn find(api: &Api, config: &AwsConfig) -> Result<Cluster, Failure> {
+    let AwsConfig { cluster_endpoint, cluster_ca_bundle, service_cidr, kubernetes_version, .. } = config;
+    let mut cluster = Cluster {
+        endpoint: cluster_endpoint.clone().unwrap_or_default(),
+        ca_bundle: cluster_ca_bundle.clone().unwrap_or_default(),
+        service_cidr: service_cidr.clone(),
+        version: kubernetes_version.clone().unwrap_or_default(),
+    };
+    if !cluster.endpoint.is_empty() && cluster_ca_bundle.is_some() && cluster.service_cidr.is_some() && !cluster.version.is_empty() {
+        return Ok(cluster);
+    }
+    let answer = api.eks.describe_cluster().name(&config.cluster_name).send().await.map_err(|error| api.failure("eks:DescribeCluster", error))?;
+    if let Some(found) = answer.cluster {
+        let network = found.kubernetes_network_config.as_ref();
+        let or = |set: &mut String, found: Option<String>| {
+            if set.is_empty() {
+                *set = found.unwrap_or_default();
+            }
+        };
+        or(&mut cluster.endpoint, found.endpoint);
+        or(&mut cluster.ca_bundle, found.certificate_authority.and_then(|authority| authority.data));
+        or(&mut cluster.version, found.version);
+        cluster.service_cidr = cluster.service_cidr.or_else(|| network?.service_ipv4_cidr.clone().or_else(|| network?.service_ipv6_cidr.clone()));
+    }
+    Ok(cluster)
+}

@@ -1,0 +1,28 @@
+//! Settings of the AWS provider, as the command line and the environment give them.
+
+use crate::node_shape::ShapeOptions;
+
+/// Settings of the AWS provider. Empty options are found out: the region by the SDK's usual chain, the cluster's facts from EKS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AwsConfig {
+    /// Name of the cluster. `--cluster-name`, `CLUSTER_NAME`.
+    pub cluster_name: String,
+    /// Region. `AWS_REGION`.
+    pub region: Option<String>,
+    /// Another place for all services, such as an emulator. `AWS_ENDPOINT_URL`.
+    pub endpoint_url: Option<String>,
+    /// URL of the API server. `--cluster-endpoint`, `CLUSTER_ENDPOINT`.
+    pub cluster_endpoint: Option<String>,
+    /// CA certificate of the API server, base64 of PEM. `--cluster-ca-bundle`, `CLUSTER_CA_BUNDLE`.
+    pub cluster_ca_bundle: Option<String>,
+    /// Address range of services, for AL2023 nodes.
+    pub service_cidr: Option<String>,
+    /// Address of the cluster's DNS service, for nodes whose class names none.
+    pub cluster_dns: Option<String>,
+    /// Kubernetes version, such as `1.36`; images with an alias follow it.
+    pub kubernetes_version: Option<String>,
+    /// Name of the queue with interruption notices. `--interruption-queue`, `INTERRUPTION_QUEUE`.
+    pub interruption_queue: Option<String>,
+    /// `--vm-memory-overhead-percent` and `--reserved-enis`.
+    pub shape: ShapeOptions,
+}

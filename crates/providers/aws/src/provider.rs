@@ -1,0 +1,165 @@
+//! The provider behind the core's port: state, and one line per question.
+
+use std::sync::Arc;
+
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::{
+    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched, NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass,
+    Terminated,
+};
+use mortise_core::labels::WellKnown;
+use mortise_core::names::ProviderId;
+
+use crate::api::cluster::ClusterFacts;
+use crate::api::parameters::Parameters;
+use crate::api::{Api, NoRegion};
+use crate::catalog::{self, Catalog, CatalogError};
+use crate::classes::Classes;
+use crate::config::AwsConfig;
+use crate::failure::Failure;
+use crate::launch::Attempts;
+use crate::machines::Machines;
+use crate::market::Market;
+use crate::queue::Queue;
+use crate::templates::Templates;
+use crate::unavailable::Unavailability;
+
+/// Node classes of this provider.
+const KINDS: [NodeClassKind; 1] = [NodeClassKind { group: mortise_core::labels::aws::GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" }];
+
+/// Conditions of nodes that call for repair, with how long they may last in seconds.
+/// # Source
+/// The node conditions of EKS's node monitoring agent, with the reference implementation's times.
+const REPAIR: [(&str, &str, i64); 7] = [
+    ("Ready", "False", 1800),
+    ("Ready", "Unknown", 1800),
+    ("AcceleratedHardwareReady", "False", 600),
+    ("StorageReady", "False", 1800),
+    ("NetworkingReady", "False", 1800),
+    ("KernelReady", "False", 1800),
+    ("ContainerRuntimeReady", "False", 1800),
+];
+
+/// EC2 machines.
+#[derive(Debug)]
+pub struct AwsProvider {
+    pub(crate) api: Api,
+    pub(crate) config: AwsConfig,
+    pub(crate) market: Market,
+    pub(crate) cluster: ClusterFacts,
+    pub(crate) parameters: Parameters,
+    pub(crate) classes: Classes,
+    pub(crate) templates: Templates,
+    pub(crate) machines: Machines,
+    pub(crate) attempts: Attempts,
+    pub(crate) unavailable: Unavailability,
+    pub(crate) queue: Queue,
+}
+
+/// Why the provider cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// A setting is missing.
+    #[error("no cluster name is set: give --cluster-name or CLUSTER_NAME")]
+    NoClusterName,
+    /// There is no region.
+    #[error(transparent)]
+    NoRegion(#[from] NoRegion),
+    /// The tables beside EC2's own description cannot be read.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// EC2 does not answer.
+    #[error(transparent)]
+    Call(#[from] Failure),
+}
+
+impl AwsProvider {
+    /// Connects: finds region and credentials, and reads what the region sells, which shows that both work.
+    /// # Errors
+    /// What is missing, where it was looked for, and how to mend it.
+    pub async fn connect(config: AwsConfig) -> Result<Self, StartError> {
+        Self::connect_with(config, catalog::embedded_catalog()?).await
+    }
+
+    /// As [`Self::connect`], with other tables for what EC2 itself does not describe.
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_with(config: AwsConfig, tables: Arc<Catalog>) -> Result<Self, StartError> {
+        if config.cluster_name.is_empty() {
+            return Err(StartError::NoClusterName);
+        }
+        let api = Api::new(&config).await?;
+        let market = Market::new(tables, &api.region);
+        market.view(&api).await?;
+        tracing::info!(region = api.region, cluster = config.cluster_name, "connected to EC2");
+        Ok(Self {
+            api,
+            config,
+            market,
+            cluster: ClusterFacts::default(),
+            parameters: Parameters::default(),
+            classes: Classes::default(),
+            templates: Templates::default(),
+            machines: Machines::default(),
+            attempts: Attempts::default(),
+            unavailable: Unavailability::default(),
+            queue: Queue::default(),
+        })
+    }
+
+    /// Region that the provider works in.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.api.region
+    }
+}
+
+impl CloudProvider for AwsProvider {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
+        &KINDS
+    }
+
+    fn well_known(&self) -> WellKnown {
+        WellKnown::aws()
+    }
+
+    fn resolve<'a>(&'a self, class: &'a NodeClassObject) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
+        Box::pin(self.resolve_class(class))
+    }
+
+    fn launch<'a>(&'a self, request: &'a LaunchRequest) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+        Box::pin(self.launch_claim(request))
+    }
+
+    fn terminate<'a>(&'a self, machine: &'a ProviderId, _claim: &'a str) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+        Box::pin(self.terminate_machine(machine))
+    }
+
+    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+        Box::pin(self.list_machines())
+    }
+
+    fn drifted<'a>(&'a self, claim: &'a NodeClaim, class: &'a NodeClassObject) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+        Box::pin(self.drift_of(claim, class))
+    }
+
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+        let name = self.config.interruption_queue.as_deref().filter(|name| !name.is_empty())?;
+        Some(Box::pin(self.receive(name)))
+    }
+
+    fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        match self.config.interruption_queue.as_deref() {
+            Some(name) => Box::pin(self.delete_message(name, notice)),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        REPAIR.map(|(condition, status, toleration_seconds)| RepairPolicy { condition, status, toleration_seconds }).into()
+    }
+}
