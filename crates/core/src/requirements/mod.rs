@@ -18,7 +18,7 @@ mod tests;
 
 pub use incompatible::{Incompatible, NoOverlap, UndefinedLabel};
 pub use operator::{Operator, UnknownOperator};
-pub use pod::{PodRequirementsError, Preferences, expression};
+pub use pod::{PodRequirementsError, Preferences, expression, has_preferred_node_affinity};
 pub use requirement::Requirement;
 pub use set::Requirements;
 pub use spec::{RequirementSpec, SpecError};

@@ -52,6 +52,20 @@ fn add_term(to: &mut Requirements, term: &NodeSelectorTerm) -> Result<(), PodReq
     Ok(())
 }
 
+/// Whether the pod prefers some nodes, so that its requirements differ between the two [`Preferences`].
+#[must_use]
+pub fn has_preferred_node_affinity(spec: &PodSpec) -> bool {
+    let node_affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let preferred = node_affinity.and_then(|n| {
+        n.preferred_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    preferred.is_some_and(|terms| !terms.is_empty())
+}
+
 impl Requirements {
     /// The requirements of a pod: node selector, first required node affinity term, and (on demand) the heaviest preferred one.
     ///

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::requirements::{
     Incompatible, Operator, Preferences, Requirement, RequirementSpec, Requirements,
-    UnknownOperator,
+    UnknownOperator, has_preferred_node_affinity,
 };
 use mortise_core::taints;
 use serde_json::Value;
@@ -205,6 +205,12 @@ fn pod_requirements() {
         let spec: PodSpec = read(&case["podSpec"])?;
         let of =
             |preferences| Requirements::from_pod(&spec, preferences).map_err(|e| e.to_string());
+        let preferred = Some(has_preferred_node_affinity(&spec));
+        same(
+            "preferred",
+            preferred,
+            case["hasPreferredNodeAffinity"].as_bool(),
+        )?;
         same("all", each(&of(Preferences::Respect)?), texts(&case["all"]))?;
         same(
             "strict",
