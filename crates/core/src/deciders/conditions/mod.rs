@@ -1,0 +1,371 @@
+//! Conditions of claims that disruption reads: `Drifted`, `Consolidatable`, and the time of the last pod event.
+//!
+//! May: write these two conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
+//! still fits its class.
+//!
+//! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
+//! event); drop a provider's drift reason before the provider was asked again.
+//!
+//! All timers stand in objects: `lastPodEventTime`, or the transition of `Initialized`. Events of one claim are written
+//! at most every 10 s, the last one never lost: until it is written it counts from memory.
+//!
+//! Implements karpenter-core 4.6 (podevents) and 4.7.
+
+mod drift;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::agenda::{Agenda, attempt, earlier};
+use super::told::Told;
+use super::writes;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use crate::apis::conditions;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodepool::NodePool;
+use crate::effect::{Done, Effect, EffectError, ObjectRef, Outcome, Patch};
+use crate::index::Changes;
+use crate::names::{ClaimName, NodeClassKey};
+use crate::record::{Reason, Verdict};
+use crate::values::NillableDuration;
+
+/// A claim's last pod event is written at most this often.
+const POD_EVENT_MS: i64 = 10_000;
+/// Providers are asked about each machine this often.
+const DRIFT_CHECK_MS: i64 = 5 * 60_000;
+/// Drift checks under way at once. With 5,000 machines and 100 ms per check, 50 keep up with 500 checks a second, thirty
+/// times what the period needs.
+const MAX_CHECKS: usize = 50;
+
+/// What a provider said about a machine.
+#[derive(Clone, Debug)]
+struct Checked {
+    answer: Option<String>,
+    next: Timestamp,
+}
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct ClaimConditions {
+    agenda: Agenda<ClaimName>,
+    writes: InFlight<ClaimName>,
+    /// Last pod event per claim, until status shows it.
+    events: BTreeMap<ClaimName, Timestamp>,
+    /// First check of claims that were never asked about, spread over the period.
+    first_checks: BTreeMap<ClaimName, Timestamp>,
+    checked: BTreeMap<ClaimName, Checked>,
+    checks: InFlight<ClaimName>,
+    running: BTreeSet<ClaimName>,
+    /// Claims whose check is due, in order of name.
+    waiting: BTreeSet<ClaimName>,
+    /// Versions of node classes as last seen: a new one makes all its checks due.
+    classes: BTreeMap<NodeClassKey, String>,
+    told: Told,
+}
+
+impl Default for ClaimConditions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ClaimConditions {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: Agenda::new(),
+            writes: InFlight::new(100, 30_000),
+            events: BTreeMap::new(),
+            first_checks: BTreeMap::new(),
+            checked: BTreeMap::new(),
+            checks: InFlight::new(5_000, DRIFT_CHECK_MS),
+            running: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            classes: BTreeMap::new(),
+            told: Told::default(),
+        }
+    }
+
+    fn outcome(&mut self, now: Timestamp, outcome: &Outcome) -> Option<ClaimName> {
+        match &*outcome.effect {
+            Effect::Patch(Patch { target: ObjectRef::Claim(name), .. }) => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(name),
+                    Err(_) => drop(self.writes.failed(name, now)),
+                }
+                Some(name.clone())
+            }
+            Effect::CheckDrift { claim, .. } => {
+                let name = claim.name();
+                self.running.remove(&name);
+                match &outcome.result {
+                    Ok(Done::Drift(answer)) => {
+                        self.checks.succeeded(&name);
+                        self.checked.insert(name.clone(), Checked { answer: answer.clone(), next: after(now, DRIFT_CHECK_MS) });
+                    }
+                    // What was known stays until the provider answers.
+                    _ => drop(self.checks.failed(&name, now)),
+                }
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+
+    /// Claims that must be looked at because something about them changed.
+    fn changed(&mut self, input: &StepInput<'_>) -> BTreeSet<ClaimName> {
+        let snapshot = input.snapshot;
+        let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
+        for node in &input.changes.pod_events {
+            if let Some(name) = snapshot.node(node).and_then(|machine| machine.claim_name()) {
+                self.events.insert(name.clone(), input.now);
+                todo.insert(name);
+            }
+        }
+        todo.extend(input.changes.claims.iter().cloned());
+        let classes = self.changed_classes(input);
+        let all = input.changes.everything;
+        if all || !classes.is_empty() || !input.changes.pools.is_empty() {
+            for (name, claim) in snapshot.claims.iter() {
+                let of_class = classes.contains(&claim.node_class_key());
+                let of_pool = claim.pool().is_some_and(|pool| input.changes.pools.contains(&pool));
+                if of_class {
+                    self.first_checks.insert(name.clone(), input.now);
+                    if let Some(checked) = self.checked.get_mut(name) {
+                        checked.next = input.now;
+                    }
+                }
+                if all || of_class || of_pool {
+                    todo.insert(name.clone());
+                }
+            }
+        }
+        todo
+    }
+
+    /// Node classes whose object changed since they were last seen; none the first time, when checks are spread.
+    fn changed_classes(&mut self, input: &StepInput<'_>) -> BTreeSet<NodeClassKey> {
+        let keys: Vec<&NodeClassKey> = if input.changes.everything { input.snapshot.node_classes.keys().collect() } else { input.changes.node_classes.iter().collect() };
+        let mut changed = BTreeSet::new();
+        for key in keys {
+            let Some(class) = input.snapshot.node_classes.get(key) else {
+                self.classes.remove(key);
+                continue;
+            };
+            let version = class.object.pointer("/metadata/resourceVersion").and_then(|version| version.as_str()).unwrap_or_default();
+            if self.classes.insert(key.clone(), version.to_owned()).is_some_and(|old| old != version) {
+                changed.insert(key.clone());
+            }
+        }
+        changed
+    }
+
+    fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) -> Option<Timestamp> {
+        let claim = input.snapshot.claims.get(name).filter(|claim| claim.metadata.deletion_timestamp.is_none() && claim.is_true("Launched"));
+        let Some(claim) = claim else {
+            self.forget(name);
+            return None;
+        };
+        let pool = claim.pool().and_then(|pool| input.snapshot.pools.get(&pool)).filter(|pool| pool.metadata.deletion_timestamp.is_none());
+        let mut again = None;
+        let mut drift = Drift::AsItIs;
+        if let Some(pool) = pool {
+            drift = self.drift(input, claim, pool);
+            again = earlier(again, self.check_later(input.now, claim));
+        }
+        let (consolidatable, at) = self.consolidatable(input.now, claim, pool.map(|pool| &**pool));
+        again = earlier(again, at);
+        let list = writes::edited_claim(claim, input.now, |conditions| {
+            match &drift {
+                Drift::Is(reason) => conditions.set_true_with_reason("Drifted", reason, reason),
+                Drift::No => conditions.clear("Drifted"),
+                Drift::AsItIs => false,
+            };
+            if consolidatable {
+                conditions.set_true("Consolidatable");
+            } else {
+                conditions.clear("Consolidatable");
+            }
+        });
+        let (event, at) = self.pod_event(input.now, claim);
+        again = earlier(again, at);
+        if list.is_none() && event.is_none() {
+            return again;
+        }
+        if let Err(at) = attempt(&mut self.writes, name, input.now) {
+            return earlier(again, at);
+        }
+        self.note_drift(input, claim, &drift, step);
+        let mut fields = Map::new();
+        if let Some(event) = event {
+            fields.insert("lastPodEventTime".to_owned(), json!(event.to_string()));
+        }
+        step.effect(match list {
+            Some(list) => writes::claim_status(claim, fields, &list),
+            None => Effect::Patch(Patch { target: ObjectRef::Claim(name.clone()), status: true, resource_version: None, merge: json!({ "status": fields }) }),
+        });
+        again
+    }
+
+    fn forget(&mut self, name: &ClaimName) {
+        self.events.remove(name);
+        self.first_checks.remove(name);
+        self.checked.remove(name);
+        self.waiting.remove(name);
+        self.checks.retain(|each| each != name);
+    }
+
+    /// Whether the claim, which is launched, has drifted.
+    fn drift(&self, input: &StepInput<'_>, claim: &NodeClaim, pool: &NodePool) -> Drift {
+        if let Some(reason) = drift::reason(input.snapshot, claim, pool, input.now) {
+            return Drift::Is(reason.to_owned());
+        }
+        match self.checked.get(&claim.name()) {
+            Some(Checked { answer: Some(reason), .. }) => Drift::Is(reason.clone()),
+            Some(Checked { answer: None, .. }) => Drift::No,
+            None => {
+                let own = [drift::NODE_POOL, drift::REQUIREMENTS, drift::INSTANCE_TYPE];
+                let was = conditions::find(&claim.status.conditions, "Drifted");
+                if was.is_some_and(|was| !own.contains(&was.reason.as_str())) { Drift::AsItIs } else { Drift::No }
+            }
+        }
+    }
+
+    /// Queues the provider's check if it is due; returns when it will be.
+    fn check_later(&mut self, now: Timestamp, claim: &NodeClaim) -> Option<Timestamp> {
+        let name = claim.name();
+        if self.running.contains(&name) {
+            return None;
+        }
+        let due = match self.checked.get(&name) {
+            Some(checked) => checked.next,
+            None => *self.first_checks.entry(name.clone()).or_insert_with(|| after(now, spread(&name))),
+        };
+        let due = self.checks.waits_until(&name).map_or(due, |at| at.max(due));
+        if due > now {
+            return Some(due);
+        }
+        self.waiting.insert(name);
+        None
+    }
+
+    /// Sends as many due checks as may run at once.
+    fn send_checks(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        while self.running.len() < MAX_CHECKS
+            && let Some(name) = self.waiting.pop_first()
+        {
+            let Some(claim) = input.snapshot.claims.get(&name) else { continue };
+            // Without its class nothing can be compared.
+            let Some(class) = input.snapshot.node_classes.get(&claim.node_class_key()) else {
+                self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
+                continue;
+            };
+            match attempt(&mut self.checks, &name, input.now) {
+                Ok(()) => {
+                    self.running.insert(name);
+                    step.effect(Effect::CheckDrift { claim: Arc::clone(claim), class: class.clone() });
+                }
+                Err(Some(at)) => self.agenda.sooner(&name, at),
+                Err(None) => {}
+            }
+        }
+    }
+
+    /// Whether the claim rests long enough for consolidation; if not, when it will.
+    fn consolidatable(&self, now: Timestamp, claim: &NodeClaim, pool: Option<&NodePool>) -> (bool, Option<Timestamp>) {
+        let Some(span) = pool.filter(|pool| !pool.is_static()).and_then(consolidate_after) else { return (false, None) };
+        let initialized = conditions::find(&claim.status.conditions, "Initialized").filter(|condition| condition.status == conditions::ConditionStatus::True);
+        let Some(initialized) = initialized else { return (false, None) };
+        let written = claim.status.last_pod_event_time.as_ref().map(|time| time.0);
+        let last = written.max(self.events.get(&claim.name()).copied());
+        let Some(last) = last.or_else(|| initialized.last_transition_time.as_ref().map(|time| time.0)) else { return (false, None) };
+        let at = last.checked_add(span).unwrap_or(Timestamp::MAX);
+        if at > now { (false, Some(at)) } else { (true, None) }
+    }
+
+    /// The pod event to write now, or when to write it.
+    fn pod_event(&mut self, now: Timestamp, claim: &NodeClaim) -> (Option<Timestamp>, Option<Timestamp>) {
+        let name = claim.name();
+        let Some(event) = self.events.get(&name).copied() else { return (None, None) };
+        let event = Timestamp::from_second(event.as_second()).unwrap_or(event);
+        let Some(written) = claim.status.last_pod_event_time.as_ref().map(|time| time.0) else { return (Some(event), None) };
+        if written >= event {
+            self.events.remove(&name);
+            return (None, None);
+        }
+        let due = after(written, POD_EVENT_MS);
+        if due > now { (None, Some(due)) } else { (Some(event), None) }
+    }
+
+    fn note_drift(&mut self, input: &StepInput<'_>, claim: &NodeClaim, drift: &Drift, step: &mut Step) {
+        let target = ObjectRef::Claim(claim.name());
+        match drift {
+            Drift::Is(why) if self.told.is_news(&target, "drift", why, input.now, i64::MAX) => {
+                if !claim.is_true("Drifted") {
+                    writes::transition_event(step, target.clone(), "Drifted", "Unknown", "True", why);
+                }
+                step.record(input, DeciderId::Conditions, target, Verdict::Condition, vec![Reason::Drifted { why: why.clone() }]);
+            }
+            Drift::No => self.told.forget(&target, "drift"),
+            Drift::Is(_) | Drift::AsItIs => {}
+        }
+    }
+}
+
+/// What is known about a claim's drift.
+enum Drift {
+    Is(String),
+    No,
+    /// The provider was not asked yet: what is written stays.
+    AsItIs,
+}
+
+/// `None` for `Never`, and for what cannot be read, which the API server does not admit.
+fn consolidate_after(pool: &NodePool) -> Option<jiff::SignedDuration> {
+    let text = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
+    let text = text.map_or("0s", |text| text.as_str());
+    NillableDuration::parse(text).ok()?.duration().map(jiff::SignedDuration::from)
+}
+
+/// A fixed moment of the period for each name (FNV-1a), so that a restart does not ask about everything at once.
+fn spread(name: &str) -> i64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    i64::try_from(hash % DRIFT_CHECK_MS.unsigned_abs()).unwrap_or(0)
+}
+
+impl Decider for ClaimConditions {
+    fn id(&self) -> DeciderId {
+        DeciderId::Conditions
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        let Changes { everything, claims, pools, node_classes, pod_events, .. } = changes;
+        *everything || !claims.is_empty() || !pools.is_empty() || !node_classes.is_empty() || !pod_events.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut todo = self.changed(input);
+        for delivery in input.inbox {
+            if let Delivery::Outcome(outcome) = delivery {
+                todo.extend(self.outcome(input.now, outcome));
+            }
+        }
+        for name in todo {
+            let again = self.look(input, &name, &mut step);
+            self.agenda.set(&name, again);
+        }
+        self.send_checks(input, &mut step);
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}

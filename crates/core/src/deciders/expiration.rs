@@ -1,0 +1,154 @@
+//! Claims that are older than their `expireAfter`.
+//!
+//! May: delete a claim at its creation time plus `expireAfter`, whatever budgets and protecting annotations say; the drain
+//! that follows honours disruption budgets of pods and protected pods until the termination grace period ends.
+//!
+//! Must never: delete more than one claim a second (a fleet that was made together would otherwise go together), or touch
+//! a claim whose `expireAfter` is `Never` or cannot be read.
+//!
+//! The only state is when the last claim was deleted, so a restart changes nothing.
+//!
+//! Implements karpenter-core 4.6 (expiration).
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::agenda::{Agenda, attempt};
+use super::writes;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use crate::apis::nodeclaim::NodeClaim;
+use crate::effect::{Effect, EffectError, Event, ObjectRef};
+use crate::index::Changes;
+use crate::names::ClaimName;
+use crate::record::{Reason, Verdict};
+use crate::values::NillableDuration;
+
+/// At most one claim expires in this time.
+const PACE_MS: i64 = 1_000;
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct Expiration {
+    agenda: Agenda<ClaimName>,
+    deletes: InFlight<ClaimName>,
+    not_before: Option<Timestamp>,
+}
+
+impl Default for Expiration {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Expiration {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { agenda: Agenda::new(), deletes: InFlight::new(1_000, 60_000), not_before: None }
+    }
+
+    /// Deletes the claim if it is its time and the pace allows. Returns when to look again.
+    fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) -> Option<Timestamp> {
+        let claim = input.snapshot.claims.get(name)?;
+        let expires = expires_at(claim).filter(|_| claim.metadata.deletion_timestamp.is_none())?;
+        if expires > input.now {
+            return Some(expires);
+        }
+        if let Some(at) = self.not_before.filter(|at| *at > input.now) {
+            return Some(at);
+        }
+        if let Err(at) = attempt(&mut self.deletes, name, input.now) {
+            return at;
+        }
+        self.not_before = Some(after(input.now, PACE_MS));
+        let target = ObjectRef::Claim(name.clone());
+        let node = input.snapshot.node_of_claim(name).and_then(|machine| machine.node_name());
+        step.event(Event::normal(target.clone(), "DisruptionTerminating", "Disrupting NodeClaim: Expired"));
+        if let Some(node) = node {
+            step.event(Event::normal(ObjectRef::Node(node), "DisruptionTerminating", "Disrupting Node: Expired"));
+        }
+        step.record(input, DeciderId::Expiration, target, Verdict::Disrupted, vec![Reason::Expired]);
+        step.effect(writes::delete_claim(claim));
+        None
+    }
+}
+
+/// When a claim expires; `None` for never.
+fn expires_at(claim: &NodeClaim) -> Option<Timestamp> {
+    let text = claim.spec.expire_after.as_ref()?;
+    let span = NillableDuration::parse(text.as_str()).ok()?.duration()?;
+    let created = claim.metadata.creation_timestamp.as_ref()?.0;
+    Some(created.checked_add(jiff::SignedDuration::from(span)).unwrap_or(Timestamp::MAX))
+}
+
+impl Decider for Expiration {
+    fn id(&self) -> DeciderId {
+        DeciderId::Expiration
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything || !changes.claims.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut todo: BTreeSet<ClaimName> = BTreeSet::new();
+        for delivery in input.inbox {
+            if let Delivery::Outcome(outcome) = delivery
+                && let Effect::Delete { target: ObjectRef::Claim(name), .. } = &*outcome.effect
+            {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.deletes.succeeded(name),
+                    Err(_) => drop(self.deletes.failed(name, input.now)),
+                }
+                todo.insert(name.clone());
+            }
+        }
+        if input.changes.everything {
+            todo.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
+        }
+        todo.extend(input.changes.claims.iter().cloned());
+        // Oldest first: what the agenda gives is in order of time.
+        let due = self.agenda.due(input.now);
+        let others: Vec<ClaimName> = todo.into_iter().filter(|name| !due.contains(name)).collect();
+        for name in due.iter().chain(&others) {
+            let again = self.look(input, name, &mut step);
+            self.agenda.set(name, again);
+        }
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::deciders::testing::World;
+
+    #[test]
+    fn claims_expire_one_a_second_oldest_first_also_after_a_restart() {
+        let mut world = World::new();
+        for claim in ["z-old", "b", "a"] {
+            world.up(claim, &json!({ "expireAfter": "1h" }));
+            world.pass(10);
+        }
+        world.up("for-ever", &json!({ "expireAfter": "Never" }));
+        world.pass(30 * 60_000);
+        world.restart();
+        world.pass(30 * 60_000 - 1_000);
+        let deleted = |world: &World| world.done.iter().filter(|each| each.starts_with("delete nodeclaim/")).cloned().collect::<Vec<_>>();
+        assert_eq!(deleted(&world), [""; 0]);
+        world.pass(1_100);
+        assert_eq!(deleted(&world), ["delete nodeclaim/z-old"]);
+        world.pass(1_000);
+        assert_eq!(deleted(&world).len(), 2);
+        world.pass(60_000);
+        assert_eq!(deleted(&world).len(), 3);
+        assert!(world.has("NodeClaim/for-ever") && !world.has("NodeClaim/a"));
+        assert_eq!(world.event("DisruptionTerminating").unwrap().message, "Disrupting NodeClaim: Expired");
+    }
+}

@@ -1,0 +1,283 @@
+//! What the cloud announces about machines, turned into graceful replacement.
+//!
+//! May: fence the machine of a claim and delete the claim when the cloud will take the machine back, maintains it, or
+//! stopped it; send events; acknowledge a message once what it asks for has been decided and written.
+//!
+//! Must never: acknowledge a message whose claim is not deleted yet (a killed process gets it again); act on machines
+//! that are not ours; take a rebalance recommendation for an order. That an offering is empty is the provider's to note.
+//!
+//! The pods of a deleted claim are planned by provisioning as pods of a machine that goes, so replacements start while
+//! the drain is under way. Everything is idempotent: a message that comes twice finds the claim deleted.
+//!
+//! Implements karpenter-aws 6.2 and 6.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::agenda::attempt;
+use super::writes;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
+use crate::apis::nodeclaim::NodeClaim;
+use crate::cloud::{Notice, NoticeKind};
+use crate::effect::{Effect, EffectError, Event, ObjectRef};
+use crate::index::Changes;
+use crate::labels;
+use crate::ledger::{Fence, FenceReason, LedgerOp};
+use crate::names::{ClaimName, Uid};
+use crate::record::{Reason, Verdict};
+
+/// A message: which provider's, and its handle.
+type MessageKey = (Arc<str>, Arc<str>);
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct Interruption {
+    /// Claims by the last part of their provider id; and that part by claim, to remove it.
+    instances: BTreeMap<Arc<str>, ClaimName>,
+    ids: BTreeMap<ClaimName, Arc<str>>,
+    /// Claims that must be deleted before the message may go.
+    open: BTreeMap<MessageKey, BTreeSet<Uid>>,
+    /// Claims to be deleted.
+    doomed: BTreeMap<Uid, ClaimName>,
+    deletes: InFlight<Uid>,
+}
+
+impl Default for Interruption {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Interruption {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            instances: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            open: BTreeMap::new(),
+            doomed: BTreeMap::new(),
+            deletes: InFlight::new(500, 10_000),
+        }
+    }
+
+    fn index(&mut self, input: &StepInput<'_>) {
+        let mut changed: BTreeSet<ClaimName> = input.changes.claims.clone();
+        if input.changes.everything {
+            changed.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
+            changed.extend(self.ids.keys().cloned());
+        }
+        for name in changed {
+            let id = input.snapshot.claims.get(&name).and_then(|claim| last_part(claim.provider_id()?));
+            if let Some(old) = self.ids.remove(&name)
+                && self.instances.get(&old) == Some(&name)
+            {
+                self.instances.remove(&old);
+            }
+            if let Some(id) = id {
+                self.instances.insert(Arc::clone(&id), name.clone());
+                self.ids.insert(name, id);
+            }
+        }
+    }
+
+    fn notice(&mut self, input: &StepInput<'_>, provider: &Arc<str>, notice: &Notice, step: &mut Step) {
+        let key: MessageKey = (Arc::clone(provider), Arc::clone(&notice.id));
+        let mut waits = BTreeSet::new();
+        for instance in &notice.instances {
+            let Some(claim) = self.instances.get(instance).and_then(|name| input.snapshot.claims.get(name)) else { continue };
+            if let Some(uid) = self.announced(input, notice.kind, claim, step) {
+                waits.insert(uid);
+            }
+        }
+        if waits.is_empty() {
+            acknowledge(&key, step);
+        } else {
+            self.open.insert(key, waits);
+        }
+    }
+
+    /// Says what was announced. Returns the claim's UID if it must be deleted.
+    fn announced(&mut self, input: &StepInput<'_>, kind: NoticeKind, claim: &NodeClaim, step: &mut Step) -> Option<Uid> {
+        let name = claim.name();
+        let target = ObjectRef::Claim(name.clone());
+        let node = input.snapshot.node_of_claim(&name).and_then(|machine| machine.node_name()).map(ObjectRef::Node);
+        let (event, text, warning) = words(kind)?;
+        for target in [Some(target.clone()), node.clone()].into_iter().flatten() {
+            step.event(Event { warning, ..Event::normal(target, event, text) });
+        }
+        let reasons = vec![Reason::Interrupted, Reason::Note { text: kind.label().to_owned() }];
+        if kind == NoticeKind::RebalanceRecommendation {
+            step.record(input, DeciderId::Interruption, target, Verdict::Notified, reasons);
+            return None;
+        }
+        let uid = claim.uid().filter(|_| claim.metadata.deletion_timestamp.is_none())?;
+        step.event(Event::warning(target.clone(), "TerminatingOnInterruption", "Interruption triggered termination for the NodeClaim"));
+        if let Some(node) = node {
+            step.event(Event::warning(node, "TerminatingOnInterruption", "Interruption triggered termination for the Node"));
+        }
+        step.record(input, DeciderId::Interruption, target, Verdict::Notified, reasons);
+        self.doomed.insert(uid.clone(), name);
+        Some(uid)
+    }
+
+    /// Fences and deletes what must go, and asks again where that failed.
+    fn delete(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for (uid, name) in self.doomed.clone() {
+            let claim = input.snapshot.claims.get(&name).filter(|claim| claim.uid().as_ref() == Some(&uid) && claim.metadata.deletion_timestamp.is_none());
+            let Some(claim) = claim else {
+                self.done(&uid, step);
+                continue;
+            };
+            match attempt(&mut self.deletes, &uid, input.now) {
+                Ok(()) => {
+                    step.ledger.push(LedgerOp::Fence(Fence { claim: name.clone(), reason: FenceReason::Interruption, from: input.now }));
+                    let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
+                    step.effect(writes::unversioned(ObjectRef::Claim(name), fence));
+                    step.effect(writes::delete_claim(claim));
+                }
+                Err(Some(at)) => step.wake_at(at),
+                Err(None) => {}
+            }
+        }
+    }
+
+    /// The claim is deleted: messages that waited for it, and for nothing else, may go.
+    fn done(&mut self, uid: &Uid, step: &mut Step) {
+        self.doomed.remove(uid);
+        self.deletes.succeeded(uid);
+        for waits in self.open.values_mut() {
+            waits.remove(uid);
+        }
+        let over: Vec<MessageKey> = self.open.iter().filter(|(_, waits)| waits.is_empty()).map(|(key, _)| key.clone()).collect();
+        for key in over {
+            self.open.remove(&key);
+            acknowledge(&key, step);
+        }
+    }
+}
+
+fn acknowledge((provider, notice): &MessageKey, step: &mut Step) {
+    step.effect(Effect::Acknowledge { provider: Arc::clone(provider), notice: Arc::clone(notice) });
+}
+
+/// `i-0123` of `aws:///us-east-1a/i-0123`.
+fn last_part(id: &str) -> Option<Arc<str>> {
+    id.rsplit('/').next().filter(|last| !last.is_empty()).map(Arc::from)
+}
+
+/// Reason, text and whether it is a warning; `None` for a message that asks for nothing.
+const fn words(kind: NoticeKind) -> Option<(&'static str, &'static str, bool)> {
+    match kind {
+        NoticeKind::SpotInterruption => Some(("SpotInterrupted", "Spot interruption warning was triggered", true)),
+        NoticeKind::RebalanceRecommendation => Some(("SpotRebalanceRecommendation", "Spot rebalance recommendation was triggered", false)),
+        NoticeKind::ScheduledChange => Some(("InstanceUnhealthy", "An unhealthy warning was triggered for the instance", true)),
+        NoticeKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
+        NoticeKind::Terminated => Some(("InstanceTerminating", "Instance is terminating", true)),
+        NoticeKind::Other => None,
+    }
+}
+
+impl Decider for Interruption {
+    fn id(&self) -> DeciderId {
+        DeciderId::Interruption
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything || !changes.claims.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        self.index(input);
+        for delivery in input.inbox {
+            match delivery {
+                Delivery::Notice { provider, notice } => self.notice(input, provider, notice, &mut step),
+                Delivery::Outcome(outcome) => {
+                    if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect {
+                        match &outcome.result {
+                            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.done(uid, &mut step),
+                            Err(_) => drop(self.deletes.failed(uid, input.now)),
+                        }
+                    }
+                }
+            }
+        }
+        self.delete(input, &mut step);
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::cloud::NoticeKind;
+    use crate::deciders::testing::World;
+    use crate::labels;
+    use crate::record::Verdict;
+
+    #[test]
+    fn an_interruption_fences_deletes_and_then_acknowledges() {
+        let mut world = World::new();
+        let node = world.up("c", &json!({}));
+        world.pod("web", &node, &json!({}));
+        world.notice("m1", NoticeKind::SpotInterruption, "i-1");
+        world.settle();
+        assert!(world.get("NodeClaim/c")["metadata"].get("deletionTimestamp").is_some());
+        assert_eq!(world.get("NodeClaim/c")["metadata"]["annotations"][labels::FENCE], "interruption");
+        assert!(world.snapshot().ledger.fence("c").is_some());
+        let at = |what: &str| world.done.iter().position(|each| each == what).unwrap();
+        assert!(at("delete nodeclaim/c") < at("acknowledge "));
+        assert_eq!(world.acknowledged, ["m1"]);
+        let reasons: Vec<(&str, String)> = world.events.iter().map(|event| (event.reason, event.target.to_string())).filter(|(reason, _)| reason.contains("nterrupt")).collect();
+        let target = format!("node/{node}");
+        assert_eq!(
+            reasons,
+            [
+                ("SpotInterrupted", "nodeclaim/c".to_owned()),
+                ("SpotInterrupted", target.clone()),
+                ("TerminatingOnInterruption", "nodeclaim/c".to_owned()),
+                ("TerminatingOnInterruption", target),
+            ]
+        );
+        assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Notified));
+
+        // The same message again, and others about the same machine, change nothing.
+        world.notice("m2", NoticeKind::SpotInterruption, "i-1");
+        world.notice("m3", NoticeKind::Terminated, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert_eq!(world.done.iter().filter(|each| *each == "delete nodeclaim/c").count(), 1);
+        world.pass(30_000);
+        assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
+    }
+
+    #[test]
+    fn a_recommendation_is_only_told_and_strangers_are_acknowledged() {
+        let mut world = World::new();
+        world.up("c", &json!({}));
+        world.notice("m1", NoticeKind::RebalanceRecommendation, "i-1");
+        world.notice("m2", NoticeKind::SpotInterruption, "i-99");
+        world.notice("m3", NoticeKind::Other, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert!(world.event("SpotRebalanceRecommendation").is_some_and(|event| !event.warning));
+        assert!(world.get("NodeClaim/c")["metadata"].get("deletionTimestamp").is_none());
+    }
+
+    #[test]
+    fn killed_before_the_deletion_was_answered_the_message_is_not_acknowledged() {
+        let mut world = World::new();
+        world.up("c", &json!({}));
+        world.notice("m1", NoticeKind::SpotInterruption, "i-1");
+        world.die_after = Some("delete");
+        world.settle();
+        assert!(world.acknowledged.is_empty());
+        world.notice("m1-again", NoticeKind::SpotInterruption, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1-again"]);
+    }
+}

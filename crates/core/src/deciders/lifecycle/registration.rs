@@ -1,0 +1,114 @@
+//! What a Node gets from its claim, and when it counts as initialized. Pure functions of the two objects.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Map, Value, json};
+
+use crate::apis::k8s::Node;
+use crate::apis::names::{GROUP, V1};
+use crate::apis::nodeclaim::NodeClaim;
+use crate::deciders::writes::has_finalizer;
+use crate::labels;
+use crate::objects::resources_of;
+use crate::taints;
+
+/// Prefix of our own annotations, which are about claims and mean nothing on nodes.
+const OWN_ANNOTATIONS: &str = "mortise.sh/";
+
+/// The merge patch that makes a Node what its claim says; `None` when it is that already.
+///
+/// Taints are copied only until the registered label is there, which is written by the same patch: afterwards whoever
+/// removes a start-up taint would see it come back.
+pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
+    let mut metadata = Map::new();
+    if !has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER) {
+        let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.push(labels::TERMINATION_FINALIZER.to_owned());
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    }
+    if let Some(owners) = owners(claim, node) {
+        metadata.insert("ownerReferences".to_owned(), json!(owners));
+    }
+    let registered = is_marked(node, labels::REGISTERED);
+    let mut wanted = claim.metadata.labels.clone().unwrap_or_default();
+    wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    let new_labels = differing(&wanted, node.metadata.labels.as_ref());
+    if !new_labels.is_empty() {
+        metadata.insert("labels".to_owned(), json!(new_labels));
+    }
+    let mut wanted = claim.metadata.annotations.clone().unwrap_or_default();
+    wanted.retain(|key, _| !key.starts_with(OWN_ANNOTATIONS));
+    let new_annotations = differing(&wanted, node.metadata.annotations.as_ref());
+    if !new_annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), json!(new_annotations));
+    }
+    let mut patch = Map::new();
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    let taints = registered_taints(claim, node);
+    if !registered && taints != node.spec.taints {
+        patch.insert("spec".to_owned(), json!({ "taints": taints }));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The label is there with value `true`.
+pub(super) fn is_marked(node: &Node, label: &str) -> bool {
+    node.label(label) == Some("true")
+}
+
+fn differing<'a>(wanted: &'a BTreeMap<String, String>, there: Option<&BTreeMap<String, String>>) -> BTreeMap<&'a str, &'a str> {
+    let is_there = |key: &str, value: &str| there.is_some_and(|there| there.get(key).is_some_and(|has| has == value));
+    wanted.iter().filter(|(key, value)| !is_there(key, value)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// The Node's owners with the claim among them; `None` when it is there already.
+fn owners(claim: &NodeClaim, node: &Node) -> Option<Vec<OwnerReference>> {
+    let owner = OwnerReference {
+        api_version: format!("{GROUP}/{V1}"),
+        kind: "NodeClaim".to_owned(),
+        name: claim.name().to_string(),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        block_owner_deletion: Some(true),
+        controller: None,
+    };
+    let mut all = node.metadata.owner_references.clone().unwrap_or_default();
+    if all.contains(&owner) {
+        return None;
+    }
+    all.retain(|each| each.uid != owner.uid);
+    all.push(owner);
+    Some(all)
+}
+
+/// The Node's taints with those of the claim, without the one that it was born with.
+fn registered_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
+    let mut all = node.spec.taints.clone();
+    if !is_marked(node, labels::DO_NOT_SYNC_TAINTS) {
+        all = taints::merge(&all, claim.spec.taints());
+        all = taints::merge(&all, claim.spec.startup_taints());
+    }
+    all.retain(|taint| taint.key != labels::UNREGISTERED_TAINT);
+    all
+}
+
+/// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing.
+pub(super) fn missing(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
+    if node.condition("Ready").is_none_or(|ready| ready.status != "True") {
+        return Some(("NodeNotReady", "node is not ready".to_owned()));
+    }
+    let startup = claim.spec.startup_taints();
+    if let Some(taint) = node.spec.taints.iter().find(|taint| startup.iter().any(|each| taints::matches(each, taint))) {
+        return Some(("StartupTaintsExist", format!("startup taint {} is still there", taints::text(taint))));
+    }
+    if let Some(taint) = node.spec.taints.iter().find(|taint| taints::is_ephemeral(taint)) {
+        return Some(("KnownEphemeralTaintsExist", format!("taint {} is still there", taints::text(taint))));
+    }
+    let asked = claim.spec.requests().map(resources_of).unwrap_or_default();
+    let given = resources_of(&node.status.allocatable);
+    let unknown = asked.iter().find(|(name, amount)| *amount != 0 && given.get(name) == 0).map(|(name, _)| name.to_owned());
+    unknown.map(|name| ("ResourceNotRegistered", format!("node does not offer resource {name} yet")))
+}

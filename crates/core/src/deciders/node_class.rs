@@ -1,0 +1,317 @@
+//! Node classes: status, hash annotations, finalizer, catalogue.
+//!
+//! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
+//! (status, annotations, finalizer); keep the finalizer of a deleted class while claims use it, then remove it.
+//!
+//! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
+//! changes nothing; remove a finalizer that is not the provider's.
+//!
+//! The catalogue in an answer is put into the index by the engine. This decider is the only writer of the status.
+//!
+//! Implements karpenter-aws 1.7 and 7 (node class status and termination) as far as all providers share it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::agenda::{Agenda, attempt, earlier};
+use super::told::Told;
+use super::writes;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use crate::cloud::{NodeClassObject, ResolvedNodeClass};
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome, Patch};
+use crate::index::Changes;
+use crate::names::NodeClassKey;
+use crate::record::{Reason, Verdict};
+
+/// Most names in an event.
+const NAMES_IN_EVENT: usize = 5;
+
+/// What is known of one class.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Generation that was resolved, or is being resolved.
+    generation: Option<i64>,
+    /// When to resolve again.
+    next: Option<Timestamp>,
+    answer: Option<Arc<ResolvedNodeClass>>,
+    /// The answer's status was written. Compared with the object only until then: a server may leave out what it does
+    /// not know, and comparing would then write for ever.
+    written: bool,
+    /// Finalizer that the provider asked for at some time.
+    finalizer: Option<&'static str>,
+}
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct NodeClass {
+    agenda: Agenda<NodeClassKey>,
+    known: BTreeMap<NodeClassKey, Known>,
+    resolves: InFlight<NodeClassKey>,
+    writes: InFlight<NodeClassKey>,
+    told: Told,
+}
+
+impl Default for NodeClass {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NodeClass {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: Agenda::new(),
+            known: BTreeMap::new(),
+            resolves: InFlight::new(1_000, 60_000),
+            writes: InFlight::new(100, 30_000),
+            told: Told::default(),
+        }
+    }
+
+    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) -> Option<NodeClassKey> {
+        match &*outcome.effect {
+            Effect::Resolve(class) => {
+                let target = ObjectRef::NodeClass(class.key.clone());
+                let known = self.known.entry(class.key.clone()).or_default();
+                match &outcome.result {
+                    Ok(Done::Resolved(answer)) => {
+                        self.resolves.succeeded(&class.key);
+                        known.next = Some(after(input.now, input.settings.resolve_ms));
+                        known.finalizer = answer.finalizer.or(known.finalizer);
+                        known.answer = Some(Arc::clone(answer));
+                        known.written = false;
+                        self.told.forget(&target, "resolve");
+                    }
+                    Ok(_) => self.resolves.succeeded(&class.key),
+                    Err(error) => {
+                        known.next = Some(self.resolves.failed(&class.key, input.now));
+                        let text = error.to_string();
+                        if self.told.is_news(&target, "resolve", &text, input.now, 600_000) {
+                            step.record(input, DeciderId::NodeClass, target, Verdict::Condition, vec![Reason::Failed { error: text }]);
+                        }
+                    }
+                }
+                Some(class.key.clone())
+            }
+            Effect::Patch(Patch { target: ObjectRef::NodeClass(key), status, .. }) => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_)) => {
+                        self.writes.succeeded(key);
+                        if let Some(known) = self.known.get_mut(key).filter(|_| *status) {
+                            known.written = true;
+                        }
+                    }
+                    Err(_) => drop(self.writes.failed(key, input.now)),
+                }
+                Some(key.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn look(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> Option<Timestamp> {
+        let Some(class) = input.snapshot.node_classes.get(key) else {
+            self.known.remove(key);
+            self.resolves.retain(|each| each != key);
+            return None;
+        };
+        let meta = metadata(class);
+        let again = self.resolve(input.now, class, meta.generation, step);
+        let write = self.next_write(input, class, &meta, step);
+        let Some(write) = write else { return again };
+        match attempt(&mut self.writes, key, input.now) {
+            Ok(()) => {
+                step.effect(write);
+                again
+            }
+            Err(at) => earlier(again, at),
+        }
+    }
+
+    /// Has the class resolved if its spec is new or its time has come.
+    fn resolve(&mut self, now: Timestamp, class: &NodeClassObject, generation: Option<i64>, step: &mut Step) -> Option<Timestamp> {
+        let known = self.known.entry(class.key.clone()).or_default();
+        let new = known.generation != generation || known.next.is_none();
+        if let Some(next) = known.next.filter(|next| !new && *next > now) {
+            return Some(next);
+        }
+        if let Err(at) = attempt(&mut self.resolves, &class.key, now) {
+            return at;
+        }
+        known.generation = generation;
+        known.next.get_or_insert(now);
+        step.effect(Effect::Resolve(class.clone()));
+        None
+    }
+
+    /// The next thing to write to the object: finalizer, annotations, status, and at the end the finalizer's removal.
+    fn next_write(&mut self, input: &StepInput<'_>, class: &NodeClassObject, meta: &ObjectMeta, step: &mut Step) -> Option<Effect> {
+        let known = self.known.get(&class.key)?;
+        let target = ObjectRef::NodeClass(class.key.clone());
+        if meta.deletion_timestamp.is_some() {
+            // After a restart a class may be deleted before it could be resolved: the name follows upstream's rule.
+            let finalizer = known.finalizer.map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
+            if !writes::has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
+                return None;
+            }
+            return Some(writes::without_finalizer(target, meta, &finalizer));
+        }
+        let answer = known.answer.as_ref()?;
+        if let Some(finalizer) = answer.finalizer.filter(|finalizer| !writes::has_finalizer(meta, finalizer)) {
+            return Some(writes::with_finalizer(target, meta, finalizer));
+        }
+        let there = |key: &str, value: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).is_some_and(|has| has == value);
+        let annotations: BTreeMap<&String, &String> = answer.annotations.iter().filter(|(key, value)| !there(key, value)).collect();
+        if !annotations.is_empty() {
+            return Some(writes::unversioned(target, json!({ "metadata": { "annotations": annotations } })));
+        }
+        let status = answer.status.as_ref().filter(|_| !known.written)?;
+        let now = class.object.get("status").unwrap_or(&Value::Null);
+        if !would_change(now, status) {
+            return None;
+        }
+        Some(Effect::Patch(Patch { target, status: true, resource_version: None, merge: json!({ "status": status }) }))
+    }
+
+    /// Claims use the class. Says so once in ten minutes.
+    fn is_used(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> bool {
+        let users: BTreeSet<_> = input.snapshot.claims.values().filter(|claim| claim.node_class_key() == *key).map(|claim| claim.name()).collect();
+        if users.is_empty() {
+            return false;
+        }
+        let names: Vec<&str> = users.iter().take(NAMES_IN_EVENT).map(|name| name.as_str()).collect();
+        let text = format!("Waiting on NodeClaim termination for {}", names.join(", "));
+        let target = ObjectRef::NodeClass(key.clone());
+        if self.told.is_news(&target, "users", &text, input.now, 600_000) {
+            step.event(Event::normal(target, "WaitingOnNodeClaimTermination", text));
+        }
+        true
+    }
+}
+
+/// The object's metadata, as far as it can be read.
+fn metadata(class: &NodeClassObject) -> ObjectMeta {
+    class.object.get("metadata").and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default()
+}
+
+/// Whether a merge patch changes the value it is applied to.
+fn would_change(now: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().any(|(name, wanted)| match (now.get(name), wanted) {
+            (None, Value::Null) => false,
+            (None, _) => true,
+            (Some(now), wanted) => would_change(now, wanted),
+        }),
+        other => now != other,
+    }
+}
+
+impl Decider for NodeClass {
+    fn id(&self) -> DeciderId {
+        DeciderId::NodeClass
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        // Claims matter to deleted classes only, and the last claim of one frees it.
+        changes.everything || !changes.node_classes.is_empty() || !changes.claims.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut todo: BTreeSet<NodeClassKey> = self.agenda.due(input.now).into_iter().collect();
+        for delivery in input.inbox {
+            if let Delivery::Outcome(outcome) = delivery {
+                todo.extend(self.outcome(input, outcome, &mut step));
+            }
+        }
+        let classes = &input.snapshot.node_classes;
+        if input.changes.everything {
+            todo.extend(classes.keys().cloned());
+            todo.extend(self.known.keys().cloned());
+        }
+        todo.extend(input.changes.node_classes.iter().cloned());
+        if !input.changes.claims.is_empty() {
+            let deleted = |class: &NodeClassObject| class.object.pointer("/metadata/deletionTimestamp").is_some();
+            todo.extend(classes.values().filter(|class| deleted(class)).map(|class| class.key.clone()));
+        }
+        for key in todo {
+            let again = self.look(input, &key, &mut step);
+            self.agenda.set(&key, again);
+        }
+        self.told.sweep(input.now);
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::would_change;
+    use crate::deciders::testing::{KIND, World};
+    use crate::settings::Settings;
+
+    fn resolves(world: &World) -> usize {
+        world.done.iter().filter(|each| each.starts_with("resolve ")).count()
+    }
+
+    #[test]
+    fn a_class_is_resolved_written_once_and_resolved_again_when_it_changes() {
+        let mut world = World::bare(Settings::default());
+        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
+        world.settle();
+        let class = world.get("FakeNodeClass/default");
+        assert_eq!(class["status"]["conditions"][0]["status"], "True");
+        assert_eq!(class["metadata"]["annotations"]["fake.test/hash"], "1");
+        assert_eq!(class["metadata"]["finalizers"], json!(["fake.test/termination"]));
+        let writes = |world: &World| world.done.iter().filter(|each| each.starts_with("patch")).count();
+        assert_eq!((resolves(&world), writes(&world)), (1, 3), "finalizer, annotations, status");
+        world.pass(299_000);
+        assert_eq!((resolves(&world), writes(&world)), (1, 3));
+        world.pass(1_000);
+        assert_eq!((resolves(&world), writes(&world)), (2, 3), "the same answer is not written again");
+        world.edit("FakeNodeClass/default", &json!({ "metadata": { "generation": 2 }, "spec": { "image": "2" } }));
+        world.settle();
+        assert_eq!(resolves(&world), 3);
+        assert!(world.snapshot().catalogs.values().next().unwrap().get("small").is_some());
+    }
+
+    #[test]
+    fn a_deleted_class_waits_for_its_claims() {
+        let mut world = World::new();
+        world.up("c", &json!({}));
+        world.delete("FakeNodeClass/default");
+        world.pass(60_000);
+        assert!(world.has("FakeNodeClass/default"));
+        assert_eq!(world.event("WaitingOnNodeClaimTermination").unwrap().message, "Waiting on NodeClaim termination for c");
+        world.restart();
+        world.delete("NodeClaim/c");
+        world.pass(30_000);
+        assert!(!world.has("NodeClaim/c") && !world.has("FakeNodeClass/default"));
+    }
+
+    #[test]
+    fn a_patch_is_worth_sending_only_if_it_changes_something() {
+        let now = json!({ "a": { "b": 1, "c": [1, 2] } });
+        for (patch, changes) in [
+            (json!({ "a": { "b": 1 } }), false),
+            (json!({ "a": { "c": [1, 2] } }), false),
+            (json!({ "a": { "d": null } }), false),
+            (json!({ "a": { "b": null } }), true),
+            (json!({ "a": { "c": [1] } }), true),
+            (json!({ "x": {} }), true),
+        ] {
+            assert_eq!(would_change(&now, &patch), changes, "{patch}");
+        }
+    }
+}

@@ -1,0 +1,597 @@
+//! Claims and nodes that go: taint, drain, volumes, machine, finalizers.
+//!
+//! May: delete the claim of a node that is being deleted and the node of a claim that is; write the termination time;
+//! taint the node; evict its pods group by group, and delete them when the termination grace period ends; end the
+//! machine; write the conditions `Drained`, `VolumesDetached`, `InstanceTerminating`; remove our finalizer from both
+//! objects.
+//!
+//! Must never: begin a termination (somebody deleted an object, or nothing happens here); evict a protected pod, or
+//! delete any pod before its deadline; end a machine before its node is drained and its volumes are detached; remove a
+//! finalizer before the machine is known to be gone; touch nodes of other autoscalers.
+//!
+//! ```text
+//! claim deleted ─► deadline ─► node deleted ─► taint ─► drain ─► hold 5 s ─► volumes ─► machine ends ─► node's finalizer
+//! node deleted ──► claim deleted ─┘                                                                          │
+//! not registered: machine ends ◄──────────────────────────────────────────────── claim's finalizer ◄─────────┘
+//! ```
+//!
+//! Claims that never had a machine belong to lifecycle. Everything is decided from objects at each look; what is kept
+//! here (back-offs, "the machine is gone") only saves repeated calls.
+//!
+//! Implements karpenter-core 6.1 to 6.3.
+
+mod drain;
+mod objects;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::agenda::{Agenda, attempt, earlier};
+use super::told::Told;
+use super::writes;
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use crate::apis::conditions::{self, Conditions};
+use crate::apis::k8s::Node;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::cloud::Terminated;
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::index::Changes;
+use crate::labels;
+use crate::names::{PodKey, ProviderId, Uid};
+use crate::record::{Reason, Verdict};
+use crate::snapshot::{NodeKey, Pod, StateNode};
+use drain::Drain;
+use objects::{deadline_of, going_patch, is_going, is_ours, key_of, new_deadline, reason_word, why};
+
+const WRITE_BACKOFF_MS: (i64, i64) = (100, 10_000);
+/// Back-off of evictions, per pod.
+const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
+const TERMINATE_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
+/// A pod that was asked to leave and is still there without deletion time is asked again after this.
+const ASK_AGAIN_MS: i64 = 10_000;
+/// A terminating machine is looked at every second at first (kwok and tests end at once), then every 5 s.
+const POLLS_MS: [i64; 6] = [1_000, 1_000, 1_000, 1_000, 1_000, 5_000];
+/// How often the list of machines is asked for while nodes that are not ready are draining.
+const LOST_EVERY_MS: i64 = 5_000;
+/// Most names in an event.
+const NAMES_IN_EVENT: usize = 5;
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct Termination {
+    agenda: Agenda<NodeKey>,
+    writes: InFlight<ObjectRef>,
+    deletes: InFlight<ObjectRef>,
+    evictions: InFlight<Request>,
+    /// When pods were last asked to leave with success.
+    asked: BTreeMap<Request, Timestamp>,
+    terminations: InFlight<ProviderId>,
+    /// Machines that are ending: how often they were asked about, and when to ask again.
+    ending: BTreeMap<ProviderId, (usize, Timestamp)>,
+    gone: BTreeSet<ProviderId>,
+    /// When the taint was first seen on nodes, for those without a claim that could tell.
+    tainted: BTreeMap<NodeKey, Timestamp>,
+    /// Machines behind nodes that are not ready, and those that the list in flight answers for.
+    lost: BTreeSet<ProviderId>,
+    lost_asked: BTreeSet<ProviderId>,
+    lost_list: InFlight<()>,
+    lost_next: Option<Timestamp>,
+    told: Told,
+    swept: Option<Timestamp>,
+}
+
+impl Default for Termination {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A pod, and whether it is to be deleted rather than evicted.
+type Request = (PodKey, Uid, bool);
+
+/// A condition to be written.
+type Setting = (&'static str, Wanted);
+
+#[derive(Debug)]
+enum Wanted {
+    True,
+    Unknown(&'static str, String),
+    False(&'static str, String),
+}
+
+/// What is going, with everything that was found out about it in this look.
+struct Going<'a> {
+    key: &'a NodeKey,
+    machine: &'a StateNode,
+    claim: Option<&'a Arc<NodeClaim>>,
+    deadline: Option<Timestamp>,
+    settings: Vec<Setting>,
+}
+
+impl Termination {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: Agenda::new(),
+            writes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
+            deletes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
+            evictions: InFlight::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
+            asked: BTreeMap::new(),
+            terminations: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
+            ending: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            tainted: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            lost_asked: BTreeSet::new(),
+            lost_list: InFlight::new(LOST_EVERY_MS, 30_000),
+            lost_next: None,
+            told: Told::default(),
+            swept: None,
+        }
+    }
+
+    /// Takes an outcome in and says which machine it is about.
+    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) -> Option<NodeKey> {
+        let now = input.now;
+        match &*outcome.effect {
+            Effect::Patch(patch) => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(&patch.target),
+                    Err(_) => drop(self.writes.failed(&patch.target, now)),
+                }
+                key_of(input.snapshot, &patch.target)
+            }
+            Effect::Delete { target: ObjectRef::Pod(pod), uid: Some(uid), .. } | Effect::Evict { pod, uid } => {
+                self.left(input, pod, uid, &outcome.effect, &outcome.result, step);
+                let node = input.snapshot.pods.get(pod)?.node.clone()?;
+                key_of(input.snapshot, &ObjectRef::Node(node))
+            }
+            Effect::Delete { target, .. } => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.deletes.succeeded(target),
+                    Err(_) => drop(self.deletes.failed(target, now)),
+                }
+                key_of(input.snapshot, target)
+            }
+            Effect::Terminate { provider_id, claim, .. } => {
+                self.terminated(input, provider_id, &ObjectRef::Claim(claim.clone()), &outcome.result, step);
+                input.snapshot.nodes.get(&**provider_id).map(|machine| machine.key.clone())
+            }
+            Effect::ListInstances => {
+                self.listed(now, &outcome.result);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What became of asking a pod to leave.
+    fn left(&mut self, input: &StepInput<'_>, pod: &PodKey, uid: &Uid, effect: &Effect, result: &Result<Done, EffectError>, step: &mut Step) {
+        let forced = matches!(effect, Effect::Delete { .. });
+        let key = (pod.clone(), uid.clone(), forced);
+        let node = input.snapshot.pods.get(pod).and_then(|pod| pod.node.clone());
+        let reason = node.as_ref().and_then(|node| input.snapshot.node(node)?.claim.clone()).map_or_else(|| Reason::Deleted, |claim| why(&claim));
+        match result {
+            // 409 means that a pod of another UID has the name now: the one we meant is gone.
+            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                self.evictions.succeeded(&key);
+                self.asked.insert(key, input.now);
+                if result.is_ok() {
+                    let text = reason_word(&reason);
+                    let target = ObjectRef::Pod(pod.clone());
+                    step.event(if forced {
+                        Event::normal(target.clone(), "Disrupted", format!("Deleting the pod to accommodate the terminationTimestamp: {text}"))
+                    } else {
+                        Event::normal(target.clone(), "Evicted", format!("Evicted pod: {text}"))
+                    });
+                    step.record(input, DeciderId::Termination, target, Verdict::Evicted, vec![reason]);
+                }
+            }
+            Err(error) => {
+                self.evictions.failed(&key, input.now);
+                if let Some(node) = node {
+                    self.blocked(input, ObjectRef::Node(node), pod, error, step);
+                }
+            }
+        }
+    }
+
+    fn blocked(&mut self, input: &StepInput<'_>, node: ObjectRef, pod: &PodKey, error: &EffectError, step: &mut Step) {
+        let (reason, text) = match error {
+            EffectError::Blocked(_) => (
+                Reason::Note { text: format!("pod {pod}: {error}") },
+                format!("Failed to drain node, evicting pod {pod} violates a PDB"),
+            ),
+            EffectError::MultipleBudgets(_) => (
+                Reason::MultiplePdbs { pod: pod.clone() },
+                format!("Failed to drain node, eviction of pod {pod} does not support multiple PDBs"),
+            ),
+            other => (Reason::Failed { error: format!("pod {pod}: {other}") }, format!("Failed to drain node, evicting pod {pod}: {other}")),
+        };
+        if self.told.is_news(&node, "evict", &text, input.now, 120_000) {
+            step.event(Event::warning(node.clone(), "FailedDraining", text));
+            step.record(input, DeciderId::Termination, node, Verdict::Blocked, vec![reason]);
+        }
+    }
+
+    fn terminated(&mut self, input: &StepInput<'_>, id: &ProviderId, claim: &ObjectRef, result: &Result<Done, EffectError>, step: &mut Step) {
+        match result {
+            Ok(Done::Terminated(Terminated::Gone)) => {
+                self.terminations.succeeded(id);
+                self.ending.remove(id);
+                self.gone.insert(id.clone());
+            }
+            Ok(_) => {
+                self.terminations.succeeded(id);
+                let polls = self.ending.get(id).map_or(0, |(polls, _)| polls + 1);
+                let wait = POLLS_MS.get(polls).or(POLLS_MS.last()).copied().unwrap_or(5_000);
+                self.ending.insert(id.clone(), (polls, after(input.now, wait)));
+            }
+            Err(error) => {
+                self.terminations.failed(id, input.now);
+                let text = error.to_string();
+                if self.told.is_news(claim, "terminate", &text, input.now, 120_000) {
+                    step.record(input, DeciderId::Termination, claim.clone(), Verdict::Blocked, vec![Reason::Failed { error: text }]);
+                }
+            }
+        }
+    }
+
+    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if its own provider
+    /// answered: provider ids begin with the provider's name.
+    fn listed(&mut self, now: Timestamp, result: &Result<Done, EffectError>) {
+        let asked = std::mem::take(&mut self.lost_asked);
+        self.lost_next = Some(after(now, LOST_EVERY_MS));
+        let Ok(Done::Instances(lists)) = result else {
+            self.lost_list.failed(&(), now);
+            return;
+        };
+        self.lost_list.succeeded(&());
+        for (provider, instances) in lists {
+            let prefix = format!("{provider}://");
+            let there: BTreeSet<&str> = instances.iter().map(|instance| &*instance.provider_id).collect();
+            self.gone.extend(asked.iter().filter(|id| id.starts_with(&prefix) && !there.contains(&***id)).cloned());
+        }
+        for id in &asked {
+            self.lost.remove(id);
+        }
+    }
+
+    /// Does the next thing for a machine. Returns when to look again although nothing changes.
+    fn look(&mut self, input: &StepInput<'_>, key: &NodeKey, attached: &mut Attached, step: &mut Step) -> Option<Timestamp> {
+        let Some(machine) = input.snapshot.nodes.get(key) else {
+            self.forget(key);
+            return None;
+        };
+        let claim = machine.claim.as_ref();
+        let node = machine.node.as_ref();
+        let claim_going = claim.filter(|claim| is_going(&claim.metadata) && claim.provider_id().is_some());
+        let node_going = node.filter(|node| is_going(&node.metadata) && (claim.is_some() || is_ours(input.snapshot, node)));
+        if claim_going.is_none() && node_going.is_none() {
+            return None;
+        }
+        if let (Some(claim), Some(_)) = (claim, node_going)
+            && claim.metadata.deletion_timestamp.is_none()
+        {
+            return self.delete(input.now, ObjectRef::Claim(claim.name()), writes::delete_claim(claim), step);
+        }
+        if let Some(claim) = claim_going
+            && let Some(deadline) = new_deadline(claim)
+        {
+            return self.set_deadline(input, machine, claim, deadline, step);
+        }
+        let registered = |node: &Node| claim.is_some_and(|claim| claim.is_true("Registered")) || writes::has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER);
+        let deadline = claim.and_then(|claim| deadline_of(claim));
+        let mut going = Going { key, machine, claim, deadline, settings: Vec::new() };
+        let again = match (node_going, claim_going, node) {
+            (Some(node), ..) => self.end_node(input, &mut going, node, attached, step),
+            (None, Some(_), Some(node)) if registered(node) && node.metadata.deletion_timestamp.is_none() => {
+                self.delete(input.now, writes::node_ref(node), writes::delete_node(node), step)
+            }
+            // Somebody else's finalizer keeps the node; its pods may still be there.
+            (None, Some(_), Some(node)) if registered(node) => None,
+            (None, Some(claim), _) => self.end_claim(input, &mut going, claim, step),
+            (None, None, _) => None,
+        };
+        earlier(again, self.write_conditions(input.now, going, step))
+    }
+
+    fn forget(&mut self, key: &NodeKey) {
+        let id = ProviderId::from(&**key);
+        self.ending.remove(&id);
+        self.gone.remove(&id);
+        self.lost.remove(&id);
+        self.tainted.remove(key);
+    }
+
+    fn delete(&mut self, now: Timestamp, target: ObjectRef, effect: Effect, step: &mut Step) -> Option<Timestamp> {
+        match attempt(&mut self.deletes, &target, now) {
+            Ok(()) => {
+                step.effect(effect);
+                None
+            }
+            Err(at) => at,
+        }
+    }
+
+    fn write(&mut self, now: Timestamp, target: &ObjectRef, effect: impl FnOnce() -> Effect, step: &mut Step) -> Option<Timestamp> {
+        match attempt(&mut self.writes, target, now) {
+            Ok(()) => {
+                step.effect(effect());
+                None
+            }
+            Err(at) => at,
+        }
+    }
+
+    fn set_deadline(&mut self, input: &StepInput<'_>, machine: &StateNode, claim: &NodeClaim, deadline: Timestamp, step: &mut Step) -> Option<Timestamp> {
+        let target = ObjectRef::Claim(claim.name());
+        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
+            return at;
+        }
+        let text = deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        for target in [Some(target.clone()), machine.node_name().map(ObjectRef::Node)].into_iter().flatten() {
+            step.event(Event::warning(target, "TerminationGracePeriodExpiring", format!("All pods will be deleted by {text}")));
+        }
+        step.effect(writes::unversioned(target, json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } })));
+        None
+    }
+
+    /// From the taint to the node's finalizer.
+    fn end_node(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, attached: &mut Attached, step: &mut Step) -> Option<Timestamp> {
+        let target = writes::node_ref(node);
+        let id = going.machine.provider_id();
+        let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
+        if !(known_gone && !going.machine.is_ready()) {
+            if let Some(patch) = going_patch(node) {
+                return self.write(input.now, &target, || writes::versioned(target.clone(), &node.metadata, patch), step);
+            }
+            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
+                self.lost.insert(id);
+            }
+            if let Some(again) = self.drain(input, going, node, step) {
+                return again;
+            }
+            if let Some(again) = self.detach(input, going, node, attached, step) {
+                return again;
+            }
+            if let Some(claim) = going.claim
+                && let Some(again) = self.end_machine(input.now, claim, going, step)
+            {
+                return again;
+            }
+        }
+        if self.told.is_news(&target, "removed", "", input.now, i64::MAX) {
+            let reason = going.claim.map_or_else(|| Reason::Deleted, |claim| why(claim));
+            step.record(input, DeciderId::Termination, target.clone(), Verdict::Removed, vec![reason]);
+        }
+        self.write(input.now, &target, || writes::without_finalizer(target.clone(), &node.metadata, labels::TERMINATION_FINALIZER), step)
+    }
+
+    /// Empties the node. `None` = it is empty and was for long enough; else when to look again.
+    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
+    fn drain(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, step: &mut Step) -> Option<Option<Timestamp>> {
+        let now = input.now;
+        let since = *self.tainted.entry(going.key.clone()).or_insert(now);
+        let drain = Drain::of(&going.machine.pods, now, going.deadline);
+        if drain.waiting.is_empty() {
+            let drained = going.claim.map(|claim| conditions::find(&claim.status.conditions, "Drained"));
+            let hold = match drained {
+                Some(Some(condition)) if condition.status == conditions::ConditionStatus::True => None,
+                Some(Some(condition)) => condition.last_transition_time.as_ref().map(|time| writes::passed_from_object_time(time.0, input.settings.min_drain_ms)),
+                Some(None) => {
+                    going.settings.push(("Drained", Wanted::Unknown("Draining", String::new())));
+                    return Some(None);
+                }
+                None => Some(after(since, input.settings.min_drain_ms)),
+            };
+            if let Some(hold) = hold.filter(|hold| *hold > now) {
+                return Some(Some(hold));
+            }
+            going.settings.push(("Drained", Wanted::True));
+            return None;
+        }
+        going.settings.push(("Drained", Wanted::Unknown("Draining", String::new())));
+        let target = writes::node_ref(node);
+        if self.told.is_news(&target, "drain", "", now, 120_000) {
+            let text = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting.len());
+            let name = node.metadata.name.clone();
+            step.event(Event { dedupe_key: name, ..Event::warning(target, "FailedDraining", text) });
+        }
+        let mut again = drain.changes;
+        for (pod, grace) in &drain.force {
+            let effect = Effect::Delete { target: ObjectRef::Pod(pod.key.clone()), uid: Some(pod.uid.clone()), grace_seconds: Some(*grace) };
+            again = earlier(again, self.ask(now, pod, effect, step));
+        }
+        for pod in &drain.evict {
+            let effect = Effect::Evict { pod: pod.key.clone(), uid: pod.uid.clone() };
+            again = earlier(again, self.ask(now, pod, effect, step));
+        }
+        Some(again)
+    }
+
+    /// Asks a pod to leave, unless that was done a moment ago and only its deletion time is not visible yet.
+    fn ask(&mut self, now: Timestamp, pod: &Pod, effect: Effect, step: &mut Step) -> Option<Timestamp> {
+        let key = (pod.key.clone(), pod.uid.clone(), matches!(effect, Effect::Delete { .. }));
+        if let Some(asked) = self.asked.get(&key) {
+            let again = after(*asked, ASK_AGAIN_MS);
+            if again > now {
+                return Some(again);
+            }
+        }
+        match attempt(&mut self.evictions, &key, now) {
+            Ok(()) => {
+                step.effect(effect);
+                None
+            }
+            Err(at) => at,
+        }
+    }
+
+    /// Waits for volumes. `None` = nothing is attached that must not be, or the deadline has passed.
+    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
+    fn detach(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, attached: &mut Attached, step: &mut Step) -> Option<Option<Timestamp>> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let attached = attached.get_or_insert_with(|| volumes::by_node(input.snapshot));
+        let pending = attached.get(name).map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods)).unwrap_or_default();
+        if pending.is_empty() {
+            going.settings.push(("VolumesDetached", Wanted::True));
+            return None;
+        }
+        let names: Vec<&str> = pending.iter().take(NAMES_IN_EVENT).map(|name| &**name).collect();
+        let names = names.join(", ");
+        if going.deadline.is_some_and(|deadline| deadline <= input.now) {
+            going.settings.push(("VolumesDetached", Wanted::False("TerminationGracePeriodElapsed", format!("still attached: {names}"))));
+            return None;
+        }
+        going.settings.push(("VolumesDetached", Wanted::Unknown("AwaitingVolumeDetachment", format!("attached: {names}"))));
+        let target = writes::node_ref(node);
+        if self.told.is_news(&target, "volumes", "", input.now, 120_000) {
+            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
+            step.event(Event { dedupe_key: Some(name.to_owned()), ..Event::normal(target, "AwaitingVolumeDetachment", text) });
+        }
+        // A detachment wakes this decider; only the deadline comes by itself.
+        Some(going.deadline)
+    }
+
+    /// Ends the machine. `None` = it is gone.
+    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
+    fn end_machine(&mut self, now: Timestamp, claim: &NodeClaim, going: &mut Going<'_>, step: &mut Step) -> Option<Option<Timestamp>> {
+        let id = ProviderId::from(claim.provider_id()?);
+        if self.gone.contains(&id) {
+            return None;
+        }
+        if let Some((_, at)) = self.ending.get(&id) {
+            going.settings.push(("InstanceTerminating", Wanted::True));
+            if *at > now {
+                return Some(Some(*at));
+            }
+        }
+        Some(match attempt(&mut self.terminations, &id, now) {
+            Ok(()) => {
+                step.effect(Effect::Terminate { class: claim.node_class_key(), provider_id: id, claim: claim.name() });
+                None
+            }
+            Err(at) => at,
+        })
+    }
+
+    /// The node is gone or was never ours: the machine, then the claim's finalizer.
+    fn end_claim(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, claim: &NodeClaim, step: &mut Step) -> Option<Timestamp> {
+        if let Some(again) = self.end_machine(input.now, claim, going, step) {
+            return again;
+        }
+        going.settings.clear();
+        let target = ObjectRef::Claim(claim.name());
+        if self.told.is_news(&target, "removed", claim.uid().as_deref().unwrap_or_default(), input.now, i64::MAX) {
+            step.record(input, DeciderId::Termination, target.clone(), Verdict::Removed, vec![why(claim)]);
+        }
+        self.write(input.now, &target, || writes::without_finalizer(target.clone(), &claim.metadata, labels::TERMINATION_FINALIZER), step)
+    }
+
+    /// Writes the conditions that this look found out, all at once.
+    fn write_conditions(&mut self, now: Timestamp, going: Going<'_>, step: &mut Step) -> Option<Timestamp> {
+        let claim = going.claim.filter(|_| !going.settings.is_empty())?;
+        let list = writes::edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
+            for (type_, wanted) in &going.settings {
+                match wanted {
+                    Wanted::True => conditions.set_true(type_),
+                    Wanted::Unknown(reason, message) => conditions.set_unknown(type_, reason, message),
+                    Wanted::False(reason, message) => conditions.set_false(type_, reason, message),
+                };
+            }
+        })?;
+        self.write(now, &ObjectRef::Claim(claim.name()), || writes::claim_status(claim, Map::new(), &list), step)
+    }
+
+    /// Asks for the list of machines if some node that is going is not ready.
+    fn search_lost(&mut self, now: Timestamp, step: &mut Step) {
+        if self.lost.is_empty() {
+            return;
+        }
+        if let Some(at) = self.lost_next.filter(|at| *at > now) {
+            step.wake_at(at);
+            return;
+        }
+        match attempt(&mut self.lost_list, &(), now) {
+            Ok(()) => {
+                self.lost_asked.clone_from(&self.lost);
+                step.effect(Effect::ListInstances);
+            }
+            Err(Some(at)) => step.wake_at(at),
+            Err(None) => {}
+        }
+    }
+
+    /// Forgets pods that are gone, once a minute.
+    fn sweep(&mut self, input: &StepInput<'_>) {
+        if self.swept.is_some_and(|at| super::since(input.now, at) < 60_000) {
+            return;
+        }
+        self.swept = Some(input.now);
+        let there = |(key, uid, _): &Request| input.snapshot.pods.get(key).is_some_and(|pod| pod.uid == *uid);
+        self.asked.retain(|key, _| there(key));
+        self.evictions.retain(there);
+        self.told.sweep(input.now);
+    }
+}
+
+/// Attachments by node, found when first needed in a step.
+type Attached = Option<BTreeMap<String, Vec<(Arc<str>, String)>>>;
+
+impl Decider for Termination {
+    fn id(&self) -> DeciderId {
+        DeciderId::Termination
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything || !changes.nodes.is_empty() || (changes.surroundings && self.agenda_waits())
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut todo: BTreeSet<NodeKey> = self.agenda.due(input.now).into_iter().collect();
+        for delivery in input.inbox {
+            if let Delivery::Outcome(outcome) = delivery {
+                todo.extend(self.outcome(input, outcome, &mut step));
+                if matches!(&*outcome.effect, Effect::ListInstances) {
+                    todo.extend(self.tainted.keys().cloned());
+                }
+            }
+        }
+        if input.changes.everything {
+            todo.extend(input.snapshot.nodes.iter().filter(|(_, machine)| machine.deleting).map(|(key, _)| key.clone()));
+        }
+        if input.changes.everything || input.changes.surroundings {
+            todo.extend(self.tainted.keys().cloned());
+        }
+        todo.extend(input.changes.nodes.iter().cloned());
+        let mut attached = None;
+        for key in todo {
+            let again = self.look(input, &key, &mut attached, &mut step);
+            self.agenda.set(&key, again);
+        }
+        self.search_lost(input.now, &mut step);
+        self.sweep(input);
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}
+
+impl Termination {
+    /// Some node is being drained, so that budgets and attachments matter.
+    fn agenda_waits(&self) -> bool {
+        !self.tainted.is_empty()
+    }
+}
+

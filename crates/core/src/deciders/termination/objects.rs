@@ -1,0 +1,94 @@
+//! What the objects of a machine that goes say: whose it is, until when, why, and what they still lack.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use crate::apis::conditions::{self, ConditionStatus};
+use crate::apis::k8s::Node;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::deciders::writes;
+use crate::effect::ObjectRef;
+use crate::labels;
+use crate::record::Reason;
+use crate::snapshot::{NodeKey, Snapshot};
+use crate::taints;
+use crate::values::GoDuration;
+
+/// It is being deleted, and our finalizer keeps it.
+pub(super) fn is_going(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some() && writes::has_finalizer(meta, labels::TERMINATION_FINALIZER)
+}
+
+/// A node without a claim is ours if it carries the label of a node class kind that we serve.
+pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
+    let kinds: BTreeSet<String> = snapshot.node_classes.keys().map(|key| labels::node_class_key(&key.group, &key.kind)).collect();
+    kinds.iter().any(|label| node.label(label).is_some())
+}
+
+/// The machine that an object belongs to.
+pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey> {
+    match target {
+        ObjectRef::Node(name) => snapshot.node_keys.get(name).map(|key| (**key).clone()),
+        ObjectRef::Claim(name) => snapshot.claims.get(name).map(|claim| NodeKey::of_claim(claim)),
+        _ => None,
+    }
+}
+
+/// The time to write on a claim whose grace period began and that has none yet.
+pub(super) fn new_deadline(claim: &NodeClaim) -> Option<Timestamp> {
+    if claim.annotation(labels::TERMINATION_TIMESTAMP).is_some() {
+        return None;
+    }
+    let period = GoDuration::parse(claim.spec.termination_grace_period.as_ref()?.as_str()).ok()?;
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    Some(deleted.checked_add(jiff::SignedDuration::from(period)).unwrap_or(Timestamp::MAX))
+}
+
+/// When the claim's pods are deleted without asking. A time that cannot be read is no deadline.
+pub(super) fn deadline_of(claim: &NodeClaim) -> Option<Timestamp> {
+    claim.annotation(labels::TERMINATION_TIMESTAMP)?.parse().ok()
+}
+
+/// The taint and the load balancer label of a node that goes; `None` when both are there.
+pub(super) fn going_patch(node: &Node) -> Option<Value> {
+    let mut patch = Map::new();
+    let disrupted = taints::disrupted();
+    if !node.has_taint(&disrupted.key, &disrupted.effect) {
+        let mut all = node.spec.taints.clone();
+        all.retain(|taint| taint.key != disrupted.key);
+        all.push(disrupted);
+        patch.insert("spec".to_owned(), json!({ "taints": all }));
+    }
+    if node.label(labels::EXCLUDE_LB) != Some(labels::EXCLUDE_LB_VALUE) {
+        patch.insert("metadata".to_owned(), json!({ "labels": { labels::EXCLUDE_LB: labels::EXCLUDE_LB_VALUE } }));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Why the claim goes, as the decider that deleted it wrote down.
+pub(super) fn why(claim: &NodeClaim) -> Reason {
+    let condition = conditions::find(&claim.status.conditions, "DisruptionReason").filter(|each| each.status == ConditionStatus::True);
+    match condition.map(|each| each.reason.as_str()) {
+        Some("Empty") => Reason::Empty,
+        Some("Underutilized") => Reason::Underutilized,
+        Some("Drifted") => {
+            let drifted = conditions::find(&claim.status.conditions, "Drifted").map(|each| each.reason.clone());
+            Reason::Drifted { why: drifted.unwrap_or_default() }
+        }
+        _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
+        _ => Reason::Deleted,
+    }
+}
+
+/// The word for it in events.
+pub(super) const fn reason_word(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Empty => "Empty",
+        Reason::Underutilized => "Underutilized",
+        Reason::Drifted { .. } => "Drifted",
+        _ => "Forceful Termination",
+    }
+}
