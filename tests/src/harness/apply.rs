@@ -57,7 +57,11 @@ async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
     let (resource, capabilities) = wait_until(
         &format!("{} {} to be served", types.api_version, types.kind),
         SERVED_WITHIN,
-        || async { Ok(kube::discovery::pinned_kind(client, &gvk).await?) },
+        || async {
+            kube::discovery::pinned_kind(client, &gvk)
+                .await
+                .map_err(plain)
+        },
     )
     .await?;
     let api: Api<DynamicObject> = match capabilities.scope {
@@ -82,6 +86,7 @@ async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
                 &Patch::Apply(&object),
             )
             .await
+            .map_err(plain)
             .with_context(|| format!("cannot apply {label}"))?,
     };
     if types.kind == "CustomResourceDefinition" {
@@ -110,4 +115,12 @@ async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
         .await?;
     }
     Ok(stored)
+}
+
+/// What the API server said, without the whole Status object around it.
+fn plain(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow!("{} (status {})", status.message, status.code),
+        other => anyhow!(other),
+    }
 }

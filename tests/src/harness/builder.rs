@@ -76,7 +76,7 @@ impl Builder {
         self.with(Component::Kwok)
     }
 
-    /// YAML applied as soon as the API server is ready, before the other components start. Repeatable.
+    /// YAML applied when all components are ready. Repeatable.
     #[must_use]
     pub fn manifests(mut self, yaml: &str) -> Self {
         self.manifests.push(yaml.to_owned());

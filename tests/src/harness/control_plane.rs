@@ -165,9 +165,6 @@ impl ControlPlane {
         self.spawn(Component::Etcd).await?;
         self.spawn(Component::ApiServer).await?;
         self.ready(Component::ApiServer).await?;
-        for manifest in &options.manifests {
-            self.apply_yaml(manifest).await?;
-        }
         let others: Vec<Component> = options
             .components
             .iter()
@@ -178,7 +175,11 @@ impl ControlPlane {
             self.spawn(*component).await?;
         }
         try_join_all(others.iter().map(|component| self.ready(*component))).await?;
-        self.bootstrapped().await
+        self.bootstrapped().await?;
+        for manifest in &options.manifests {
+            self.apply_yaml(manifest).await?;
+        }
+        Ok(())
     }
 
     /// Waits for the objects that every cluster has soon after its start.

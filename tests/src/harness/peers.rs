@@ -18,6 +18,8 @@ use super::recipe::{self, Recipe};
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Characters of a build's newest line that a line of progress shows: pip's can be very long.
 const SHOWN_CHARS: usize = 80;
+/// What a shell says when there is no such program.
+const NOT_FOUND: i32 = 127;
 /// Lines of output that a failed build's error quotes.
 const QUOTED_LINES: usize = 25;
 
@@ -193,16 +195,22 @@ async fn build(recipe: &Recipe, dir: &Path) -> Result<()> {
         let code = finish(recipe, &process, begun).await;
         if code != 0 {
             let (tool, hint) = recipe.tool;
-            let why = if code == 127 {
-                format!("{tool} was not found: {hint}")
-            } else {
-                format!("exit code {code}")
-            };
+            if code == NOT_FOUND {
+                bail!(
+                    "cannot make {}, which the tests need: {tool} was not found; {hint}",
+                    recipe.name
+                );
+            }
+            // The rest of the arguments is long and says little; the log has it all.
+            let command = step
+                .args
+                .iter()
+                .take(2)
+                .fold(step.program.clone(), |line, arg| format!("{line} {arg}"));
             bail!(
-                "cannot make {}, which the tests need: `{} {}` failed ({why}). End of its output:\n{}",
+                "cannot make {}, which the tests need: `{command} ...` in {} failed with code {code}. End of its output:\n{}",
                 recipe.name,
-                step.program,
-                step.args.join(" "),
+                dir.display(),
                 tail(&log, QUOTED_LINES),
             );
         }
