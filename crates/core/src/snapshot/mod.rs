@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
-pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels};
+pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
 pub use table::Table;
 
 use crate::apis::k8s;
