@@ -80,13 +80,6 @@ impl Bits {
         }
     }
 
-    /// Takes out what is in the other.
-    pub(crate) fn and_not(&mut self, other: &Self) {
-        for (word, less) in self.words.iter_mut().zip(&other.words) {
-            *word &= !less;
-        }
-    }
-
     /// Whether both have an index in common.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
@@ -105,11 +98,6 @@ impl Bits {
                 Some(at * 64 + bit)
             })
         })
-    }
-
-    /// The smallest index.
-    pub(crate) fn first(&self) -> Option<usize> {
-        self.iter().next()
     }
 }
 
@@ -131,14 +119,14 @@ mod tests {
         assert_eq!(a.iter().collect::<Vec<_>>(), [1, 63, 64, 200]);
         a.remove(63);
         assert!(!a.has(63) && a.has(64) && !a.has(9999));
-        assert_eq!((a.len(), a.first()), (3, Some(1)));
+        assert_eq!(a.len(), 3);
         let mut b = Bits::all(100);
         assert!(b.meets(&a) && b.len() == 100);
         b.and(&a);
         assert_eq!(b.iter().collect::<Vec<_>>(), [1, 64]);
-        b.and_not(&a);
-        assert!(b.is_empty() && !b.meets(&a) && b.first().is_none());
         b.or(&a);
         assert_eq!(b.len(), 2, "a smaller set keeps its bound");
+        b.and(&Bits::none(100));
+        assert!(b.is_empty() && !b.meets(&a));
     }
 }

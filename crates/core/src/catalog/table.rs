@@ -113,13 +113,12 @@ impl TypeTable {
         self.offerings.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// Label keys that some type speaks of, and the values listed for them.
-    pub(crate) fn domains(
-        &self,
-    ) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = (&Arc<str>, &Bits)>)> {
+    /// The values that some type lists for the label, sorted.
+    pub(crate) fn values(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
         self.columns
-            .iter()
-            .map(|(key, column)| (key, column.values.iter()))
+            .get(key)
+            .into_iter()
+            .flat_map(|column| column.values.keys())
     }
 
     /// Types whose own requirement on the label overlaps with this one, or that say nothing about the label.
@@ -144,6 +143,19 @@ impl TypeTable {
             }
         }
         types
+    }
+
+    /// Whether every one of the types satisfies a requirement, whichever it turns out to be.
+    pub(crate) fn all_satisfy(&self, types: &Bits, asked: &Requirement) -> bool {
+        let Some(column) = self.columns.get(asked.key()) else {
+            return asked.allows_absence();
+        };
+        (asked.allows_absence() || !column.silent.meets(types))
+            && column
+                .values
+                .iter()
+                .all(|(value, of)| !of.meets(types) || asked.has(value))
+            && !column.odd.iter().any(|(at, _)| types.has(*at))
     }
 
     /// Types whose labels do not clash with the requirements; offerings are not looked at.
@@ -199,6 +211,15 @@ impl TypeTable {
     }
 }
 
+/// Available, and not of a reservation that is used up.
+fn is_to_be_had(offering: &Offering) -> bool {
+    offering.available
+        && offering
+            .reservation
+            .as_ref()
+            .is_none_or(|(_, left)| *left > 0)
+}
+
 fn requirements_of(offering: &Offering) -> Requirements {
     let own = [
         Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&offering.zone)),
@@ -216,7 +237,11 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<P
     let mut all = Vec::with_capacity(types.len());
     for (at, each) in types.iter().enumerate() {
         let mut priced = Vec::with_capacity(each.offerings.len());
-        for offering in each.offerings.iter().filter(|offering| offering.available) {
+        for offering in each
+            .offerings
+            .iter()
+            .filter(|offering| is_to_be_had(offering))
+        {
             let requirements = requirements_of(offering);
             let kind = *by_labels.entry(requirements.clone()).or_insert_with(|| {
                 kinds.push(OfferingKind {

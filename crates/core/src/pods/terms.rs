@@ -1,5 +1,6 @@
 //! Spread constraints and pod (anti-)affinity terms, compiled.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -81,6 +82,27 @@ impl PodTerm {
             namespaces,
             namespace_selector: term.namespace_selector.as_ref().map(Selector::of),
         }
+    }
+}
+
+impl PodTerm {
+    /// Whether pods of a namespace with these labels are meant, for a pod of the namespace `own`.
+    #[must_use]
+    pub fn means_namespace(
+        &self,
+        own: &str,
+        namespace: &str,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        if self.namespaces.is_empty() && self.namespace_selector.is_none() {
+            return own == namespace;
+        }
+        let label = |key: &str| labels.and_then(|all| all.get(key)).map(String::as_str);
+        self.namespaces.iter().any(|name| **name == *namespace)
+            || self
+                .namespace_selector
+                .as_ref()
+                .is_some_and(|selector| selector.matches(label))
     }
 }
 

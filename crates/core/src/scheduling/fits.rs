@@ -200,7 +200,7 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &Room) -> Result<(),
 }
 
 /// The labels of a machine as requirements, its host name among them.
-fn labels_of(node: &StateNode) -> Requirements {
+pub(super) fn labels_of(node: &StateNode) -> Requirements {
     let own = node
         .labels
         .iter()

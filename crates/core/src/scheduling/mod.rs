@@ -1,26 +1,214 @@
 //! Where pods go: on machines that are there or coming, and on new ones.
+//!
+//! [`solve`] answers from a snapshot alone. Same snapshot, options and time give the same plan; the order in which pods
+//! came does not matter. The semantics (which nodes a pod may use) are upstream's and checked against recorded passes; the
+//! choice among allowed places is ours.
+//!
+//! ```text
+//! snapshot ─► batch (which pods, in which order) ─► classes (pods that are alike) ─► pass ─► plan, report
+//!          └► templates (pools), hosts (machines), topology (where other pods are) ─┘
+//! ```
+//!
+//! Invariant: every placement passes [`fits`], no machine is given more than it has less what is promised, and no pool
+//! exceeds its limits, the number of nodes included.
+//!
+//! Non-goals: preemption, gangs, default spread constraints of a scheduler configuration, device claims. A pod with a
+//! constraint that is not understood is reported, never placed as if it had none.
 
+mod amounts;
+mod ask;
+mod batch;
+mod census;
+mod claim;
 mod claim_object;
+mod class;
 mod daemons;
 mod fits;
+mod host;
+mod outcome;
+mod pass;
 pub mod plan;
+mod reasons;
+mod relax;
+mod shape;
+mod template;
+mod topology;
+mod volumes;
 
+use std::collections::{BTreeMap, HashSet};
+
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 pub use daemons::{Daemon, Daemons, Overhead};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
-pub use plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering, SolveOptions, SolveReport, Unplaced};
+pub use plan::{
+    LaunchPlan, Placement, PlannedClaim, PlannedOffering, SolveOptions, SolveReport, Unplaced,
+};
 
+use crate::names::Uid;
 use crate::snapshot::Snapshot;
+use crate::taints::PREFER_NO_SCHEDULE;
+use amounts::Dimensions;
+use ask::{Asks, TaintProfiles};
+use batch::Batch;
+use census::{Census, repelling};
+use claim::FillOrder;
+use class::Classes;
+use pass::{Item, Pass};
+use relax::Manner;
+use shape::Shapes;
+use topology::Topology;
 
-/// Finds places.
-#[must_use]
+/// Finds places for pods.
+///
+/// The answer is anytime: when `stop` turns true, the plan holds what was placed until then, the report says `stopped`, and
+/// pods that were not tried are in neither.
+///
+/// # Cost
+/// One pass over the pods on nodes, then proportional to pods times (differing) machines that still could take them; some
+/// microseconds per pod.
 pub fn solve(
-    _now: Timestamp,
+    now: Timestamp,
     snapshot: &Snapshot,
     options: &SolveOptions,
-    _stop: &dyn Fn() -> bool,
+    stop: &dyn Fn() -> bool,
 ) -> (LaunchPlan, SolveReport) {
-    let considered = if options.pending { snapshot.pending.len() } else { 0 };
-    (LaunchPlan::default(), SolveReport { considered, ..SolveReport::default() })
+    let batch = Batch::of(now, snapshot, options);
+    let mut report = SolveReport {
+        considered: batch.considered,
+        ignored: batch.ignored.clone(),
+        ..SolveReport::default()
+    };
+    if batch.pods.is_empty() {
+        return (LaunchPlan::default(), report);
+    }
+    let uids: HashSet<&Uid, FixedState> = batch.pods.iter().map(|(pod, _)| &pod.uid).collect();
+    let ours = |uid: &Uid| uids.contains(uid);
+    let daemons = Daemons::of(snapshot);
+    let requests = batch.pods.iter().map(|(pod, _)| &pod.class.requests);
+    let dimensions =
+        Dimensions::of(requests.chain(daemons.all().iter().map(|daemon| &daemon.class.requests)));
+    let (templates, unusable) =
+        template::templates(snapshot, &daemons, options.min_values_best_effort);
+    let mut hosts = host::hosts(snapshot, options, &daemons, &dimensions, &templates, &ours);
+    let mut profiles = TaintProfiles::default();
+    let template_taints: Vec<usize> = templates
+        .iter()
+        .map(|template| profiles.of(&template.taints))
+        .collect();
+    hosts
+        .iter_mut()
+        .for_each(|host| host.taints = profiles.of(&host.node.taints));
+    let soft = templates
+        .iter()
+        .flat_map(|template| &template.taints)
+        .any(|taint| taint.effect == PREFER_NO_SCHEDULE);
+    let manner = Manner {
+        respect_preferences: options.respect_preferences,
+        soft_taints: soft,
+    };
+
+    let mut topology = Topology::default();
+    let mut asks = Asks::default();
+    let mut shapes = Shapes::new(&snapshot.well_known, &dimensions);
+    let mut classes = Classes::new(snapshot, manner, &dimensions, &profiles);
+    let items: Vec<Item<'_>> = batch
+        .pods
+        .iter()
+        .map(|(pod, volumes)| Item {
+            pod,
+            class: classes.of(pod, volumes.clone(), &mut asks, &mut shapes, &mut topology),
+        })
+        .collect();
+    let repelling = repelling(snapshot, &mut topology, &ours);
+    let classes = classes.finish(&topology);
+    Census {
+        snapshot,
+        templates: &templates,
+        hosts: &hosts,
+        repelling,
+    }
+    .take(&mut topology, &ours);
+    let host_domains = topology
+        .keys
+        .iter()
+        .map(|key| {
+            hosts
+                .iter()
+                .map(|host| host.value(&key.name).and_then(|value| key.domain(value)))
+                .collect()
+        })
+        .collect();
+    let mut pass = Pass {
+        snapshot,
+        options,
+        template_taints,
+        templates,
+        hosts,
+        host_domains,
+        shapes,
+        topology,
+        asks,
+        classes,
+        placed: vec![None; items.len()],
+        items,
+        claims: Vec::new(),
+        order: FillOrder::default(),
+        progress: 0,
+        stopped: false,
+    };
+    pass.run(stop);
+    let (plan, dropped) = pass.plan();
+    report.stopped = pass.stopped;
+    report.unplaced = unplaced(&pass, &unusable, dropped);
+    (plan, report)
+}
+
+/// Pods without a place, those of a class together.
+fn unplaced(
+    pass: &Pass<'_>,
+    unusable: &[template::Unusable],
+    dropped: Vec<(usize, String)>,
+) -> Vec<Unplaced> {
+    let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (at, item) in pass.items.iter().enumerate() {
+        let tried = !pass.stopped || pass.classes[item.class].failed_at.is_some();
+        if pass.placed[at].is_none() && tried {
+            by_class.entry(item.class).or_default().push(at);
+        }
+    }
+    let keys = |pods: &[usize]| {
+        pods.iter()
+            .map(|at| {
+                (
+                    pass.items[*at].pod.key.clone(),
+                    pass.items[*at].pod.uid.clone(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<Unplaced> = by_class
+        .into_iter()
+        .map(|(class, pods)| {
+            let explained = pass.explain(class, unusable);
+            Unplaced {
+                pods: keys(&pods),
+                reasons: explained.reasons,
+                message: explained.message,
+            }
+        })
+        .collect();
+    all.extend(dropped.into_iter().map(|(at, message)| {
+        let reason = crate::record::Reason::Note {
+            text: message.clone(),
+        };
+        Unplaced {
+            pods: keys(&[at]),
+            reasons: vec![reason],
+            message,
+        }
+    }));
+    all.sort_by(|a, b| a.pods.cmp(&b.pods));
+    all
 }

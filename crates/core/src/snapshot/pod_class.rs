@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use crate::apis::k8s;
 use crate::apis::k8s::pod::{PodSpec, Volume};
 pub use crate::pods::HostPort;
-use crate::pods::{PodTerms, Selector, Source, Spread, requests};
+use crate::pods::{PodTerms, Source, Spread, requests};
 use crate::requirements::{Requirements, expression};
 use crate::resources::Resources;
 
@@ -422,24 +422,4 @@ impl PodClasses {
     pub const fn is_empty(&self) -> bool {
         self.classes.len == 0
     }
-}
-
-/// Whether a namespace is meant by a term's names and selector, for a pod of the namespace `own`.
-pub(crate) fn selects_namespace(
-    names: &[Arc<str>],
-    selector: Option<&Selector>,
-    own: &str,
-    namespace: &str,
-    namespaces: &BTreeMap<Arc<str>, Arc<k8s::Namespace>>,
-) -> bool {
-    if names.is_empty() && selector.is_none() {
-        return own == namespace;
-    }
-    names.iter().any(|name| **name == *namespace)
-        || selector.is_some_and(|selector| {
-            let labels = namespaces
-                .get(namespace)
-                .and_then(|each| each.metadata.labels.as_ref());
-            labels.is_some_and(|labels| selector.matches(|key| labels.get(key).map(String::as_str)))
-        })
 }

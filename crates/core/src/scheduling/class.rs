@@ -1,0 +1,243 @@
+//! The classes of one pass: pods that are the same to this pass.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use super::amounts::Dimensions;
+use super::ask::{AskId, Asks, TaintProfiles};
+use super::census::statement;
+use super::relax::{Manner, Stage};
+use super::shape::Shapes;
+use super::topology::{Asking, Filter, Kind, Statement, Topology, toleration_text};
+use super::volumes::VolumeNeeds;
+use crate::pods::Spread;
+use crate::snapshot::{Pod, PodClass, Snapshot};
+
+/// One stage of giving up wishes, worked out.
+#[derive(Debug)]
+pub(super) struct Step<'a> {
+    /// What counts.
+    pub(super) stage: Stage<'a>,
+    /// What it asks of a machine.
+    pub(super) ask: AskId,
+    /// Groups that it must satisfy.
+    pub(super) owned: Vec<usize>,
+    /// Those of `owned` that count the pod itself. Sorted.
+    selects_itself: Vec<usize>,
+}
+
+/// Pods that are the same to a pass.
+#[derive(Debug)]
+pub(super) struct Class<'a> {
+    /// Their class in the cluster.
+    pub(super) class: &'a PodClass,
+    labels: &'a [(Arc<str>, Arc<str>)],
+    namespace: &'a Arc<str>,
+    /// Stages, from all wishes to none. Never empty.
+    pub(super) steps: Vec<Step<'a>>,
+    /// Groups that count these pods.
+    pub(super) counted_in: Vec<usize>,
+    /// Groups of others that keep these pods away.
+    pub(super) repelled_by: Vec<usize>,
+    /// Groups by which these pods keep others away.
+    pub(super) repels: Vec<usize>,
+    /// It may find a place later although it finds none now: where other pods go decides.
+    pub(super) waits: bool,
+    /// What failed last: number of placements at that time.
+    pub(super) failed_at: Option<usize>,
+}
+
+impl<'a> Class<'a> {
+    /// One pod's side of the question at a stage.
+    pub(super) fn asking<'s>(&'s self, step: &'s Step<'a>) -> Asking<'s> {
+        Asking {
+            owned: &step.owned,
+            repelled_by: &self.repelled_by,
+            selects_itself: &step.selects_itself,
+            strict: step.stage.strict_requirements(),
+        }
+    }
+
+    /// It has constraints that depend on other pods.
+    pub(super) fn is_social(&self) -> bool {
+        !self.repelled_by.is_empty() || self.steps.iter().any(|step| !step.owned.is_empty())
+    }
+}
+
+/// Makes the classes of a pass.
+pub(super) struct Classes<'a, 's> {
+    /// The cluster.
+    pub(super) snapshot: &'a Snapshot,
+    /// How wishes count.
+    pub(super) manner: Manner,
+    /// Resources that count.
+    pub(super) dimensions: &'s Dimensions,
+    /// Taints that occur.
+    pub(super) profiles: &'s TaintProfiles,
+    all: Vec<Class<'a>>,
+    ids: HashMap<(usize, usize, VolumeNeeds), usize, FixedState>,
+}
+
+impl<'a, 's> Classes<'a, 's> {
+    /// No classes yet.
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        manner: Manner,
+        dimensions: &'s Dimensions,
+        profiles: &'s TaintProfiles,
+    ) -> Self {
+        Self {
+            snapshot,
+            manner,
+            dimensions,
+            profiles,
+            all: Vec::new(),
+            ids: HashMap::default(),
+        }
+    }
+
+    /// The class of a pod. Equal classes and label sets are shared values, so their addresses tell them apart.
+    pub(super) fn of(
+        &mut self,
+        pod: &'a Pod,
+        volumes: VolumeNeeds,
+        asks: &mut Asks,
+        shapes: &mut Shapes<'_>,
+        topology: &mut Topology,
+    ) -> usize {
+        let address = (
+            Arc::as_ptr(&pod.class).cast::<()>() as usize,
+            Arc::as_ptr(&pod.labels).cast::<()>() as usize,
+        );
+        let key = (address.0, address.1, volumes);
+        if let Some(known) = self.ids.get(&key) {
+            return *known;
+        }
+        let class = &*pod.class;
+        let steps = Stage::all(class, self.manner)
+            .into_iter()
+            .map(|stage| Step {
+                ask: asks.of(
+                    class,
+                    &stage,
+                    &key.2,
+                    self.dimensions,
+                    self.profiles,
+                    shapes,
+                ),
+                owned: self.groups(class, &stage, topology),
+                selects_itself: Vec::new(),
+                stage,
+            });
+        let steps = steps.collect();
+        let repels = class.anti_affinity.required.iter();
+        let repels = repels.map(|term| {
+            topology.group(statement(
+                Kind::Repelled,
+                term,
+                &class.namespace,
+                self.snapshot,
+            ))
+        });
+        self.all.push(Class {
+            class,
+            labels: &pod.labels,
+            namespace: &pod.key.namespace,
+            steps,
+            counted_in: Vec::new(),
+            repelled_by: Vec::new(),
+            repels: repels.collect(),
+            waits: false,
+            failed_at: None,
+        });
+        self.ids.insert(key, self.all.len() - 1);
+        self.all.len() - 1
+    }
+
+    fn groups(&self, class: &PodClass, stage: &Stage<'_>, topology: &mut Topology) -> Vec<usize> {
+        let mut owned = Vec::new();
+        for spread in &stage.spread {
+            owned.push(topology.group(spread_statement(class, stage, spread)));
+        }
+        for term in &stage.near {
+            owned.push(topology.group(statement(
+                Kind::Near,
+                term,
+                &class.namespace,
+                self.snapshot,
+            )));
+        }
+        for term in &stage.apart {
+            owned.push(topology.group(statement(
+                Kind::Apart,
+                term,
+                &class.namespace,
+                self.snapshot,
+            )));
+        }
+        owned
+    }
+
+    /// Tells every class which groups concern it, once all groups are known.
+    pub(super) fn finish(mut self, topology: &Topology) -> Vec<Class<'a>> {
+        for class in &mut self.all {
+            let selected = topology
+                .groups
+                .iter()
+                .enumerate()
+                .filter(|(_, group)| group.statement.selects(class.namespace, class.labels));
+            for (at, group) in selected {
+                match group.statement.kind {
+                    Kind::Repelled => class.repelled_by.push(at),
+                    Kind::Spread { .. } | Kind::Near | Kind::Apart => class.counted_in.push(at),
+                }
+            }
+            for step in &mut class.steps {
+                let own = step
+                    .owned
+                    .iter()
+                    .copied()
+                    .filter(|at| class.counted_in.contains(at));
+                step.selects_itself = own.collect();
+                step.selects_itself.sort_unstable();
+            }
+            class.waits =
+                class.steps.iter().flat_map(|step| &step.owned).any(|at| {
+                    match topology.groups[*at].statement.kind {
+                        Kind::Near => true,
+                        Kind::Spread { .. } => !topology.is_host(*at),
+                        Kind::Apart | Kind::Repelled => false,
+                    }
+                });
+        }
+        self.all
+    }
+}
+
+fn spread_statement(class: &PodClass, stage: &Stage<'_>, spread: &Spread) -> Statement {
+    let labels = if spread.honor_affinity {
+        stage.strict.to_vec()
+    } else {
+        Vec::new()
+    };
+    let open = labels
+        .iter()
+        .any(crate::requirements::Requirements::is_empty);
+    Statement {
+        kind: Kind::Spread {
+            max_skew: spread.max_skew,
+            min_domains: spread.min_domains,
+        },
+        key: Arc::clone(&spread.key),
+        namespaces: vec![Arc::clone(&class.namespace)],
+        selector: spread.selector.clone(),
+        filter: Filter {
+            labels: if open { Vec::new() } else { labels },
+            tolerations: spread
+                .honor_taints
+                .then(|| class.tolerations.iter().map(toleration_text).collect()),
+        },
+    }
+}

@@ -1,0 +1,587 @@
+//! One pass: every pod in order, first on machines that are there or coming, then on machines of this pass, then on a new
+//! one.
+//!
+//! # Problem
+//! Place pods on machines so that each machine satisfies all its pods, with as few and as cheap new machines as possible.
+//!
+//! # Heuristic
+//! First fit in a fixed order: existing machines by name, new ones by number of pods, pools by weight. A pod that finds no
+//! place gives up wishes one by one ([`super::relax`]). A pod that waits for where others go is tried again as long as
+//! anything was placed in between.
+//!
+//! # Cost
+//! Refusals are final and remembered per ask, so each (ask, machine) pair is looked at once, and pods that are alike cost
+//! one look-up each.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::amounts::{add, fit, subtract};
+use super::ask::{Ask, Asks};
+use super::claim::{FillOrder, NewClaim};
+use super::class::Class;
+use super::host::Host;
+use super::plan::SolveOptions;
+use super::shape::{ShapeId, Shapes};
+use super::template::Template;
+use super::topology::{Asking, KeyAllow, Kind, Topology};
+use super::volumes::can_attach;
+use crate::pods::HostPort;
+use crate::snapshot::{Pod, Snapshot};
+
+/// Where a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A machine that is there or coming, by index.
+    Host(usize),
+    /// A new machine, by index.
+    Claim(usize),
+}
+
+/// A pod of the pass.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    /// The pod.
+    pub(super) pod: &'a Arc<Pod>,
+    /// Index of its class.
+    pub(super) class: usize,
+}
+
+/// The state of a pass.
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) options: &'a SolveOptions,
+    pub(super) templates: Vec<Template>,
+    /// Taint profile of each template.
+    pub(super) template_taints: Vec<usize>,
+    pub(super) hosts: Vec<Host<'a>>,
+    /// By key, then host: its domain.
+    pub(super) host_domains: Vec<Vec<Option<usize>>>,
+    pub(super) shapes: Shapes<'a>,
+    pub(super) topology: Topology,
+    pub(super) asks: Asks,
+    pub(super) classes: Vec<Class<'a>>,
+    pub(super) items: Vec<Item<'a>>,
+    pub(super) claims: Vec<NewClaim>,
+    pub(super) order: FillOrder,
+    /// Where each pod goes, by its index.
+    pub(super) placed: Vec<Option<Target>>,
+    /// Number of placements so far.
+    pub(super) progress: usize,
+    /// The time ran out.
+    pub(super) stopped: bool,
+}
+
+/// Why a new machine does not take a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// It never will.
+    Final,
+    /// Not as things are.
+    Now,
+}
+
+/// The part of a new machine that decides whether one more pod fits.
+struct Candidate<'c> {
+    shape: ShapeId,
+    taken: &'c [i64],
+    ports: &'c [HostPort],
+    /// minValues may be lowered.
+    relax: bool,
+}
+
+/// How often the stop signal is looked at, in pods: some microseconds each.
+const STOP_EVERY: usize = 64;
+
+impl Pass<'_> {
+    /// Places what can be placed.
+    pub(super) fn run(&mut self, stop: &dyn Fn() -> bool) {
+        self.keep_promises();
+        let mut queue: VecDeque<usize> = (0..self.items.len())
+            .filter(|at| self.placed[*at].is_none())
+            .collect();
+        // A pod that comes up again when the queue is as long as when it was put back has seen a round without progress.
+        let mut length_when_put_back: Vec<Option<usize>> = vec![None; self.items.len()];
+        let mut tried = 0;
+        while let Some(at) = queue.front().copied() {
+            if length_when_put_back[at] == Some(queue.len()) {
+                break;
+            }
+            tried += 1;
+            if tried % STOP_EVERY == 0 && stop() {
+                self.stopped = true;
+                break;
+            }
+            queue.pop_front();
+            if !self.place(at) && self.classes[self.items[at].class].waits {
+                queue.push_back(at);
+                length_when_put_back[at] = Some(queue.len());
+            }
+        }
+    }
+
+    /// A pod that was promised room on a machine stays there, if it still can. Where other pods are was looked at when the
+    /// promise was made.
+    fn keep_promises(&mut self) {
+        for at in 0..self.items.len() {
+            let Item { pod, class } = &self.items[at];
+            let Some(nomination) = self.snapshot.ledger.nomination(&pod.uid) else {
+                continue;
+            };
+            let Some(host) = self.hosts.iter().position(|host| {
+                host.place == nomination.place || self.is_same(host, &nomination.place)
+            }) else {
+                continue;
+            };
+            let steps = &self.classes[*class].steps;
+            let step = steps.iter().position(|step| {
+                let ask = &mut self.asks.all[step.ask];
+                admits(self.snapshot, &self.hosts[host], ask, host)
+            });
+            if let Some(step) = step {
+                self.put_on_host(at, step, host);
+            }
+        }
+    }
+
+    /// A promise may name the claim of a machine that has become a Node since.
+    fn is_same(&self, host: &Host<'_>, place: &crate::ledger::Place) -> bool {
+        match place {
+            crate::ledger::Place::Claim(claim) => {
+                host.node.claim_name().is_some_and(|own| own == *claim)
+            }
+            crate::ledger::Place::Node(node) => {
+                host.node.node_name().is_some_and(|own| own == *node)
+            }
+        }
+    }
+
+    fn place(&mut self, at: usize) -> bool {
+        let class = self.items[at].class;
+        if self.classes[class].class.claims_devices {
+            return false;
+        }
+        if let Some(failed_at) = self.classes[class].failed_at
+            && (!self.classes[class].waits || failed_at == self.progress)
+        {
+            return false;
+        }
+        for step in 0..self.classes[class].steps.len() {
+            if self.place_at(at, class, step) {
+                return true;
+            }
+        }
+        self.classes[class].failed_at = Some(self.progress);
+        false
+    }
+
+    fn place_at(&mut self, at: usize, class: usize, step: usize) -> bool {
+        let this = &self.classes[class];
+        let Ok(allow) = self.topology.allow(&this.asking(&this.steps[step])) else {
+            return false;
+        };
+        if let Some(host) = self.find_host(class, step, &allow) {
+            self.put_on_host(at, step, host);
+            return true;
+        }
+        if self.options.existing_only {
+            return false;
+        }
+        if let Some((position, shape)) = self.find_claim(class, step, &allow) {
+            self.put_on_claim(at, step, position, shape);
+            return true;
+        }
+        self.open_claim(at, class, step, &allow)
+    }
+
+    fn find_host(&mut self, class: usize, step: usize, allow: &[KeyAllow]) -> Option<usize> {
+        let Self {
+            classes,
+            asks,
+            hosts,
+            topology,
+            host_domains,
+            snapshot,
+            ..
+        } = self;
+        let class = &classes[class];
+        let step = &class.steps[step];
+        let asking = class.asking(step);
+        let social = class.is_social();
+        let ask = &mut asks.all[step.ask];
+        for at in ask.first_host..hosts.len() {
+            if ask.refused_hosts.has(at) {
+                continue;
+            }
+            if social {
+                let in_domain = |each: &KeyAllow| {
+                    host_domains[each.key][at].is_some_and(|domain| each.domains.has(domain))
+                };
+                if !allow.iter().all(in_domain) || topology.refuses_host(&asking, at).is_some() {
+                    continue;
+                }
+            }
+            if admits(snapshot, &hosts[at], ask, at) {
+                return Some(at);
+            }
+            ask.refuse_host(at);
+        }
+        None
+    }
+
+    fn find_claim(
+        &mut self,
+        class: usize,
+        step: usize,
+        allow: &[KeyAllow],
+    ) -> Option<(usize, ShapeId)> {
+        let Self {
+            classes,
+            asks,
+            hosts,
+            topology,
+            shapes,
+            templates,
+            template_taints,
+            claims,
+            order,
+            ..
+        } = self;
+        let class = &classes[class];
+        let step = &class.steps[step];
+        let asking = class.asking(step);
+        let social = class.is_social();
+        let ask = &mut asks.all[step.ask];
+        for (position, at) in order.claims().iter().enumerate() {
+            let at = *at as usize;
+            if ask.refused_claims.has(at) {
+                continue;
+            }
+            let claim = &claims[at];
+            if social
+                && (topology.refuses_host(&asking, hosts.len() + at).is_some()
+                    || !meets(shapes, topology, claim.shape, allow))
+            {
+                continue;
+            }
+            let template = shapes.get(claim.shape).template;
+            let candidate = Candidate {
+                shape: claim.shape,
+                taken: &claim.taken,
+                ports: &claim.ports,
+                relax: false,
+            };
+            let found = if ask.tolerates[template_taints[template]] {
+                take(shapes, templates, topology, &candidate, ask, allow)
+            } else {
+                Err(Obstacle::Final)
+            };
+            match found {
+                Ok((shape, _)) => return Some((position, shape)),
+                Err(Obstacle::Final) => ask.refused_claims.insert_growing(at),
+                Err(Obstacle::Now) => {}
+            }
+        }
+        None
+    }
+
+    fn open_claim(&mut self, at: usize, class: usize, step: usize, allow: &[KeyAllow]) -> bool {
+        let new_host = self.hosts.len() + self.claims.len();
+        let this = &self.classes[class];
+        let asking: Asking<'_> = this.asking(&this.steps[step]);
+        if self.topology.refuses_host(&asking, new_host).is_some() {
+            return false;
+        }
+        let ask = &self.asks.all[this.steps[step].ask];
+        if ask.volumes_exclude_new() {
+            return false;
+        }
+        let empty: SmallVec<[i64; 6]> = ask.requests.iter().map(|_| 0).collect();
+        for template in 0..self.templates.len() {
+            let of = &self.templates[template];
+            if !ask.tolerates[self.template_taints[template]] || of.is_full() {
+                continue;
+            }
+            let mask = of.within_limits();
+            if mask.as_ref().is_some_and(crate::catalog::Bits::is_empty) {
+                continue;
+            }
+            let shape = self.shapes.start(&self.templates, template, mask);
+            let candidate = Candidate {
+                shape,
+                taken: &empty,
+                ports: &[],
+                relax: self.options.min_values_best_effort,
+            };
+            let taken = take(
+                &mut self.shapes,
+                &self.templates,
+                &self.topology,
+                &candidate,
+                ask,
+                allow,
+            );
+            if let Ok((shape, relaxed)) = taken {
+                self.claims.push(NewClaim {
+                    shape,
+                    taken: empty,
+                    ports: Vec::new(),
+                    pods: Vec::new(),
+                    relaxed,
+                });
+                self.fill(at, step, self.claims.len() - 1, shape);
+                self.order
+                    .open(u32::try_from(self.claims.len() - 1).unwrap_or(u32::MAX));
+                let claim = &self.claims[self.claims.len() - 1];
+                let of = &mut self.templates[template];
+                let dimensions = self.shapes.dimensions();
+                let types = self.shapes.get(shape).types_with_room(
+                    of,
+                    dimensions,
+                    &claim.taken,
+                    &claim.ports,
+                );
+                let most = of.most(&types);
+                of.usage.count(&most);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn put_on_host(&mut self, at: usize, step: usize, to: usize) {
+        let class = &self.classes[self.items[at].class];
+        let ask = &self.asks.all[class.steps[step].ask];
+        let host = &mut self.hosts[to];
+        subtract(&mut host.free, &ask.requests);
+        host.ports.extend(ask.ports.iter().cloned());
+        host.attached.extend(ask.attach.iter().cloned());
+        let Topology { keys, groups, .. } = &mut self.topology;
+        for of in class.counted_in.iter().chain(&class.repels) {
+            let group = &mut groups[*of];
+            let filter = &group.statement.filter;
+            if !filter.is_open() && !filter.admits(&host.node.taints, &host.labels) {
+                continue;
+            }
+            let domain = if keys[group.key].is_host {
+                Some(to)
+            } else {
+                self.host_domains[group.key][to]
+            };
+            if let Some(domain) = domain {
+                group.record(domain);
+            }
+        }
+        self.placed[at] = Some(Target::Host(to));
+        self.progress += 1;
+    }
+
+    fn put_on_claim(&mut self, at: usize, step: usize, position: usize, shape: ShapeId) {
+        let claim = self.order.claims()[position] as usize;
+        self.order.bump(position, self.claims[claim].pods.len());
+        self.fill(at, step, claim, shape);
+    }
+
+    fn fill(&mut self, at: usize, step: usize, to: usize, shape: ShapeId) {
+        let class = &self.classes[self.items[at].class];
+        let ask = &self.asks.all[class.steps[step].ask];
+        let claim = &mut self.claims[to];
+        claim.shape = shape;
+        add(&mut claim.taken, &ask.requests);
+        claim.ports.extend(ask.ports.iter().cloned());
+        claim.pods.push(at);
+        let shape = self.shapes.get(shape);
+        let Topology { keys, groups, .. } = &mut self.topology;
+        for of in class.counted_in.iter().chain(&class.repels) {
+            let group = &mut groups[*of];
+            let key = &keys[group.key];
+            if key.is_host {
+                if admits_claim(group, &self.templates[shape.template], shape) {
+                    group.record(self.hosts.len() + to);
+                }
+                continue;
+            }
+            let values = shape.values(&key.name);
+            // Until the machine is launched its domain may be open. A pod that others must avoid blocks every domain that
+            // is possible; one that is counted counts once the domain is known.
+            let blocks = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
+            if (values.len() == 1 || blocks)
+                && admits_claim(group, &self.templates[shape.template], shape)
+            {
+                values
+                    .iter()
+                    .filter_map(|value| key.domain(value))
+                    .for_each(|domain| group.record(domain));
+            }
+        }
+        self.placed[at] = Some(Target::Claim(to));
+        self.progress += 1;
+    }
+}
+
+fn admits_claim(
+    group: &super::topology::Group,
+    template: &Template,
+    shape: &super::shape::Shape,
+) -> bool {
+    let filter = &group.statement.filter;
+    filter.is_open() || filter.admits(&template.taints, &shape.requirements)
+}
+
+/// Whether an existing machine takes a pod, but for where other pods are.
+fn admits(snapshot: &Snapshot, host: &Host<'_>, ask: &mut Ask, at: usize) -> bool {
+    if !fit(&ask.requests, &host.free) {
+        return false;
+    }
+    if !ask.suitable_hosts.has(at) {
+        let suits = ask.tolerates[host.taints]
+            && host.satisfies(&ask.requirements)
+            && (ask.volumes.is_empty() || ask.volumes.iter().any(|asked| host.satisfies(asked)));
+        if !suits {
+            return false;
+        }
+        ask.suitable_hosts.insert_growing(at);
+    }
+    (ask.ports.is_empty() || HostPort::conflict(&ask.ports, &host.ports).is_none())
+        && (ask.attach.is_empty() || can_attach(snapshot, host.node, &host.attached, &ask.attach))
+}
+
+/// Whether a new machine can still be in a domain that suits the pod, for every key.
+fn meets(shapes: &mut Shapes<'_>, topology: &Topology, shape: ShapeId, allow: &[KeyAllow]) -> bool {
+    allow.iter().all(|each| {
+        let key = &topology.keys[each.key];
+        shapes
+            .domains(shape, each.key, &key.name, &key.domains)
+            .meets(&each.domains)
+    })
+}
+
+/// The shape of a new machine after taking one pod more, and whether minValues were lowered for it.
+fn take(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    topology: &Topology,
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    allow: &[KeyAllow],
+) -> Result<(ShapeId, bool), Obstacle> {
+    if !ask.ports.is_empty() && HostPort::conflict(&ask.ports, candidate.ports).is_some() {
+        return Err(Obstacle::Final);
+    }
+    let shape = ask
+        .add
+        .and_then(|add| shapes.after(templates, candidate.shape, add))
+        .ok_or(Obstacle::Final)?;
+    let mut obstacle = Obstacle::Final;
+    let through_volumes: SmallVec<[ShapeId; 2]> = if ask.volumes.is_empty() {
+        std::iter::once(shape).collect()
+    } else {
+        ask.volume_adds
+            .iter()
+            .filter_map(|add| shapes.after(templates, shape, *add))
+            .collect()
+    };
+    let ports: SmallVec<[HostPort; 2]> =
+        candidate.ports.iter().chain(&ask.ports).cloned().collect();
+    for shape in through_volumes {
+        match settle(shapes, templates, candidate, ask, &ports, shape) {
+            Ok(fits) if allow.is_empty() => return Ok(fits),
+            Ok(_) => obstacle = Obstacle::Now,
+            Err(()) => continue,
+        }
+        if let Some(found) = in_domains(
+            shapes, templates, topology, candidate, ask, &ports, shape, allow,
+        ) {
+            return Ok(found);
+        }
+    }
+    Err(obstacle)
+}
+
+/// Narrows a shape, key by key, to domains that suit the pod and still have room.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a step of `take`, which splits the borrowed state of a pass"
+)]
+fn in_domains(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    topology: &Topology,
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    ports: &[HostPort],
+    shape: ShapeId,
+    allow: &[KeyAllow],
+) -> Option<(ShapeId, bool)> {
+    let (first, rest) = allow.split_first()?;
+    let key = &topology.keys[first.key];
+    let possible = shapes.domains(shape, first.key, &key.name, &key.domains);
+    let domains = topology.in_order(first, possible);
+    let choices: SmallVec<[Option<ShapeId>; 4]> = if first.one || domains.len() == 1 {
+        let one = |domain: usize| {
+            shapes.in_domain(
+                templates,
+                shape,
+                (first.key, &key.name),
+                (domain, &key.domains[domain]),
+            )
+        };
+        domains.into_iter().map(one).collect()
+    } else if domains.is_empty() {
+        return None;
+    } else {
+        let values = domains
+            .iter()
+            .map(|domain| Arc::clone(&key.domains[*domain]));
+        let several = crate::requirements::Requirement::new(
+            Arc::clone(&key.name),
+            crate::requirements::Operator::In,
+            values,
+        );
+        std::iter::once(shapes.with(templates, shape, several)).collect()
+    };
+    choices.into_iter().flatten().find_map(|narrow| {
+        let fits = settle(shapes, templates, candidate, ask, ports, narrow).ok()?;
+        if rest.is_empty() {
+            return Some(fits);
+        }
+        in_domains(
+            shapes, templates, topology, candidate, ask, ports, narrow, rest,
+        )
+    })
+}
+
+/// Whether some type of the shape has room, and enough different ones for minValues.
+fn settle(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    ports: &[HostPort],
+    id: ShapeId,
+) -> Result<(ShapeId, bool), ()> {
+    let shape = shapes.get(id);
+    let template = &templates[shape.template];
+    if !shape.has_room(template, candidate.taken, &ask.requests, ports) {
+        return Err(());
+    }
+    if !shape.has_min_values {
+        return Ok((id, false));
+    }
+    let mut total: SmallVec<[i64; 6]> = candidate.taken.iter().copied().collect();
+    add(&mut total, &ask.requests);
+    let types = shape.types_with_room(template, shapes.dimensions(), &total, ports);
+    match template
+        .catalog
+        .check_min_values_of(&types, &shape.requirements)
+    {
+        Ok(()) => Ok((id, false)),
+        Err(short) if candidate.relax => {
+            Ok((shapes.with_possible_min_values(templates, id, &short), true))
+        }
+        Err(_) => Err(()),
+    }
+}

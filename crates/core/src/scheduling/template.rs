@@ -1,0 +1,243 @@
+//! Pools as templates of new machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use super::daemons::{Daemons, Overhead};
+use crate::apis::nodepool::NodePool;
+use crate::catalog::{Bits, Catalog, TypeTable};
+use crate::labels::{self, WellKnown};
+use crate::ledger::{PoolLimits, PoolUsage};
+use crate::names::PoolName;
+use crate::requirements::{Requirement, Requirements};
+use crate::resources::Resources;
+use crate::snapshot::Snapshot;
+
+/// Types on which the same DaemonSets run.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// The types.
+    pub(super) types: Bits,
+    /// What the DaemonSets take of each.
+    pub(super) overhead: Overhead,
+}
+
+/// A pool that new machines can come from.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    /// The pool.
+    pub(super) pool: Arc<NodePool>,
+    /// Its name.
+    pub(super) name: PoolName,
+    /// What its node class can launch.
+    pub(super) catalog: Arc<Catalog>,
+    /// What every machine of the pool satisfies, once registered and initialized.
+    pub(super) requirements: Requirements,
+    /// Taints that pods must tolerate.
+    pub(super) taints: Vec<Taint>,
+    /// Types that the pool's own requirements leave.
+    pub(super) types: Bits,
+    /// The same types by the DaemonSets that run on them.
+    pub(super) groups: Vec<Group>,
+    /// Limits.
+    pub(super) limits: PoolLimits,
+    /// What counts against them, new machines of this pass included.
+    pub(super) usage: PoolUsage,
+    /// The most that any of its types has of each resource.
+    pub(super) largest: Resources,
+}
+
+/// A pool that cannot be used, and why.
+#[derive(Clone, Debug)]
+pub(super) struct Unusable {
+    /// Its name.
+    pub(super) pool: PoolName,
+    /// Why, in upstream's words where it has any.
+    pub(super) why: String,
+}
+
+/// Text of a pool whose requirements leave nothing.
+pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
+
+/// The usable pools of a snapshot, in the order in which they are tried: by weight, then by name, both descending.
+pub(super) fn templates(
+    snapshot: &Snapshot,
+    daemons: &Daemons,
+    best_effort: bool,
+) -> (Vec<Template>, Vec<Unusable>) {
+    let usage = PoolUsage::all(snapshot);
+    let mut usable = Vec::new();
+    let mut unusable = Vec::new();
+    let dynamic = snapshot.pools.values().filter(|pool| !pool.is_static());
+    for pool in dynamic.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
+        let usage = usage.get(&pool.name()).cloned().unwrap_or_default();
+        match Template::of(pool, snapshot, daemons, usage, best_effort) {
+            Ok(template) => usable.push(template),
+            Err(why) => unusable.push(Unusable {
+                pool: pool.name(),
+                why,
+            }),
+        }
+    }
+    let weight = |template: &Template| template.pool.spec.weight.unwrap_or(0);
+    usable.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.name.cmp(&a.name)));
+    (usable, unusable)
+}
+
+impl Template {
+    fn of(
+        pool: &Arc<NodePool>,
+        snapshot: &Snapshot,
+        daemons: &Daemons,
+        usage: PoolUsage,
+        best_effort: bool,
+    ) -> Result<Self, String> {
+        if !pool.is_ready() {
+            return Err("nodepool is not ready".to_owned());
+        }
+        let catalog = snapshot
+            .catalog_of(pool)
+            .ok_or("node class has no instance types yet")?;
+        let requirements = requirements(pool);
+        let known = &snapshot.well_known;
+        let table = catalog.table();
+        let kinds = table.kinds_meeting(&requirements, known);
+        let mut types = table.offered(&kinds);
+        types.and(&table.meeting(&requirements));
+        if types.is_empty() {
+            return Err(NO_TYPES.to_owned());
+        }
+        if !best_effort && catalog.check_min_values_of(&types, &requirements).is_err() {
+            return Err(format!("{NO_TYPES} due to minValues incompatibility"));
+        }
+        let taints = pool.spec.template.spec.taints().to_vec();
+        let groups = groups(table, &types, daemons, &taints, &requirements, known);
+        let capacity = |at: usize| catalog.types().get(at).map(|each| &each.capacity);
+        let largest = types
+            .iter()
+            .filter_map(capacity)
+            .fold(Resources::zero(), |most, each| most.max(each));
+        Ok(Self {
+            name: pool.name(),
+            catalog: Arc::clone(catalog),
+            taints,
+            types,
+            groups,
+            limits: pool.limits(),
+            usage,
+            largest,
+            requirements,
+            pool: Arc::clone(pool),
+        })
+    }
+
+    /// Whether the limit on the number of machines is reached.
+    pub(super) fn is_full(&self) -> bool {
+        self.limits
+            .nodes
+            .is_some_and(|limit| self.usage.nodes >= limit)
+    }
+
+    /// The types that the limits still allow; `None` when they allow all.
+    pub(super) fn within_limits(&self) -> Option<Bits> {
+        let room = |name: &str, limit: i64| limit.saturating_sub(self.usage.capacity.get(name));
+        let tight: Vec<(&str, i64)> = self
+            .limits
+            .resources
+            .iter()
+            .map(|(name, limit)| (name.as_str(), room(name, *limit)))
+            .filter(|(name, room)| self.largest.get(name) > *room)
+            .collect();
+        if tight.is_empty() {
+            return None;
+        }
+        let mut left = self.types.clone();
+        for (at, each) in self.catalog.types().iter().enumerate() {
+            if tight
+                .iter()
+                .any(|(name, room)| each.capacity.get(name) > *room)
+            {
+                left.remove(at);
+            }
+        }
+        Some(left)
+    }
+
+    /// The most of each resource that one of these types has.
+    pub(super) fn most(&self, types: &Bits) -> Resources {
+        let all = types.iter().filter_map(|at| self.catalog.types().get(at));
+        all.fold(Resources::zero(), |most, each| most.max(&each.capacity))
+    }
+}
+
+fn requirements(pool: &NodePool) -> Requirements {
+    let mut all = pool.requirements();
+    let class = &pool.spec.template.spec.node_class_ref;
+    all.add(Requirement::is(
+        labels::node_class_key(&class.group, &class.kind),
+        class.name.as_str(),
+    ));
+    // DaemonSets may select on what every node gets in the end.
+    for label in [labels::REGISTERED, labels::INITIALIZED] {
+        all.add(Requirement::is(label, "true"));
+    }
+    all
+}
+
+fn groups(
+    table: &TypeTable,
+    types: &Bits,
+    daemons: &Daemons,
+    taints: &[Taint],
+    requirements: &Requirements,
+    known: &WellKnown,
+) -> Vec<Group> {
+    let mut runs: Vec<(usize, Bits)> = Vec::new();
+    for at in daemons.running_on(taints, requirements, known) {
+        let Some(daemon) = daemons.all().get(at) else {
+            continue;
+        };
+        let mut on = Bits::none(table.len());
+        for asked in &daemon.class.strict {
+            if requirements.is_compatible(asked, known) {
+                on.or(&table.meeting(asked));
+            }
+        }
+        runs.push((at, on));
+    }
+    let mut by_daemons: BTreeMap<Vec<usize>, Bits> = BTreeMap::new();
+    for at in types.iter() {
+        let on = runs
+            .iter()
+            .filter(|(_, on)| on.has(at))
+            .map(|(daemon, _)| *daemon)
+            .collect();
+        by_daemons
+            .entry(on)
+            .or_insert_with(|| Bits::none(table.len()))
+            .insert(at);
+    }
+    let overhead = |daemons_on: Vec<usize>| {
+        let mut overhead = Overhead::default();
+        for daemon in daemons_on
+            .into_iter()
+            .filter_map(|at| daemons.all().get(at))
+        {
+            overhead.requests.add_assign(&daemon.class.requests);
+            overhead
+                .host_ports
+                .extend(daemon.class.host_ports.iter().cloned());
+        }
+        overhead.host_ports.sort_unstable();
+        overhead
+    };
+    by_daemons
+        .into_iter()
+        .map(|(on, types)| Group {
+            types,
+            overhead: overhead(on),
+        })
+        .collect()
+}
