@@ -55,7 +55,7 @@ fn manifests_are_current() {
         for Manifest {
             file_name,
             definition,
-        } in &manifests
+        } in manifests
         {
             let path = folder.join(file_name);
             let yaml = format!(
@@ -77,7 +77,7 @@ fn manifests_are_current() {
                 path.display()
             );
         }
-        let known: BTreeSet<_> = manifests.into_iter().map(|each| each.file_name).collect();
+        let known: BTreeSet<_> = manifests.iter().map(|each| &each.file_name).collect();
         for entry in std::fs::read_dir(&folder).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(
@@ -130,7 +130,7 @@ fn every_field_is_described() {
         } in set.manifests()
         {
             let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-            described(&file_name, schema);
+            described(file_name, schema);
         }
     }
 }
@@ -198,7 +198,7 @@ fn contract() {
         let set = counterpart(folder, kind);
         let ours = set
             .manifests()
-            .into_iter()
+            .iter()
             .find(|each| each.definition["metadata"]["name"] == kind)
             .unwrap_or_else(|| panic!("{key}: we have no such definition"));
         compared.insert((set, kind.to_owned()));

@@ -11,8 +11,8 @@ impl CrdSet {
     pub fn apply_defaults(self, object: &mut Value) -> bool {
         let definition = self
             .manifests()
-            .into_iter()
-            .map(|each| each.definition)
+            .iter()
+            .map(|each| &each.definition)
             .find(|definition| {
                 let spec = &definition["spec"];
                 let api_version = [&spec["group"], &spec["versions"][0]["name"]]
@@ -20,7 +20,7 @@ impl CrdSet {
                 object["kind"] == spec["names"]["kind"]
                     && object["apiVersion"] == api_version.join("/").as_str()
             });
-        if let Some(definition) = &definition {
+        if let Some(definition) = definition {
             fill(
                 &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
                 object,

@@ -8,7 +8,10 @@ mod kinds;
 mod restrictions;
 mod structural;
 
+use std::sync::OnceLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// Which definitions belong together. A cluster has one set: the sets differ in the label domains they protect.
@@ -36,10 +39,18 @@ impl CrdSet {
         }
     }
 
-    /// The definitions as plain JSON, in the order of their file names.
+    /// The definitions as plain JSON, in the order of their file names. They are generated once per process.
     #[must_use]
-    pub fn manifests(self) -> Vec<Manifest> {
-        kinds::of(self)
+    pub fn manifests(self) -> &'static [Manifest] {
+        static CORE: OnceLock<Vec<Manifest>> = OnceLock::new();
+        static KWOK: OnceLock<Vec<Manifest>> = OnceLock::new();
+        static AWS: OnceLock<Vec<Manifest>> = OnceLock::new();
+        let generated = match self {
+            Self::Core => &CORE,
+            Self::Kwok => &KWOK,
+            Self::Aws => &AWS,
+        };
+        generated.get_or_init(|| kinds::of(self))
     }
 
     /// The definitions as typed objects, in the same order.
@@ -48,8 +59,8 @@ impl CrdSet {
     /// When a schema does not fit the typed form; a test generates every set, so this means a broken build.
     pub fn definitions(self) -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
         self.manifests()
-            .into_iter()
-            .map(|each| serde_json::from_value(each.definition))
+            .iter()
+            .map(|each| CustomResourceDefinition::deserialize(&each.definition))
             .collect()
     }
 }
@@ -77,8 +88,8 @@ pub fn set(name: &str) -> Option<Vec<Value>> {
     let set = CrdSet::ALL.into_iter().find(|set| set.as_str() == name)?;
     Some(
         set.manifests()
-            .into_iter()
-            .map(|each| each.definition)
+            .iter()
+            .map(|each| each.definition.clone())
             .collect(),
     )
 }
