@@ -35,7 +35,7 @@ demo *FLAGS:
 bench *ARGS="schedule":
     cargo run -p mortise-bench --release -- {{ARGS}}
 
-# A real control plane with kwok until Ctrl-C, for example `just cluster --manifest crds.yaml`; see `just cluster --help`
+# A real control plane with kwok until Ctrl-C, for example `just cluster --mortise https://127.0.0.1:8443`; see `just cluster --help`
 cluster *FLAGS:
     {{build}}
     @mkdir -p {{cluster_dir}}
@@ -44,7 +44,10 @@ cluster *FLAGS:
 # mortise on the cluster of `just cluster`, with any flags, for example `just serve --provider kwok --log-level debug`
 serve *FLAGS:
     {{build}}
-    @target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
+    @MORTISE_CERT_DIR="${MORTISE_CERT_DIR-{{cluster_dir}}/certs}" \
+        MORTISE_BIND_ADDRESS="${MORTISE_BIND_ADDRESS-127.0.0.1}" \
+        LEADER_ELECTION_NAMESPACE="${LEADER_ELECTION_NAMESPACE-kube-system}" \
+        target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
 
 # kubectl on the cluster of `just cluster`
 kubectl *ARGS:

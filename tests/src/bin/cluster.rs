@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
-use mortise_tests::harness::{Component, ControlPlane, ExtenderConfig, SchedulerOptions, Stages};
+use mortise_tests::harness::{
+    Component, ControlPlane, ExtenderConfig, Mortise, SchedulerOptions, Stages,
+    prepare_certificates,
+};
 
 /// Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, prints the kubeconfig, and
 /// stays until Ctrl-C. The first start builds the programs, which takes minutes; later ones take seconds. Nodes that kwok
@@ -24,6 +27,13 @@ struct Options {
     /// Six ports from this one on (etcd, its peer port, API server, controller manager, scheduler, kwok); else free ones.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
+    /// Everything for a mortise that will listen at this URL, for example https://127.0.0.1:8443: its CRDs, the extender, the
+    /// webhooks, and certificates in DIR/certs (where `just serve` looks for them).
+    #[arg(long, value_name = "URL", conflicts_with = "extender")]
+    mortise: Option<String>,
+    /// The CRDs and label rules of this provider, with --mortise.
+    #[arg(long, value_name = "PROVIDER", default_value = "kwok")]
+    mortise_provider: String,
     /// kube-scheduler asks this extender, for example https://127.0.0.1:8443/extender/v1.
     #[arg(
         long,
@@ -47,6 +57,9 @@ struct Options {
     /// kube-scheduler asks nobody (the default).
     #[arg(long)]
     no_extender: bool,
+    /// No webhooks are registered, with --mortise.
+    #[arg(long)]
+    no_webhooks: bool,
     /// Webhook configurations to register (YAML, as `mortise manifests webhooks` prints it). Repeatable.
     #[arg(long, value_name = "FILE")]
     webhooks: Vec<PathBuf>,
@@ -84,6 +97,9 @@ async fn run(options: Options) -> Result<()> {
         .full()
         .dir(&options.dir)
         .scheduler(scheduler(&options)?);
+    for manifest in mortise_manifests(&options).await? {
+        builder = builder.manifests(&manifest);
+    }
     if let Some(base) = options.port_base {
         builder = builder.port_base(base);
     }
@@ -143,6 +159,12 @@ fn scheduler(options: &Options) -> Result<SchedulerOptions> {
         pod_max_backoff: std::time::Duration::from_secs(options.pod_max_backoff),
         ..SchedulerOptions::default()
     };
+    if let Some(url) = &options.mortise {
+        let extender = prepare_certificates(&cert_dir(options)?, url)?;
+        if !options.no_extender {
+            scheduler.extenders.push(extender);
+        }
+    }
     if let (Some(url), Some(ca)) = (&options.extender, &options.extender_ca) {
         let client = options
             .extender_cert
@@ -173,6 +195,26 @@ fn scheduler(options: &Options) -> Result<SchedulerOptions> {
         scheduler.extenders.push(extender);
     }
     Ok(scheduler)
+}
+
+/// Where `just serve` keeps mortise's certificates.
+fn cert_dir(options: &Options) -> Result<PathBuf> {
+    std::path::absolute(options.dir.join("certs")).context("cannot resolve the directory")
+}
+
+/// CRDs and webhook configurations, with `--mortise`.
+async fn mortise_manifests(options: &Options) -> Result<Vec<String>> {
+    let Some(url) = &options.mortise else {
+        return Ok(Vec::new());
+    };
+    let crds = ["manifests", "crds", "--provider", &options.mortise_provider];
+    let mut manifests = vec![Mortise::output(&crds).await?];
+    if !options.no_webhooks {
+        let ca = cert_dir(options)?.join("ca.crt").display().to_string();
+        let webhooks = ["manifests", "webhooks", "--url", url, "--ca-file", &ca];
+        manifests.push(Mortise::output(&webhooks).await?);
+    }
+    Ok(manifests)
 }
 
 fn component_flag(text: &str) -> Result<(Component, &str)> {

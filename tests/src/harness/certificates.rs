@@ -49,10 +49,13 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// The authority's own key, PEM; for programs that want to sign by themselves.
+    /// The authority's certificate with its own key, for a program that signs by itself.
     #[must_use]
-    pub fn key_pem(&self) -> String {
-        self.issuer.key().serialize_pem()
+    pub fn identity(&self) -> Identity {
+        Identity {
+            certificate: self.pem(),
+            key: self.issuer.key().serialize_pem(),
+        }
     }
 
     /// A server certificate for `localhost`, 127.0.0.1 and `names` (DNS names or IP addresses).

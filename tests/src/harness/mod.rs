@@ -37,7 +37,7 @@ pub use component::Component;
 pub use control_plane::{ControlPlane, KubectlOutput};
 pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
-pub use mortise::{Mortise, MortiseOptions, mortise_binary};
+pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};
 pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
 pub use node_factory::NodeFactory;
 pub use peers::{Peers, Venv};

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::certificates::Identity;
+use super::certificates::{Authority, Identity};
 use super::control_plane::ControlPlane;
 use super::http::Http;
 use super::ports::Port;
@@ -252,8 +252,8 @@ impl Mortise {
     /// As [`Mortise::http`].
     pub fn scheduler_http(&self) -> Result<Http> {
         let identity = Identity {
-            certificate: self.read_certificate("client.crt")?,
-            key: self.read_certificate("client.key")?,
+            certificate: self.read_certificate("extender-client.crt")?,
+            key: self.read_certificate("extender-client.key")?,
         };
         Http::new(&self.read_certificate("ca.crt")?, Some(&identity))
     }
@@ -275,12 +275,12 @@ impl Mortise {
     /// # Errors
     /// As [`Mortise::http`].
     pub fn extender(&self) -> Result<ExtenderConfig> {
-        for file in ["ca.crt", "client.crt", "client.key"] {
+        for file in ["ca.crt", "extender-client.crt", "extender-client.key"] {
             self.read_certificate(file)?;
         }
         let client = (
-            self.cert_dir.join("client.crt"),
-            self.cert_dir.join("client.key"),
+            self.cert_dir.join("extender-client.crt"),
+            self.cert_dir.join("extender-client.key"),
         );
         Ok(ExtenderConfig::new(
             &self.url("extender/v1"),
@@ -354,6 +354,46 @@ impl Mortise {
         std::fs::read_to_string(&path)
             .with_context(|| format!("mortise has not written {} (is it ready?)", path.display()))
     }
+}
+
+/// Puts certificates into `cert_dir` before mortise has ever run there, in its own layout: its CA, the CA of extender
+/// clients, and a client certificate for kube-scheduler. It makes its server certificate from them. What is there already
+/// stays. Returns how kube-scheduler will reach a mortise at `url` (for example `https://127.0.0.1:8443`).
+///
+/// # Errors
+/// The directory cannot be written, or holds only a part of these files.
+pub fn prepare_certificates(cert_dir: &Path, url: &str) -> Result<ExtenderConfig> {
+    std::fs::create_dir_all(cert_dir)
+        .with_context(|| format!("cannot create {}", cert_dir.display()))?;
+    let names = ["ca", "extender-ca", "extender-client"];
+    let there = names
+        .iter()
+        .filter(|name| cert_dir.join(format!("{name}.crt")).is_file())
+        .count();
+    ensure!(
+        there == 0 || there == names.len(),
+        "{} holds some of ca.crt, extender-ca.crt and extender-client.crt, but not all; remove it",
+        cert_dir.display()
+    );
+    if there == 0 {
+        Authority::new("mortise-ca")?
+            .identity()
+            .write(cert_dir, "ca")?;
+        let clients = Authority::new("mortise-extender-ca")?;
+        clients.identity().write(cert_dir, "extender-ca")?;
+        clients
+            .client("mortise-extender-client", &[])?
+            .write(cert_dir, "extender-client")?;
+    }
+    let client = (
+        cert_dir.join("extender-client.crt"),
+        cert_dir.join("extender-client.key"),
+    );
+    Ok(ExtenderConfig::new(
+        &format!("{url}/extender/v1"),
+        &cert_dir.join("ca.crt"),
+        Some(client),
+    ))
 }
 
 /// The binary under test: `$MORTISE_BINARY`, or `target/<profile>/mortise`, which is brought up to date first (cargo itself
