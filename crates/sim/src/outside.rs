@@ -1,0 +1,265 @@
+//! Carrying effects out on the virtual API server and cloud.
+
+use std::sync::Arc;
+
+use mortise_core::cloud::{
+    CapacityType, CloudError, LaunchError, Notice, NoticeKind, ResolvedNodeClass, Retry, Terminated,
+};
+use mortise_core::deciders::after;
+use mortise_core::effect::{Done, Effect, EffectError, ObjectRef, Outcome};
+use mortise_core::engine::Order;
+use mortise_core::index::ObjectKey;
+use mortise_core::names::ProviderId;
+use serde_json::{Value, json};
+
+use crate::owners::is_running;
+use crate::simulation::{Action, Simulation};
+use crate::store::{is_going, key_of};
+
+impl Simulation {
+    /// How long an effect takes to arrive and be done, in milliseconds.
+    pub(crate) fn latency(&mut self, order: &Order) -> i64 {
+        match &*order.effect {
+            Effect::Launch(_) => self.rng.millis(800, 2_500),
+            Effect::Terminate { .. }
+            | Effect::ListInstances
+            | Effect::Resolve(_)
+            | Effect::CheckDrift { .. } => self.rng.millis(50, 300),
+            Effect::Event(_) => 1,
+            _ => self.rng.millis(3, 15),
+        }
+    }
+
+    pub(crate) fn carry(&mut self, order: Order) {
+        *self.stats.effects.entry(order.effect.label()).or_default() += 1;
+        let result = self.done(&order.effect);
+        let outcome = Outcome {
+            effect: Arc::clone(&order.effect),
+            result,
+        };
+        self.in_ms(1, Action::Answer(order, Box::new(outcome)));
+    }
+
+    fn done(&mut self, effect: &Effect) -> Result<Done, EffectError> {
+        match effect {
+            Effect::CreateClaim(claim) => {
+                let key = ObjectKey::Claim(claim.name());
+                let value =
+                    serde_json::to_value(&**claim).map_err(|error| EffectError::Refused {
+                        code: 400,
+                        message: error.to_string(),
+                    })?;
+                if self.store.get(&key).is_none() {
+                    let created = self.store.create(key.clone(), value, self.now())?;
+                    self.show_write(&key, created);
+                }
+                Ok(Done::Written)
+            }
+            Effect::Patch(patch) => {
+                let key = key_of(&patch.target);
+                let mut merge = patch.merge.clone();
+                if patch.status {
+                    // The status subresource takes nothing else.
+                    merge = json!({ "status": merge.get("status").cloned().unwrap_or_default() });
+                }
+                let written = self
+                    .store
+                    .patch(&key, &merge, patch.resource_version.as_deref())?;
+                if self.store.get(&key).is_some() {
+                    self.show_write(&key, written);
+                }
+                Ok(Done::Written)
+            }
+            Effect::Delete {
+                target,
+                uid,
+                grace_seconds,
+            } => self.delete(target, uid.as_deref(), *grace_seconds),
+            Effect::Evict { pod, uid } => self.evict(&ObjectKey::Pod(pod.clone()), uid),
+            Effect::Launch(request) => self.launch(&request.claim),
+            Effect::Terminate { provider_id, .. } => {
+                Ok(Done::Terminated(self.terminate(provider_id)))
+            }
+            Effect::ListInstances => Ok(Done::Instances(vec![(
+                "sim".into(),
+                self.cloud.instances(),
+            )])),
+            Effect::Resolve(_) => {
+                let instance_types = self.cloud.catalog(self.now());
+                Ok(Done::Resolved(Arc::new(ResolvedNodeClass {
+                    status: None,
+                    annotations: std::collections::BTreeMap::new(),
+                    finalizer: None,
+                    instance_types,
+                })))
+            }
+            Effect::CheckDrift { .. } => Ok(Done::Drift(None)),
+            Effect::Acknowledge { .. } => Ok(Done::Acknowledged),
+            Effect::Event(_) => Ok(Done::Sent),
+        }
+    }
+
+    fn delete(
+        &mut self,
+        target: &ObjectRef,
+        uid: Option<&str>,
+        grace_seconds: Option<i64>,
+    ) -> Result<Done, EffectError> {
+        let key = key_of(target);
+        match self.store.delete(&key, uid, self.now()) {
+            Ok(Some(value)) => {
+                self.stopping(&key, &value, grace_seconds);
+                self.show_write(&key, value);
+                Ok(Done::Deleted)
+            }
+            Ok(None) | Err(EffectError::NotFound(_)) => Ok(Done::Deleted),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A pod that was asked to go stops after a part of its grace period.
+    fn stopping(&mut self, key: &ObjectKey, value: &Value, grace_seconds: Option<i64>) {
+        let ObjectKey::Pod(pod) = key else { return };
+        let own = value
+            .pointer("/spec/terminationGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .unwrap_or(30);
+        let most = grace_seconds.unwrap_or(own).clamp(1, 30) * 1000;
+        let ms = self.rng.millis(500, 3_000).min(most);
+        let uid = value
+            .pointer("/metadata/uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        self.in_ms(ms, Action::PodStopped(pod.clone(), uid));
+    }
+
+    fn evict(&mut self, key: &ObjectKey, uid: &str) -> Result<Done, EffectError> {
+        let Some(pod) = self.store.get(key).cloned() else {
+            return Ok(Done::Evicted);
+        };
+        if is_going(&pod) {
+            return Ok(Done::Evicted);
+        }
+        let budgets: Vec<(ObjectKey, i64)> = self
+            .store
+            .iter()
+            .filter(|(key, pdb)| matches!(key, ObjectKey::Pdb(_)) && selects(pdb, &pod))
+            .map(|(key, pdb)| {
+                (
+                    key.clone(),
+                    pdb.pointer("/status/disruptionsAllowed")
+                        .and_then(Value::as_i64)
+                        .unwrap_or(0),
+                )
+            })
+            .collect();
+        if budgets.len() > 1 {
+            return Err(EffectError::MultipleBudgets(format!("{key:?}")));
+        }
+        if let Some((budget, allowed)) = budgets.first()
+            && is_running(&pod)
+        {
+            if *allowed <= 0 {
+                self.stats.evictions_refused += 1;
+                return Err(EffectError::Blocked(format!("{budget:?}")));
+            }
+            self.write(
+                budget,
+                &json!({ "status": { "disruptionsAllowed": allowed - 1 } }),
+            );
+        }
+        self.stats.evictions += 1;
+        let ObjectKey::Pod(name) = key else {
+            return Ok(Done::Evicted);
+        };
+        self.delete(&ObjectRef::Pod(name.clone()), Some(uid), None)
+            .map(|_| Done::Evicted)
+    }
+
+    fn launch(
+        &mut self,
+        claim: &mortise_core::apis::nodeclaim::NodeClaim,
+    ) -> Result<Done, EffectError> {
+        let now = self.now();
+        match self.cloud.launch(claim, now, &mut self.rng) {
+            Ok((launched, new)) => {
+                if new {
+                    self.stats.nodes_launched += 1;
+                    let ms = self.rng.millis(15_000, 35_000);
+                    self.in_ms(ms, Action::NodeAppears(launched.provider_id.clone()));
+                }
+                Ok(Done::Launched(Box::new(launched)))
+            }
+            Err(error) => {
+                if matches!(error, LaunchError::InsufficientCapacity { .. }) {
+                    self.stats.shortages += 1;
+                }
+                Err(EffectError::Launch(error))
+            }
+        }
+    }
+
+    fn terminate(&mut self, id: &ProviderId) -> Terminated {
+        let known = self.cloud.machine(id).map(|machine| machine.ends);
+        match known {
+            None => Terminated::Gone,
+            Some(Some(_)) => Terminated::Started,
+            Some(None) => {
+                let ms = self.rng.millis(5_000, 20_000);
+                let at = after(self.now(), ms);
+                self.cloud.end(id, at);
+                self.at(at, Action::MachineGone(id.clone()));
+                Terminated::Started
+            }
+        }
+    }
+
+    /// The cloud announces that it takes a spot machine back, and does so two minutes later. `false`: there is none.
+    pub fn interrupt_one(&mut self) -> bool {
+        let spot: Vec<ProviderId> = self
+            .cloud
+            .machines()
+            .filter(|(_, machine)| {
+                machine.capacity_type == CapacityType::Spot && machine.ends.is_none()
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        let pick = usize::try_from(self.rng.below(spot.len() as u64)).unwrap_or(0);
+        let Some(id) = spot.get(pick) else {
+            return false;
+        };
+        self.stats.interruptions += 1;
+        let at = after(self.now(), 120_000);
+        self.at(at, Action::MachineGone(id.clone()));
+        let instance = id.rsplit('/').next().unwrap_or_default();
+        let notice = Notice {
+            id: format!("notice-{}-{instance}", self.now().as_millisecond()).into(),
+            kind: NoticeKind::SpotInterruption,
+            instances: vec![instance.into()],
+            sent: Some(self.now()),
+        };
+        self.notify(notice);
+        true
+    }
+
+    /// What a provider says when it cannot be asked; used by fault tests.
+    #[must_use]
+    pub fn unreachable() -> CloudError {
+        CloudError {
+            label: "unreachable",
+            message: "the virtual cloud does not answer".to_owned(),
+            retry: Retry::Again,
+        }
+    }
+}
+
+fn selects(pdb: &Value, pod: &Value) -> bool {
+    let wanted = pdb
+        .pointer("/spec/selector/matchLabels")
+        .and_then(Value::as_object);
+    let labels = pod.pointer("/metadata/labels");
+    let same = |(key, value): (&String, &Value)| labels.and_then(|all| all.get(key)) == Some(value);
+    pdb.pointer("/metadata/namespace") == pod.pointer("/metadata/namespace")
+        && wanted.is_some_and(|wanted| wanted.iter().all(same))
+}

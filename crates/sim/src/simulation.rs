@@ -1,0 +1,432 @@
+//! The event loop: virtual time, the production engine, and everything around it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::deciders::{Decider, after, since};
+use mortise_core::effect::Outcome;
+use mortise_core::engine::{Engine, Input, Order};
+use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
+use mortise_core::labels::WellKnown;
+use mortise_core::names::{PodKey, ProviderId};
+use mortise_core::record::Record;
+use mortise_core::snapshot::Snapshot;
+use serde_json::{Value, json};
+
+use crate::cloud::Cloud;
+use crate::extender::Extender;
+use crate::options::Options;
+use crate::owners::Owners;
+use crate::rng::Rng;
+use crate::scheduler::{Scheduler, Verdict};
+use crate::stats::Stats;
+use crate::store::{Change, Store, object};
+
+/// A watch shows a change after this.
+const WATCH_MS: i64 = 5;
+/// Controllers look around this often.
+const TICK_MS: i64 = 1_000;
+/// One scheduling cycle.
+const CYCLE_MS: i64 = 10;
+/// More steps of deciders than this at one moment are a loop without end.
+const STEPS: usize = 10_000;
+
+/// Something that will happen.
+pub(crate) enum Action {
+    /// A watch shows changes.
+    Watch(Vec<Change>),
+    /// An effect arrives at whoever carries it out.
+    Carry(Order),
+    /// The outcome of an effect arrives.
+    Answer(Order, Box<Outcome>),
+    /// A machine is up far enough to make its Node.
+    NodeAppears(ProviderId),
+    /// The kubelet reports ready.
+    NodeReady(ProviderId),
+    /// A machine is gone.
+    MachineGone(ProviderId),
+    /// A pod's containers run.
+    PodRuns(PodKey),
+    /// A pod has ended by itself.
+    PodDone(PodKey),
+    /// A pod's containers have stopped.
+    PodStopped(PodKey, String),
+    /// Owners look around.
+    Tick,
+    /// The scheduler takes the next pod.
+    Schedule,
+    /// The cloud takes a machine back.
+    Interrupt,
+}
+
+/// A virtual cluster with the production deciders in it.
+pub struct Simulation {
+    pub(crate) options: Options,
+    pub(crate) store: Store,
+    pub(crate) cloud: Cloud,
+    pub(crate) rng: Rng,
+    pub(crate) stats: Stats,
+    engine: Engine,
+    scheduler: Scheduler,
+    owners: Owners,
+    extender: Option<Box<dyn Extender>>,
+    queue: BTreeMap<(Timestamp, u64), Action>,
+    serial: u64,
+    now: Timestamp,
+    records: Vec<Record>,
+    scheduling_at: Option<Timestamp>,
+    job_runs: BTreeMap<PodKey, i64>,
+    generation: u64,
+    spent_since: Timestamp,
+    spent_rest: i128,
+}
+
+impl Simulation {
+    /// A cluster at its start: pools and workloads exist, no node does.
+    #[must_use]
+    pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
+        let now = options.start;
+        let engine = engine(&options, deciders, now);
+        let mut simulation = Self {
+            store: Store::default(),
+            cloud: Cloud::new(options.catalog.clone(), options.shortage_per_mille),
+            rng: Rng::new(options.seed),
+            stats: Stats::default(),
+            engine,
+            scheduler: Scheduler::default(),
+            owners: Owners::new(&options),
+            extender: None,
+            queue: BTreeMap::new(),
+            serial: 0,
+            now,
+            records: Vec::new(),
+            scheduling_at: None,
+            job_runs: BTreeMap::new(),
+            generation: 0,
+            spent_since: now,
+            spent_rest: 0,
+            options,
+        };
+        simulation
+            .owners
+            .install(&simulation.options, &mut simulation.store, now);
+        simulation.at(now, Action::Tick);
+        simulation.plan_interruption();
+        simulation
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The cluster as the deciders see it.
+    pub fn snapshot(&mut self) -> Arc<Snapshot> {
+        self.engine.snapshot(self.now)
+    }
+
+    /// Decisions since the last call.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
+    /// Sums so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            virtual_seconds: since(self.now, self.options.start) / 1000,
+            ..self.stats.clone()
+        }
+    }
+
+    /// The cloud.
+    #[must_use]
+    pub const fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    /// The objects.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Lets the scheduler ask an extender.
+    pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
+        self.extender = Some(extender);
+    }
+
+    /// Scales every workload, in per cent of its normal size; 0 = nothing runs.
+    pub fn apply_scale(&mut self, percent: u32) {
+        self.owners.scale_percent = percent;
+        if percent == 0 {
+            let jobs: Vec<PodKey> = self.job_runs.keys().cloned().collect();
+            for pod in jobs {
+                self.at(self.now, Action::PodDone(pod));
+            }
+        }
+    }
+
+    /// Kills the service and starts it again: memory is lost, objects and machines stay.
+    pub fn restart_engine(&mut self, deciders: Vec<Box<dyn Decider>>) {
+        self.queue
+            .retain(|_, action| !matches!(action, Action::Carry(_) | Action::Answer(..)));
+        self.engine = engine(&self.options, deciders, self.now);
+        let all: Vec<(ObjectKey, Value)> = self
+            .store
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let changes = all
+            .into_iter()
+            .map(|(key, value)| Change {
+                key,
+                object: Some(value),
+            })
+            .collect();
+        drop(self.store.take_changes());
+        self.show(changes);
+        self.engine.apply(Input::Synced, self.now);
+    }
+
+    /// Plays until a time.
+    pub fn run_until(&mut self, end: Timestamp) {
+        loop {
+            self.pump();
+            let event = self.queue.keys().next().map(|(at, _)| *at);
+            let wake = self.engine.next_wake().map(|at| at.max(self.now));
+            let next = match (event, wake) {
+                (Some(event), Some(wake)) => event.min(wake),
+                (Some(at), None) | (None, Some(at)) => at,
+                (None, None) => end,
+            };
+            if next > end {
+                self.advance(end);
+                return;
+            }
+            self.advance(next);
+            while let Some(((at, serial), _)) = self.queue.first_key_value() {
+                if *at > self.now {
+                    break;
+                }
+                let key = (*at, *serial);
+                if let Some(action) = self.queue.remove(&key) {
+                    self.act(action);
+                }
+            }
+        }
+    }
+
+    /// Time passes; machines cost.
+    fn advance(&mut self, to: Timestamp) {
+        let passed = since(to, self.spent_since).max(0);
+        let cost = i128::from(self.cloud.price().0) * i128::from(passed) + self.spent_rest;
+        self.stats.spent_micro_usd += i64::try_from(cost / 3_600_000).unwrap_or(i64::MAX);
+        self.spent_rest = cost % 3_600_000;
+        self.spent_since = to;
+        self.now = to;
+    }
+
+    pub(crate) fn at(&mut self, at: Timestamp, action: Action) {
+        self.serial += 1;
+        self.queue.insert((at, self.serial), action);
+    }
+
+    pub(crate) fn in_ms(&mut self, ms: i64, action: Action) {
+        let at = after(self.now, ms.max(0));
+        self.at(at, action);
+    }
+
+    /// Steps what is due, sends its orders on their way, and lets watches see what was written.
+    fn pump(&mut self) {
+        let changes = self.store.take_changes();
+        if !changes.is_empty() {
+            self.in_ms(WATCH_MS, Action::Watch(changes));
+        }
+        let turn = self.engine.turn(self.now, STEPS, &|| false);
+        for record in &turn.records {
+            *self
+                .stats
+                .decisions
+                .entry(record.verdict.label())
+                .or_default() += 1;
+        }
+        self.records.extend(turn.records);
+        for order in turn.orders {
+            let ms = self.latency(&order);
+            self.in_ms(ms, Action::Carry(order));
+        }
+        let snapshot = self.engine.snapshot(self.now);
+        if snapshot.generation != self.generation {
+            self.generation = snapshot.generation;
+            self.plan_scheduling(&snapshot);
+        }
+    }
+
+    fn plan_scheduling(&mut self, snapshot: &Snapshot) {
+        if let Some(due) = self.scheduler.next_due(snapshot, self.now) {
+            let at = due.max(after(self.now, CYCLE_MS));
+            if self
+                .scheduling_at
+                .is_none_or(|planned| planned > at || planned < self.now)
+            {
+                self.scheduling_at = Some(at);
+                self.at(at, Action::Schedule);
+            }
+        }
+    }
+
+    fn plan_interruption(&mut self) {
+        if self.options.interruption_every_s > 0 {
+            let ms = self.rng.millis(
+                self.options.interruption_every_s * 500,
+                self.options.interruption_every_s * 1500,
+            );
+            self.in_ms(ms, Action::Interrupt);
+        }
+    }
+
+    /// Shows changes to the engine, as a watch does.
+    fn show(&mut self, changes: Vec<Change>) {
+        for Change { key, object: value } in changes {
+            let news = match value.map(|value| object(&key, value)) {
+                Some(Ok(object)) => News::Applied(object, Source::Watch),
+                Some(Err(error)) => {
+                    self.stats
+                        .violations
+                        .push(format!("{}: {key:?} cannot be read: {error}", self.now));
+                    continue;
+                }
+                None => {
+                    self.scheduler.wake_all(self.now);
+                    News::Deleted(key)
+                }
+            };
+            self.engine.apply(Input::News(news), self.now);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Watch(changes) => {
+                self.show(changes);
+                self.engine.apply(Input::Synced, self.now);
+            }
+            Action::Carry(order) => self.carry(order),
+            Action::Answer(order, outcome) => self.engine.apply(
+                Input::Outcome {
+                    decider: order.decider,
+                    outcome: *outcome,
+                },
+                self.now,
+            ),
+            Action::NodeAppears(id) => self.node_appears(&id),
+            Action::NodeReady(id) => self.node_ready(&id),
+            Action::MachineGone(id) => self.machine_gone(&id),
+            Action::PodRuns(pod) => self.pod_runs(&pod),
+            Action::PodDone(pod) => self.pod_done(&pod),
+            Action::PodStopped(pod, uid) => self.pod_stopped(&pod, &uid),
+            Action::Tick => self.tick(),
+            Action::Schedule => self.schedule(),
+            Action::Interrupt => {
+                self.interrupt_one();
+                self.plan_interruption();
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        for run in self.owners.tick(&mut self.store, self.now, &mut self.rng) {
+            self.job_runs.insert(run.pod, run.ms);
+        }
+        self.kubelets();
+        self.in_ms(TICK_MS, Action::Tick);
+    }
+
+    fn schedule(&mut self) {
+        self.scheduling_at = None;
+        let snapshot = self.engine.snapshot(self.now);
+        let store = &self.store;
+        let body = |key: &PodKey| {
+            store
+                .get(&ObjectKey::Pod(key.clone()))
+                .and_then(|value| serde_json::from_value(value.clone()).ok())
+        };
+        match self
+            .scheduler
+            .cycle(&snapshot, self.now, self.extender.as_deref(), body)
+        {
+            Some(Verdict::Bind(pod, node)) => {
+                self.stats.pods_placed += 1;
+                let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
+                self.write(&ObjectKey::Pod(pod.key.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
+                let ms = self.rng.millis(800, 2_500);
+                self.in_ms(ms, Action::PodRuns(pod.key.clone()));
+            }
+            Some(Verdict::Unschedulable(pod)) if !pod.unschedulable => {
+                let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": self.now.to_string() }]);
+                self.write(
+                    &ObjectKey::Pod(pod.key.clone()),
+                    &json!({ "status": { "conditions": condition } }),
+                );
+            }
+            Some(Verdict::Unschedulable(_)) | None => {}
+        }
+        self.plan_scheduling(&snapshot);
+    }
+
+    /// A controller's own write. The object may have gone in between, which is what writers must live with.
+    pub(crate) fn write(&mut self, key: &ObjectKey, merge: &Value) {
+        if self.store.get(key).is_some()
+            && let Err(error) = self.store.patch(key, merge, None)
+        {
+            self.stats
+                .violations
+                .push(format!("{}: {key:?} was not written: {error}", self.now));
+        }
+    }
+
+    /// The engine's picture right after a write of its own.
+    pub(crate) fn show_write(&mut self, key: &ObjectKey, value: Value) {
+        match object(key, value) {
+            Ok(object) => self
+                .engine
+                .apply(Input::News(News::Applied(object, Source::Write)), self.now),
+            Err(error) => self
+                .stats
+                .violations
+                .push(format!("{}: {key:?} cannot be read: {error}", self.now)),
+        }
+    }
+
+    /// A message of the cloud.
+    pub(crate) fn notify(&mut self, notice: mortise_core::cloud::Notice) {
+        self.engine.apply(
+            Input::Notice {
+                provider: "sim".into(),
+                notice,
+            },
+            self.now,
+        );
+    }
+
+    /// How long a pod of a job runs once it has started.
+    pub(crate) fn job_run(&mut self, pod: &PodKey) -> Option<i64> {
+        self.job_runs.remove(pod)
+    }
+}
+
+fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
+    let mut engine = Engine::new(
+        deciders,
+        options.settings.clone(),
+        WellKnown::aws(),
+        options.seed,
+        now,
+    );
+    engine.apply(Input::News(News::Listed(ObjectKind::Pod, Vec::new())), now);
+    engine.apply(Input::Leading(true), now);
+    engine
+}

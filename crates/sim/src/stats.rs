@@ -1,0 +1,34 @@
+//! What happened, in numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Sums since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Virtual seconds that have passed.
+    pub virtual_seconds: i64,
+    /// Pods bound to a node, DaemonSet pods not counted.
+    pub pods_placed: u64,
+    /// Machines launched.
+    pub nodes_launched: u64,
+    /// Machines ended.
+    pub nodes_removed: u64,
+    /// Machines that the cloud took back.
+    pub interruptions: u64,
+    /// Launches that found no capacity.
+    pub shortages: u64,
+    /// Pods evicted.
+    pub evictions: u64,
+    /// Evictions refused by a disruption budget.
+    pub evictions_refused: u64,
+    /// Micro-dollars spent so far.
+    pub spent_micro_usd: i64,
+    /// Decisions by kind.
+    pub decisions: BTreeMap<&'static str, u64>,
+    /// Effects carried out, by kind.
+    pub effects: BTreeMap<&'static str, u64>,
+    /// Times an invariant did not hold, with what and when. Empty in a right world.
+    pub violations: Vec<String>,
+}
