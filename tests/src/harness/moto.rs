@@ -249,6 +249,7 @@ impl Moto {
             .collect(),
             env: vec![
                 ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
+                ("NO_PROXY".to_owned(), "127.0.0.1,localhost".to_owned()),
                 ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
             ],
             log: state.join("moto.log"),
@@ -285,6 +286,8 @@ impl Moto {
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("AWS_EC2_METADATA_DISABLED", "true"),
+            // A proxy of this machine would be asked for loopback addresses too.
+            ("NO_PROXY", "127.0.0.1,localhost"),
         ]
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
