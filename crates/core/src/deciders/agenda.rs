@@ -15,7 +15,10 @@ pub(crate) struct Agenda<K> {
 
 impl<K: Ord + Clone> Agenda<K> {
     pub(crate) const fn new() -> Self {
-        Self { times: BTreeMap::new(), queue: BTreeSet::new() }
+        Self {
+            times: BTreeMap::new(),
+            queue: BTreeSet::new(),
+        }
     }
 
     /// Sets the subject's time, or removes it when there is none.
@@ -72,8 +75,16 @@ pub(crate) fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Time
 ///
 /// # Errors
 /// It may not begin now: the time at which it may, or `None` while it runs (its outcome brings the decider back).
-pub(crate) fn attempt<K: Ord + Clone>(flights: &mut InFlight<K>, key: &K, now: Timestamp) -> Result<(), Option<Timestamp>> {
-    if flights.begin(key, now) { Ok(()) } else { Err(flights.waits_until(key)) }
+pub(crate) fn attempt<K: Ord + Clone>(
+    flights: &mut InFlight<K>,
+    key: &K,
+    now: Timestamp,
+) -> Result<(), Option<Timestamp>> {
+    if flights.begin(key, now) {
+        Ok(())
+    } else {
+        Err(flights.waits_until(key))
+    }
 }
 
 #[cfg(test)]

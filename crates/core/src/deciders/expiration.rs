@@ -45,11 +45,20 @@ impl Expiration {
     /// A decider that knows nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { agenda: Agenda::new(), deletes: InFlight::new(1_000, 60_000), not_before: None }
+        Self {
+            agenda: Agenda::new(),
+            deletes: InFlight::new(1_000, 60_000),
+            not_before: None,
+        }
     }
 
     /// Deletes the claim if it is its time and the pace allows. Returns when to look again.
-    fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) -> Option<Timestamp> {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &ClaimName,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let claim = input.snapshot.claims.get(name)?;
         let expires = expires_at(claim).filter(|_| claim.metadata.deletion_timestamp.is_none())?;
         if expires > input.now {
@@ -63,12 +72,29 @@ impl Expiration {
         }
         self.not_before = Some(after(input.now, PACE_MS));
         let target = ObjectRef::Claim(name.clone());
-        let node = input.snapshot.node_of_claim(name).and_then(|machine| machine.node_name());
-        step.event(Event::normal(target.clone(), "DisruptionTerminating", "Disrupting NodeClaim: Expired"));
+        let node = input
+            .snapshot
+            .node_of_claim(name)
+            .and_then(|machine| machine.node_name());
+        step.event(Event::normal(
+            target.clone(),
+            "DisruptionTerminating",
+            "Disrupting NodeClaim: Expired",
+        ));
         if let Some(node) = node {
-            step.event(Event::normal(ObjectRef::Node(node), "DisruptionTerminating", "Disrupting Node: Expired"));
+            step.event(Event::normal(
+                ObjectRef::Node(node),
+                "DisruptionTerminating",
+                "Disrupting Node: Expired",
+            ));
         }
-        step.record(input, DeciderId::Expiration, target, Verdict::Disrupted, vec![Reason::Expired]);
+        step.record(
+            input,
+            DeciderId::Expiration,
+            target,
+            Verdict::Disrupted,
+            vec![Reason::Expired],
+        );
         step.effect(writes::delete_claim(claim));
         None
     }
@@ -79,7 +105,11 @@ fn expires_at(claim: &NodeClaim) -> Option<Timestamp> {
     let text = claim.spec.expire_after.as_ref()?;
     let span = NillableDuration::parse(text.as_str()).ok()?.duration()?;
     let created = claim.metadata.creation_timestamp.as_ref()?.0;
-    Some(created.checked_add(jiff::SignedDuration::from(span)).unwrap_or(Timestamp::MAX))
+    Some(
+        created
+            .checked_add(jiff::SignedDuration::from(span))
+            .unwrap_or(Timestamp::MAX),
+    )
 }
 
 impl Decider for Expiration {
@@ -96,10 +126,15 @@ impl Decider for Expiration {
         let mut todo: BTreeSet<ClaimName> = BTreeSet::new();
         for delivery in input.inbox {
             if let Delivery::Outcome(outcome) = delivery
-                && let Effect::Delete { target: ObjectRef::Claim(name), .. } = &*outcome.effect
+                && let Effect::Delete {
+                    target: ObjectRef::Claim(name),
+                    ..
+                } = &*outcome.effect
             {
                 match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.deletes.succeeded(name),
+                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                        self.deletes.succeeded(name)
+                    }
                     Err(_) => drop(self.deletes.failed(name, input.now)),
                 }
                 todo.insert(name.clone());
@@ -111,7 +146,10 @@ impl Decider for Expiration {
         todo.extend(input.changes.claims.iter().cloned());
         // Oldest first: what the agenda gives is in order of time.
         let due = self.agenda.due(input.now);
-        let others: Vec<ClaimName> = todo.into_iter().filter(|name| !due.contains(name)).collect();
+        let others: Vec<ClaimName> = todo
+            .into_iter()
+            .filter(|name| !due.contains(name))
+            .collect();
         for name in due.iter().chain(&others) {
             let again = self.look(input, name, &mut step);
             self.agenda.set(name, again);
@@ -140,7 +178,14 @@ mod tests {
         world.pass(30 * 60_000);
         world.restart();
         world.pass(30 * 60_000 - 1_000);
-        let deleted = |world: &World| world.done.iter().filter(|each| each.starts_with("delete nodeclaim/")).cloned().collect::<Vec<_>>();
+        let deleted = |world: &World| {
+            world
+                .done
+                .iter()
+                .filter(|each| each.starts_with("delete nodeclaim/"))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(deleted(&world), [""; 0]);
         world.pass(1_100);
         assert_eq!(deleted(&world), ["delete nodeclaim/z-old"]);
@@ -149,6 +194,9 @@ mod tests {
         world.pass(60_000);
         assert_eq!(deleted(&world).len(), 3);
         assert!(world.has("NodeClaim/for-ever") && !world.has("NodeClaim/a"));
-        assert_eq!(world.event("DisruptionTerminating").unwrap().message, "Disrupting NodeClaim: Expired");
+        assert_eq!(
+            world.event("DisruptionTerminating").unwrap().message,
+            "Disrupting NodeClaim: Expired"
+        );
     }
 }

@@ -66,88 +66,183 @@ impl GarbageCollection {
     }
 
     fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) {
-        match (&*outcome.effect, &outcome.result) {
-            (Effect::ListInstances, Ok(Done::Instances(lists))) => {
-                self.list.succeeded(&());
-                self.next = Some(after(input.now, input.settings.garbage_collection_ms));
-                self.collect(input, lists, step);
-            }
-            (Effect::ListInstances, _) => self.next = Some(self.list.failed(&(), input.now)),
-            (Effect::Delete { target: ObjectRef::Claim(name), .. }, Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_))) => {
-                self.deletes.succeeded(name);
-            }
-            // Tried again after the next list: nothing is in a hurry here.
-            (Effect::Delete { target: ObjectRef::Claim(name), .. }, Err(_)) => drop(self.deletes.failed(name, input.now)),
-            (Effect::Terminate { provider_id, .. }, Ok(_)) => self.orphans.succeeded(provider_id),
-            (Effect::Terminate { provider_id, .. }, Err(_)) => drop(self.orphans.failed(provider_id, input.now)),
+        let result = &outcome.result;
+        match &*outcome.effect {
+            Effect::ListInstances => match result {
+                Ok(Done::Instances(lists)) => {
+                    self.list.succeeded(&());
+                    self.next = Some(after(input.now, input.settings.garbage_collection_ms));
+                    self.collect(input, lists, step);
+                }
+                _ => self.next = Some(self.list.failed(&(), input.now)),
+            },
+            Effect::Delete {
+                target: ObjectRef::Claim(name),
+                ..
+            } => match result {
+                Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                    self.deletes.succeeded(name);
+                }
+                // Tried again after the next list: nothing is in a hurry here.
+                Err(_) => drop(self.deletes.failed(name, input.now)),
+            },
+            Effect::Terminate { provider_id, .. } => match result {
+                Ok(_) => self.orphans.succeeded(provider_id),
+                Err(_) => drop(self.orphans.failed(provider_id, input.now)),
+            },
             _ => {}
         }
     }
 
-    fn collect(&mut self, input: &StepInput<'_>, lists: &[(Arc<str>, Vec<Instance>)], step: &mut Step) {
+    fn collect(
+        &mut self,
+        input: &StepInput<'_>,
+        lists: &[(Arc<str>, Vec<Instance>)],
+        step: &mut Step,
+    ) {
         for (provider, instances) in lists {
             self.learn(input.snapshot, provider, lists.len());
             self.claims_without_machine(input, provider, instances, step);
             self.machines_without_claim(input, provider, instances, step);
         }
-        let there: BTreeSet<&ProviderId> = lists.iter().flat_map(|(_, instances)| instances).map(|instance| &instance.provider_id).collect();
+        let there: BTreeSet<&ProviderId> = lists
+            .iter()
+            .flat_map(|(_, instances)| instances)
+            .map(|instance| &instance.provider_id)
+            .collect();
         self.first_seen.retain(|id, _| there.contains(id));
         self.orphans.retain(|id| there.contains(id));
-        self.deletes.retain(|name| input.snapshot.claims.contains(name));
+        self.deletes
+            .retain(|name| input.snapshot.claims.contains(name));
         self.told.sweep(input.now);
     }
 
     /// Finds a node class of the provider: from a claim that has one of its machines, or the only kind there is.
     fn learn(&mut self, snapshot: &Snapshot, provider: &Arc<str>, providers: usize) {
         let prefix = prefix(provider);
-        let claims = snapshot.claims.values().filter(|claim| claim.provider_id().is_some_and(|id| id.starts_with(&prefix)));
+        let claims = snapshot.claims.values().filter(|claim| {
+            claim
+                .provider_id()
+                .is_some_and(|id| id.starts_with(&prefix))
+        });
         let learned = claims.map(|claim| claim.node_class_key()).min();
-        let kinds: BTreeSet<_> = snapshot.node_classes.keys().map(|key| (&key.group, &key.kind)).collect();
-        let only = || snapshot.node_classes.keys().next().filter(|_| kinds.len() == 1 && providers == 1).cloned();
+        let kinds: BTreeSet<_> = snapshot
+            .node_classes
+            .keys()
+            .map(|key| (&key.group, &key.kind))
+            .collect();
+        let only = || {
+            snapshot
+                .node_classes
+                .keys()
+                .next()
+                .filter(|_| kinds.len() == 1 && providers == 1)
+                .cloned()
+        };
         if let Some(class) = learned.or_else(only) {
             self.classes.insert(Arc::clone(provider), class);
         }
     }
 
-    fn claims_without_machine(&mut self, input: &StepInput<'_>, provider: &str, instances: &[Instance], step: &mut Step) {
+    fn claims_without_machine(
+        &mut self,
+        input: &StepInput<'_>,
+        provider: &str,
+        instances: &[Instance],
+        step: &mut Step,
+    ) {
         let prefix = prefix(provider);
-        let there: BTreeSet<&str> = instances.iter().filter(|each| !each.terminating).map(|each| &*each.provider_id).collect();
+        let there: BTreeSet<&str> = instances
+            .iter()
+            .filter(|each| !each.terminating)
+            .map(|each| &*each.provider_id)
+            .collect();
         for (name, claim) in input.snapshot.claims.sorted() {
-            let Some(id) = claim.provider_id().filter(|id| id.starts_with(&prefix) && !there.contains(id)) else { continue };
-            let ready = input.snapshot.nodes.get(id).is_some_and(|machine| machine.is_ready());
-            if claim.metadata.deletion_timestamp.is_some() || !claim.is_true("Registered") || ready {
+            let Some(id) = claim
+                .provider_id()
+                .filter(|id| id.starts_with(&prefix) && !there.contains(id))
+            else {
+                continue;
+            };
+            let ready = input
+                .snapshot
+                .nodes
+                .get(id)
+                .is_some_and(|machine| machine.is_ready());
+            if claim.metadata.deletion_timestamp.is_some() || !claim.is_true("Registered") || ready
+            {
                 continue;
             }
             if attempt(&mut self.deletes, name, input.now).is_err() {
                 continue;
             }
             let target = ObjectRef::Claim(name.clone());
-            let reasons = vec![Reason::Note { text: format!("garbage_collected: machine {id} is gone and its node is not ready") }];
-            step.record(input, DeciderId::GarbageCollection, target, Verdict::Disrupted, reasons);
+            let reasons = vec![Reason::Note {
+                text: format!("garbage_collected: machine {id} is gone and its node is not ready"),
+            }];
+            step.record(
+                input,
+                DeciderId::GarbageCollection,
+                target,
+                Verdict::Disrupted,
+                reasons,
+            );
             step.effect(writes::delete_claim(claim));
         }
     }
 
-    fn machines_without_claim(&mut self, input: &StepInput<'_>, provider: &Arc<str>, instances: &[Instance], step: &mut Step) {
+    fn machines_without_claim(
+        &mut self,
+        input: &StepInput<'_>,
+        provider: &Arc<str>,
+        instances: &[Instance],
+        step: &mut Step,
+    ) {
         let snapshot = input.snapshot;
-        let known: BTreeSet<&str> = snapshot.claims.values().filter_map(|claim| claim.provider_id()).collect();
-        let launching = snapshot.claims.values().any(|claim| claim.provider_id().is_none());
-        for instance in instances.iter().filter(|each| !each.terminating && !known.contains(&*each.provider_id)) {
+        let known: BTreeSet<&str> = snapshot
+            .claims
+            .values()
+            .filter_map(|claim| claim.provider_id())
+            .collect();
+        let launching = snapshot
+            .claims
+            .values()
+            .any(|claim| claim.provider_id().is_none());
+        for instance in instances
+            .iter()
+            .filter(|each| !each.terminating && !known.contains(&*each.provider_id))
+        {
             let id = &instance.provider_id;
             let may_be_launching = match &instance.claim {
-                Some(claim) => snapshot.claims.get(claim.as_str()).is_some_and(|claim| claim.provider_id().is_none()),
+                Some(claim) => snapshot
+                    .claims
+                    .get(claim.as_str())
+                    .is_some_and(|claim| claim.provider_id().is_none()),
                 None => launching,
             };
-            let seen = instance.created.unwrap_or_else(|| *self.first_seen.entry(id.clone()).or_insert(input.now));
+            let seen = instance
+                .created
+                .unwrap_or_else(|| *self.first_seen.entry(id.clone()).or_insert(input.now));
             if may_be_launching || since(input.now, seen) < ORPHAN_AGE_MS {
                 continue;
             }
             let claim = ClaimName::from(instance.claim.as_deref().unwrap_or_default());
             let subject = ObjectRef::Claim(claim.clone());
             let Some(class) = self.classes.get(provider) else {
-                let text = format!("machine {id} has no claim, and no node class tells how to reach provider {provider}");
-                if self.told.is_news(&subject, "orphan", &text, input.now, i64::MAX) {
-                    step.record(input, DeciderId::GarbageCollection, subject, Verdict::Refused, vec![Reason::Note { text }]);
+                let text = format!(
+                    "machine {id} has no claim, and no node class tells how to reach provider {provider}"
+                );
+                if self
+                    .told
+                    .is_news(&subject, "orphan", &text, input.now, i64::MAX)
+                {
+                    step.record(
+                        input,
+                        DeciderId::GarbageCollection,
+                        subject,
+                        Verdict::Refused,
+                        vec![Reason::Note { text }],
+                    );
                 }
                 continue;
             };
@@ -155,8 +250,18 @@ impl GarbageCollection {
                 continue;
             }
             let text = format!("garbage_collected: machine {id} has no claim");
-            step.record(input, DeciderId::GarbageCollection, subject, Verdict::Removed, vec![Reason::Note { text }]);
-            step.effect(Effect::Terminate { class: class.clone(), provider_id: id.clone(), claim });
+            step.record(
+                input,
+                DeciderId::GarbageCollection,
+                subject,
+                Verdict::Removed,
+                vec![Reason::Note { text }],
+            );
+            step.effect(Effect::Terminate {
+                class: class.clone(),
+                provider_id: id.clone(),
+                claim,
+            });
         }
     }
 }
@@ -182,7 +287,9 @@ impl Decider for GarbageCollection {
             }
         }
         // The first list comes one period after the start, when claims that were left over have been launched.
-        let next = *self.next.get_or_insert_with(|| after(input.now, input.settings.garbage_collection_ms));
+        let next = *self
+            .next
+            .get_or_insert_with(|| after(input.now, input.settings.garbage_collection_ms));
         if next > input.now {
             step.wake_at(next);
         } else {
@@ -211,9 +318,18 @@ mod tests {
         world.settle();
         world.machines.clear();
         world.pass(4 * 60_000);
-        assert!(world.has("NodeClaim/c"), "a ready node proves the list wrong");
-        assert!(world.has("NodeClaim/young"), "not registered: liveness decides");
-        world.edit(&format!("Node/{node}"), &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
+        assert!(
+            world.has("NodeClaim/c"),
+            "a ready node proves the list wrong"
+        );
+        assert!(
+            world.has("NodeClaim/young"),
+            "not registered: liveness decides"
+        );
+        world.edit(
+            &format!("Node/{node}"),
+            &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+        );
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Disrupted));
@@ -227,16 +343,31 @@ mod tests {
         world.settle();
         assert_eq!(world.machines.len(), 2);
         // Somebody removes the finalizer by force.
-        world.edit("NodeClaim/lost", &json!({ "metadata": { "finalizers": null } }));
+        world.edit(
+            "NodeClaim/lost",
+            &json!({ "metadata": { "finalizers": null } }),
+        );
         world.delete("NodeClaim/lost");
         world.settle();
         assert!(!world.has("NodeClaim/lost"));
         world.pass(119_000);
         assert_eq!(world.machines.len(), 2);
         world.pass(2_000);
-        assert!(world.machines.values().any(|machine| machine.claim == "kept"));
+        assert!(
+            world
+                .machines
+                .values()
+                .any(|machine| machine.claim == "kept")
+        );
         world.pass(2 * 60_000);
-        assert_eq!(world.machines.values().map(|machine| machine.claim.as_str()).collect::<Vec<_>>(), ["kept"]);
+        assert_eq!(
+            world
+                .machines
+                .values()
+                .map(|machine| machine.claim.as_str())
+                .collect::<Vec<_>>(),
+            ["kept"]
+        );
         assert!(world.done.contains(&"terminate nodeclaim/lost".to_owned()));
     }
 }

@@ -70,7 +70,11 @@ impl Interruption {
             changed.extend(self.ids.keys().cloned());
         }
         for name in changed {
-            let id = input.snapshot.claims.get(&name).and_then(|claim| last_part(claim.provider_id()?));
+            let id = input
+                .snapshot
+                .claims
+                .get(&name)
+                .and_then(|claim| last_part(claim.provider_id()?));
             if let Some(old) = self.ids.remove(&name)
                 && self.instances.get(&old) == Some(&name)
             {
@@ -83,11 +87,23 @@ impl Interruption {
         }
     }
 
-    fn notice(&mut self, input: &StepInput<'_>, provider: &Arc<str>, notice: &Notice, step: &mut Step) {
+    fn notice(
+        &mut self,
+        input: &StepInput<'_>,
+        provider: &Arc<str>,
+        notice: &Notice,
+        step: &mut Step,
+    ) {
         let key: MessageKey = (Arc::clone(provider), Arc::clone(&notice.id));
         let mut waits = BTreeSet::new();
         for instance in &notice.instances {
-            let Some(claim) = self.instances.get(instance).and_then(|name| input.snapshot.claims.get(name)) else { continue };
+            let Some(claim) = self
+                .instances
+                .get(instance)
+                .and_then(|name| input.snapshot.claims.get(name))
+            else {
+                continue;
+            };
             if let Some(uid) = self.announced(input, notice.kind, claim, step) {
                 waits.insert(uid);
             }
@@ -100,25 +116,65 @@ impl Interruption {
     }
 
     /// Says what was announced. Returns the claim's UID if it must be deleted.
-    fn announced(&mut self, input: &StepInput<'_>, kind: NoticeKind, claim: &NodeClaim, step: &mut Step) -> Option<Uid> {
+    fn announced(
+        &mut self,
+        input: &StepInput<'_>,
+        kind: NoticeKind,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Uid> {
         let name = claim.name();
         let target = ObjectRef::Claim(name.clone());
-        let node = input.snapshot.node_of_claim(&name).and_then(|machine| machine.node_name()).map(ObjectRef::Node);
+        let node = input
+            .snapshot
+            .node_of_claim(&name)
+            .and_then(|machine| machine.node_name())
+            .map(ObjectRef::Node);
         let (event, text, warning) = words(kind)?;
         for target in [Some(target.clone()), node.clone()].into_iter().flatten() {
-            step.event(Event { warning, ..Event::normal(target, event, text) });
+            step.event(Event {
+                warning,
+                ..Event::normal(target, event, text)
+            });
         }
-        let reasons = vec![Reason::Interrupted, Reason::Note { text: kind.label().to_owned() }];
+        let reasons = vec![
+            Reason::Interrupted,
+            Reason::Note {
+                text: kind.label().to_owned(),
+            },
+        ];
         if kind == NoticeKind::RebalanceRecommendation {
-            step.record(input, DeciderId::Interruption, target, Verdict::Notified, reasons);
+            step.record(
+                input,
+                DeciderId::Interruption,
+                target,
+                Verdict::Notified,
+                reasons,
+            );
             return None;
         }
-        let uid = claim.uid().filter(|_| claim.metadata.deletion_timestamp.is_none())?;
-        step.event(Event::warning(target.clone(), "TerminatingOnInterruption", "Interruption triggered termination for the NodeClaim"));
+        let uid = claim
+            .uid()
+            .filter(|_| claim.metadata.deletion_timestamp.is_none())?;
+        step.event(Event::warning(
+            target.clone(),
+            "TerminatingOnInterruption",
+            "Interruption triggered termination for the NodeClaim",
+        ));
         if let Some(node) = node {
-            step.event(Event::warning(node, "TerminatingOnInterruption", "Interruption triggered termination for the Node"));
+            step.event(Event::warning(
+                node,
+                "TerminatingOnInterruption",
+                "Interruption triggered termination for the Node",
+            ));
         }
-        step.record(input, DeciderId::Interruption, target, Verdict::Notified, reasons);
+        step.record(
+            input,
+            DeciderId::Interruption,
+            target,
+            Verdict::Notified,
+            reasons,
+        );
         self.doomed.insert(uid.clone(), name);
         Some(uid)
     }
@@ -126,14 +182,20 @@ impl Interruption {
     /// Fences and deletes what must go, and asks again where that failed.
     fn delete(&mut self, input: &StepInput<'_>, step: &mut Step) {
         for (uid, name) in self.doomed.clone() {
-            let claim = input.snapshot.claims.get(&name).filter(|claim| claim.uid().as_ref() == Some(&uid) && claim.metadata.deletion_timestamp.is_none());
+            let claim = input.snapshot.claims.get(&name).filter(|claim| {
+                claim.uid().as_ref() == Some(&uid) && claim.metadata.deletion_timestamp.is_none()
+            });
             let Some(claim) = claim else {
                 self.done(&uid, step);
                 continue;
             };
             match attempt(&mut self.deletes, &uid, input.now) {
                 Ok(()) => {
-                    step.ledger.push(LedgerOp::Fence(Fence { claim: name.clone(), reason: FenceReason::Interruption, from: input.now }));
+                    step.ledger.push(LedgerOp::Fence(Fence {
+                        claim: name.clone(),
+                        reason: FenceReason::Interruption,
+                        from: input.now,
+                    }));
                     let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
                     step.effect(writes::unversioned(ObjectRef::Claim(name), fence));
                     step.effect(writes::delete_claim(claim));
@@ -151,7 +213,12 @@ impl Interruption {
         for waits in self.open.values_mut() {
             waits.remove(uid);
         }
-        let over: Vec<MessageKey> = self.open.iter().filter(|(_, waits)| waits.is_empty()).map(|(key, _)| key.clone()).collect();
+        let over: Vec<MessageKey> = self
+            .open
+            .iter()
+            .filter(|(_, waits)| waits.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in over {
             self.open.remove(&key);
             acknowledge(&key, step);
@@ -160,20 +227,38 @@ impl Interruption {
 }
 
 fn acknowledge((provider, notice): &MessageKey, step: &mut Step) {
-    step.effect(Effect::Acknowledge { provider: Arc::clone(provider), notice: Arc::clone(notice) });
+    step.effect(Effect::Acknowledge {
+        provider: Arc::clone(provider),
+        notice: Arc::clone(notice),
+    });
 }
 
 /// `i-0123` of `aws:///us-east-1a/i-0123`.
 fn last_part(id: &str) -> Option<Arc<str>> {
-    id.rsplit('/').next().filter(|last| !last.is_empty()).map(Arc::from)
+    id.rsplit('/')
+        .next()
+        .filter(|last| !last.is_empty())
+        .map(Arc::from)
 }
 
 /// Reason, text and whether it is a warning; `None` for a message that asks for nothing.
 const fn words(kind: NoticeKind) -> Option<(&'static str, &'static str, bool)> {
     match kind {
-        NoticeKind::SpotInterruption => Some(("SpotInterrupted", "Spot interruption warning was triggered", true)),
-        NoticeKind::RebalanceRecommendation => Some(("SpotRebalanceRecommendation", "Spot rebalance recommendation was triggered", false)),
-        NoticeKind::ScheduledChange => Some(("InstanceUnhealthy", "An unhealthy warning was triggered for the instance", true)),
+        NoticeKind::SpotInterruption => Some((
+            "SpotInterrupted",
+            "Spot interruption warning was triggered",
+            true,
+        )),
+        NoticeKind::RebalanceRecommendation => Some((
+            "SpotRebalanceRecommendation",
+            "Spot rebalance recommendation was triggered",
+            false,
+        )),
+        NoticeKind::ScheduledChange => Some((
+            "InstanceUnhealthy",
+            "An unhealthy warning was triggered for the instance",
+            true,
+        )),
         NoticeKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
         NoticeKind::Terminated => Some(("InstanceTerminating", "Instance is terminating", true)),
         NoticeKind::Other => None,
@@ -194,11 +279,15 @@ impl Decider for Interruption {
         self.index(input);
         for delivery in input.inbox {
             match delivery {
-                Delivery::Notice { provider, notice } => self.notice(input, provider, notice, &mut step),
+                Delivery::Notice { provider, notice } => {
+                    self.notice(input, provider, notice, &mut step)
+                }
                 Delivery::Outcome(outcome) => {
                     if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect {
                         match &outcome.result {
-                            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.done(uid, &mut step),
+                            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                                self.done(uid, &mut step)
+                            }
                             Err(_) => drop(self.deletes.failed(uid, input.now)),
                         }
                     }
@@ -226,13 +315,25 @@ mod tests {
         world.pod("web", &node, &json!({}));
         world.notice("m1", NoticeKind::SpotInterruption, "i-1");
         world.settle();
-        assert!(world.get("NodeClaim/c")["metadata"].get("deletionTimestamp").is_some());
-        assert_eq!(world.get("NodeClaim/c")["metadata"]["annotations"][labels::FENCE], "interruption");
+        assert!(
+            world.get("NodeClaim/c")["metadata"]
+                .get("deletionTimestamp")
+                .is_some()
+        );
+        assert_eq!(
+            world.get("NodeClaim/c")["metadata"]["annotations"][labels::FENCE],
+            "interruption"
+        );
         assert!(world.snapshot().ledger.fence("c").is_some());
         let at = |what: &str| world.done.iter().position(|each| each == what).unwrap();
         assert!(at("delete nodeclaim/c") < at("acknowledge "));
         assert_eq!(world.acknowledged, ["m1"]);
-        let reasons: Vec<(&str, String)> = world.events.iter().map(|event| (event.reason, event.target.to_string())).filter(|(reason, _)| reason.contains("nterrupt")).collect();
+        let reasons: Vec<(&str, String)> = world
+            .events
+            .iter()
+            .map(|event| (event.reason, event.target.to_string()))
+            .filter(|(reason, _)| reason.contains("nterrupt"))
+            .collect();
         let target = format!("node/{node}");
         assert_eq!(
             reasons,
@@ -250,7 +351,14 @@ mod tests {
         world.notice("m3", NoticeKind::Terminated, "i-1");
         world.settle();
         assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
-        assert_eq!(world.done.iter().filter(|each| *each == "delete nodeclaim/c").count(), 1);
+        assert_eq!(
+            world
+                .done
+                .iter()
+                .filter(|each| *each == "delete nodeclaim/c")
+                .count(),
+            1
+        );
         world.pass(30_000);
         assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
     }
@@ -264,8 +372,16 @@ mod tests {
         world.notice("m3", NoticeKind::Other, "i-1");
         world.settle();
         assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
-        assert!(world.event("SpotRebalanceRecommendation").is_some_and(|event| !event.warning));
-        assert!(world.get("NodeClaim/c")["metadata"].get("deletionTimestamp").is_none());
+        assert!(
+            world
+                .event("SpotRebalanceRecommendation")
+                .is_some_and(|event| !event.warning)
+        );
+        assert!(
+            world.get("NodeClaim/c")["metadata"]
+                .get("deletionTimestamp")
+                .is_none()
+        );
     }
 
     #[test]

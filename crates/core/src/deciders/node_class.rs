@@ -75,7 +75,12 @@ impl NodeClass {
         }
     }
 
-    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) -> Option<NodeClassKey> {
+    fn outcome(
+        &mut self,
+        input: &StepInput<'_>,
+        outcome: &Outcome,
+        step: &mut Step,
+    ) -> Option<NodeClassKey> {
         match &*outcome.effect {
             Effect::Resolve(class) => {
                 let target = ObjectRef::NodeClass(class.key.clone());
@@ -93,14 +98,27 @@ impl NodeClass {
                     Err(error) => {
                         known.next = Some(self.resolves.failed(&class.key, input.now));
                         let text = error.to_string();
-                        if self.told.is_news(&target, "resolve", &text, input.now, 600_000) {
-                            step.record(input, DeciderId::NodeClass, target, Verdict::Condition, vec![Reason::Failed { error: text }]);
+                        if self
+                            .told
+                            .is_news(&target, "resolve", &text, input.now, 600_000)
+                        {
+                            step.record(
+                                input,
+                                DeciderId::NodeClass,
+                                target,
+                                Verdict::Condition,
+                                vec![Reason::Failed { error: text }],
+                            );
                         }
                     }
                 }
                 Some(class.key.clone())
             }
-            Effect::Patch(Patch { target: ObjectRef::NodeClass(key), status, .. }) => {
+            Effect::Patch(Patch {
+                target: ObjectRef::NodeClass(key),
+                status,
+                ..
+            }) => {
                 match &outcome.result {
                     Ok(_) | Err(EffectError::NotFound(_)) => {
                         self.writes.succeeded(key);
@@ -116,7 +134,12 @@ impl NodeClass {
         }
     }
 
-    fn look(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> Option<Timestamp> {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        key: &NodeClassKey,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let Some(class) = input.snapshot.node_classes.get(key) else {
             self.known.remove(key);
             self.resolves.retain(|each| each != key);
@@ -136,7 +159,13 @@ impl NodeClass {
     }
 
     /// Has the class resolved if its spec is new or its time has come.
-    fn resolve(&mut self, now: Timestamp, class: &NodeClassObject, generation: Option<i64>, step: &mut Step) -> Option<Timestamp> {
+    fn resolve(
+        &mut self,
+        now: Timestamp,
+        class: &NodeClassObject,
+        generation: Option<i64>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let known = self.known.entry(class.key.clone()).or_default();
         let new = known.generation != generation || known.next.is_none();
         if let Some(next) = known.next.filter(|next| !new && *next > now) {
@@ -152,44 +181,85 @@ impl NodeClass {
     }
 
     /// The next thing to write to the object: finalizer, annotations, status, and at the end the finalizer's removal.
-    fn next_write(&mut self, input: &StepInput<'_>, class: &NodeClassObject, meta: &ObjectMeta, step: &mut Step) -> Option<Effect> {
+    fn next_write(
+        &mut self,
+        input: &StepInput<'_>,
+        class: &NodeClassObject,
+        meta: &ObjectMeta,
+        step: &mut Step,
+    ) -> Option<Effect> {
         let known = self.known.get(&class.key)?;
         let target = ObjectRef::NodeClass(class.key.clone());
         if meta.deletion_timestamp.is_some() {
             // After a restart a class may be deleted before it could be resolved: the name follows upstream's rule.
-            let finalizer = known.finalizer.map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
+            let finalizer = known
+                .finalizer
+                .map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
             if !writes::has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
                 return None;
             }
             return Some(writes::without_finalizer(target, meta, &finalizer));
         }
         let answer = known.answer.as_ref()?;
-        if let Some(finalizer) = answer.finalizer.filter(|finalizer| !writes::has_finalizer(meta, finalizer)) {
+        if let Some(finalizer) = answer
+            .finalizer
+            .filter(|finalizer| !writes::has_finalizer(meta, finalizer))
+        {
             return Some(writes::with_finalizer(target, meta, finalizer));
         }
-        let there = |key: &str, value: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).is_some_and(|has| has == value);
-        let annotations: BTreeMap<&String, &String> = answer.annotations.iter().filter(|(key, value)| !there(key, value)).collect();
+        let there = |key: &str, value: &str| {
+            meta.annotations
+                .as_ref()
+                .and_then(|all| all.get(key))
+                .is_some_and(|has| has == value)
+        };
+        let annotations: BTreeMap<&String, &String> = answer
+            .annotations
+            .iter()
+            .filter(|(key, value)| !there(key, value))
+            .collect();
         if !annotations.is_empty() {
-            return Some(writes::unversioned(target, json!({ "metadata": { "annotations": annotations } })));
+            return Some(writes::unversioned(
+                target,
+                json!({ "metadata": { "annotations": annotations } }),
+            ));
         }
         let status = answer.status.as_ref().filter(|_| !known.written)?;
         let now = class.object.get("status").unwrap_or(&Value::Null);
         if !would_change(now, status) {
             return None;
         }
-        Some(Effect::Patch(Patch { target, status: true, resource_version: None, merge: json!({ "status": status }) }))
+        Some(Effect::Patch(Patch {
+            target,
+            status: true,
+            resource_version: None,
+            merge: json!({ "status": status }),
+        }))
     }
 
     /// Claims use the class. Says so once in ten minutes.
     fn is_used(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> bool {
-        let users: BTreeSet<_> = input.snapshot.claims.values().filter(|claim| claim.node_class_key() == *key).map(|claim| claim.name()).collect();
+        let users: BTreeSet<_> = input
+            .snapshot
+            .claims
+            .values()
+            .filter(|claim| claim.node_class_key() == *key)
+            .map(|claim| claim.name())
+            .collect();
         if users.is_empty() {
             return false;
         }
-        let names: Vec<&str> = users.iter().take(NAMES_IN_EVENT).map(|name| name.as_str()).collect();
+        let names: Vec<&str> = users
+            .iter()
+            .take(NAMES_IN_EVENT)
+            .map(|name| name.as_str())
+            .collect();
         let text = format!("Waiting on NodeClaim termination for {}", names.join(", "));
         let target = ObjectRef::NodeClass(key.clone());
-        if self.told.is_news(&target, "users", &text, input.now, 600_000) {
+        if self
+            .told
+            .is_news(&target, "users", &text, input.now, 600_000)
+        {
             step.event(Event::normal(target, "WaitingOnNodeClaimTermination", text));
         }
         true
@@ -198,17 +268,25 @@ impl NodeClass {
 
 /// The object's metadata, as far as it can be read.
 fn metadata(class: &NodeClassObject) -> ObjectMeta {
-    class.object.get("metadata").and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default()
+    class
+        .object
+        .get("metadata")
+        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
+        .unwrap_or_default()
 }
 
 /// Whether a merge patch changes the value it is applied to.
 fn would_change(now: &Value, patch: &Value) -> bool {
     match patch {
-        Value::Object(fields) => fields.iter().any(|(name, wanted)| match (now.get(name), wanted) {
-            (None, Value::Null) => false,
-            (None, _) => true,
-            (Some(now), wanted) => would_change(now, wanted),
-        }),
+        Value::Object(fields) => {
+            fields
+                .iter()
+                .any(|(name, wanted)| match (now.get(name), wanted) {
+                    (None, Value::Null) => false,
+                    (None, _) => true,
+                    (Some(now), wanted) => would_change(now, wanted),
+                })
+        }
         other => now != other,
     }
 }
@@ -238,8 +316,18 @@ impl Decider for NodeClass {
         }
         todo.extend(input.changes.node_classes.iter().cloned());
         if !input.changes.claims.is_empty() {
-            let deleted = |class: &NodeClassObject| class.object.pointer("/metadata/deletionTimestamp").is_some();
-            todo.extend(classes.values().filter(|class| deleted(class)).map(|class| class.key.clone()));
+            let deleted = |class: &NodeClassObject| {
+                class
+                    .object
+                    .pointer("/metadata/deletionTimestamp")
+                    .is_some()
+            };
+            todo.extend(
+                classes
+                    .values()
+                    .filter(|class| deleted(class))
+                    .map(|class| class.key.clone()),
+            );
         }
         for key in todo {
             let again = self.look(input, &key, &mut step);
@@ -262,7 +350,11 @@ mod tests {
     use crate::settings::Settings;
 
     fn resolves(world: &World) -> usize {
-        world.done.iter().filter(|each| each.starts_with("resolve ")).count()
+        world
+            .done
+            .iter()
+            .filter(|each| each.starts_with("resolve "))
+            .count()
     }
 
     #[test]
@@ -273,17 +365,46 @@ mod tests {
         let class = world.get("FakeNodeClass/default");
         assert_eq!(class["status"]["conditions"][0]["status"], "True");
         assert_eq!(class["metadata"]["annotations"]["fake.test/hash"], "1");
-        assert_eq!(class["metadata"]["finalizers"], json!(["fake.test/termination"]));
-        let writes = |world: &World| world.done.iter().filter(|each| each.starts_with("patch")).count();
-        assert_eq!((resolves(&world), writes(&world)), (1, 3), "finalizer, annotations, status");
+        assert_eq!(
+            class["metadata"]["finalizers"],
+            json!(["fake.test/termination"])
+        );
+        let writes = |world: &World| {
+            world
+                .done
+                .iter()
+                .filter(|each| each.starts_with("patch"))
+                .count()
+        };
+        assert_eq!(
+            (resolves(&world), writes(&world)),
+            (1, 3),
+            "finalizer, annotations, status"
+        );
         world.pass(299_000);
         assert_eq!((resolves(&world), writes(&world)), (1, 3));
         world.pass(1_000);
-        assert_eq!((resolves(&world), writes(&world)), (2, 3), "the same answer is not written again");
-        world.edit("FakeNodeClass/default", &json!({ "metadata": { "generation": 2 }, "spec": { "image": "2" } }));
+        assert_eq!(
+            (resolves(&world), writes(&world)),
+            (2, 3),
+            "the same answer is not written again"
+        );
+        world.edit(
+            "FakeNodeClass/default",
+            &json!({ "metadata": { "generation": 2 }, "spec": { "image": "2" } }),
+        );
         world.settle();
         assert_eq!(resolves(&world), 3);
-        assert!(world.snapshot().catalogs.values().next().unwrap().get("small").is_some());
+        assert!(
+            world
+                .snapshot()
+                .catalogs
+                .values()
+                .next()
+                .unwrap()
+                .get("small")
+                .is_some()
+        );
     }
 
     #[test]
@@ -293,7 +414,13 @@ mod tests {
         world.delete("FakeNodeClass/default");
         world.pass(60_000);
         assert!(world.has("FakeNodeClass/default"));
-        assert_eq!(world.event("WaitingOnNodeClaimTermination").unwrap().message, "Waiting on NodeClaim termination for c");
+        assert_eq!(
+            world
+                .event("WaitingOnNodeClaimTermination")
+                .unwrap()
+                .message,
+            "Waiting on NodeClaim termination for c"
+        );
         world.restart();
         world.delete("NodeClaim/c");
         world.pass(30_000);

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::{after, Step};
+use super::{Step, after};
 use crate::apis::Condition;
 use crate::apis::conditions::{self, Conditions, KnownConditions};
 use crate::apis::k8s;
@@ -15,17 +15,29 @@ use crate::names::Uid;
 
 /// The object has this finalizer.
 pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
-    meta.finalizers.as_ref().is_some_and(|all| all.iter().any(|each| each == finalizer))
+    meta.finalizers
+        .as_ref()
+        .is_some_and(|all| all.iter().any(|each| each == finalizer))
 }
 
 /// A patch of a list or of a list's neighbours: fails with a conflict when the object is not the one that was looked at.
 pub(crate) fn versioned(target: ObjectRef, meta: &ObjectMeta, merge: Value) -> Effect {
-    Effect::Patch(Patch { target, status: false, resource_version: meta.resource_version.clone(), merge })
+    Effect::Patch(Patch {
+        target,
+        status: false,
+        resource_version: meta.resource_version.clone(),
+        merge,
+    })
 }
 
 /// A patch of maps and single values, which cannot overwrite what somebody else wrote to other keys.
 pub(crate) const fn unversioned(target: ObjectRef, merge: Value) -> Effect {
-    Effect::Patch(Patch { target, status: false, resource_version: None, merge })
+    Effect::Patch(Patch {
+        target,
+        status: false,
+        resource_version: None,
+        merge,
+    })
 }
 
 /// Adds a finalizer.
@@ -37,26 +49,48 @@ pub(crate) fn with_finalizer(target: ObjectRef, meta: &ObjectMeta, finalizer: &s
 
 /// Removes a finalizer.
 pub(crate) fn without_finalizer(target: ObjectRef, meta: &ObjectMeta, finalizer: &str) -> Effect {
-    let left: Vec<&String> = meta.finalizers.iter().flatten().filter(|each| *each != finalizer).collect();
+    let left: Vec<&String> = meta
+        .finalizers
+        .iter()
+        .flatten()
+        .filter(|each| *each != finalizer)
+        .collect();
     versioned(target, meta, json!({ "metadata": { "finalizers": left } }))
 }
 
 /// Writes fields and the conditions of a claim's status.
-pub(crate) fn claim_status(claim: &NodeClaim, mut fields: Map<String, Value>, conditions: &[Condition]) -> Effect {
+pub(crate) fn claim_status(
+    claim: &NodeClaim,
+    mut fields: Map<String, Value>,
+    conditions: &[Condition],
+) -> Effect {
     fields.insert("conditions".to_owned(), json!(conditions));
     let resource_version = claim.metadata.resource_version.clone();
-    Effect::Patch(Patch { target: ObjectRef::Claim(claim.name()), status: true, resource_version, merge: json!({ "status": fields }) })
+    Effect::Patch(Patch {
+        target: ObjectRef::Claim(claim.name()),
+        status: true,
+        resource_version,
+        merge: json!({ "status": fields }),
+    })
 }
 
 /// Deletes a claim, and no other of the same name.
 pub(crate) fn delete_claim(claim: &NodeClaim) -> Effect {
-    Effect::Delete { target: ObjectRef::Claim(claim.name()), uid: claim.uid(), grace_seconds: None }
+    Effect::Delete {
+        target: ObjectRef::Claim(claim.name()),
+        uid: claim.uid(),
+        grace_seconds: None,
+    }
 }
 
 /// Deletes a node, and no other of the same name.
 pub(crate) fn delete_node(node: &k8s::Node) -> Effect {
     let uid = node.metadata.uid.as_deref().map(Uid::from);
-    Effect::Delete { target: node_ref(node), uid, grace_seconds: None }
+    Effect::Delete {
+        target: node_ref(node),
+        uid,
+        grace_seconds: None,
+    }
 }
 
 /// A node as effects name it.
@@ -80,24 +114,57 @@ pub(crate) fn edited(
 }
 
 /// The conditions of a claim after an edit; `None` when the edit changed nothing.
-pub(crate) fn edited_claim(claim: &NodeClaim, now: Timestamp, edit: impl FnOnce(&mut Conditions<'_>)) -> Option<Vec<Condition>> {
-    edited(conditions::NODE_CLAIM, &claim.metadata, &claim.status.conditions, now, edit)
+pub(crate) fn edited_claim(
+    claim: &NodeClaim,
+    now: Timestamp,
+    edit: impl FnOnce(&mut Conditions<'_>),
+) -> Option<Vec<Condition>> {
+    edited(
+        conditions::NODE_CLAIM,
+        &claim.metadata,
+        &claim.status.conditions,
+        now,
+        edit,
+    )
 }
 
 /// When a condition took its present status; the object's creation when it has none yet.
-pub(crate) fn since_transition(meta: &ObjectMeta, list: &[Condition], type_: &str) -> Option<Timestamp> {
-    let transition = conditions::find(list, type_).and_then(|each| each.last_transition_time.as_ref());
-    transition.or(meta.creation_timestamp.as_ref()).map(|time| time.0)
+pub(crate) fn since_transition(
+    meta: &ObjectMeta,
+    list: &[Condition],
+    type_: &str,
+) -> Option<Timestamp> {
+    let transition =
+        conditions::find(list, type_).and_then(|each| each.last_transition_time.as_ref());
+    transition
+        .or(meta.creation_timestamp.as_ref())
+        .map(|time| time.0)
 }
 
 /// A span that is measured from a time in an object: such times are whole seconds, rounded down, so that up to a second
 /// must be added for the span to have really passed.
 pub(crate) fn passed_from_object_time(from: Timestamp, span_ms: i64) -> Timestamp {
-    after(from, if span_ms == 0 { 0 } else { span_ms.saturating_add(999) })
+    after(
+        from,
+        if span_ms == 0 {
+            0
+        } else {
+            span_ms.saturating_add(999)
+        },
+    )
 }
 
 /// The event of a condition that became what it is.
-pub(crate) fn transition_event(step: &mut Step, target: ObjectRef, type_: &'static str, from: &str, to: &str, reason: &str) {
-    let message = format!("Status condition transitioned, Type: {type_}, Status: {from} -> {to}, Reason: {reason}");
+pub(crate) fn transition_event(
+    step: &mut Step,
+    target: ObjectRef,
+    type_: &'static str,
+    from: &str,
+    to: &str,
+    reason: &str,
+) {
+    let message = format!(
+        "Status condition transitioned, Type: {type_}, Status: {from} -> {to}, Reason: {reason}"
+    );
     step.event(Event::normal(target, type_, message));
 }

@@ -95,7 +95,10 @@ impl ClaimConditions {
 
     fn outcome(&mut self, now: Timestamp, outcome: &Outcome) -> Option<ClaimName> {
         match &*outcome.effect {
-            Effect::Patch(Patch { target: ObjectRef::Claim(name), .. }) => {
+            Effect::Patch(Patch {
+                target: ObjectRef::Claim(name),
+                ..
+            }) => {
                 match &outcome.result {
                     Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(name),
                     Err(_) => drop(self.writes.failed(name, now)),
@@ -108,7 +111,13 @@ impl ClaimConditions {
                 match &outcome.result {
                     Ok(Done::Drift(answer)) => {
                         self.checks.succeeded(&name);
-                        self.checked.insert(name.clone(), Checked { answer: answer.clone(), next: after(now, DRIFT_CHECK_MS) });
+                        self.checked.insert(
+                            name.clone(),
+                            Checked {
+                                answer: answer.clone(),
+                                next: after(now, DRIFT_CHECK_MS),
+                            },
+                        );
                     }
                     // What was known stays until the provider answers.
                     _ => drop(self.checks.failed(&name, now)),
@@ -135,7 +144,9 @@ impl ClaimConditions {
         if all || !classes.is_empty() || !input.changes.pools.is_empty() {
             for (name, claim) in snapshot.claims.iter() {
                 let of_class = classes.contains(&claim.node_class_key());
-                let of_pool = claim.pool().is_some_and(|pool| input.changes.pools.contains(&pool));
+                let of_pool = claim
+                    .pool()
+                    .is_some_and(|pool| input.changes.pools.contains(&pool));
                 if of_class {
                     self.first_checks.insert(name.clone(), input.now);
                     if let Some(checked) = self.checked.get_mut(name) {
@@ -152,28 +163,50 @@ impl ClaimConditions {
 
     /// Node classes whose object changed since they were last seen; none the first time, when checks are spread.
     fn changed_classes(&mut self, input: &StepInput<'_>) -> BTreeSet<NodeClassKey> {
-        let keys: Vec<&NodeClassKey> = if input.changes.everything { input.snapshot.node_classes.keys().collect() } else { input.changes.node_classes.iter().collect() };
+        let keys: Vec<&NodeClassKey> = if input.changes.everything {
+            input.snapshot.node_classes.keys().collect()
+        } else {
+            input.changes.node_classes.iter().collect()
+        };
         let mut changed = BTreeSet::new();
         for key in keys {
             let Some(class) = input.snapshot.node_classes.get(key) else {
                 self.classes.remove(key);
                 continue;
             };
-            let version = class.object.pointer("/metadata/resourceVersion").and_then(|version| version.as_str()).unwrap_or_default();
-            if self.classes.insert(key.clone(), version.to_owned()).is_some_and(|old| old != version) {
+            let version = class
+                .object
+                .pointer("/metadata/resourceVersion")
+                .and_then(|version| version.as_str())
+                .unwrap_or_default();
+            if self
+                .classes
+                .insert(key.clone(), version.to_owned())
+                .is_some_and(|old| old != version)
+            {
                 changed.insert(key.clone());
             }
         }
         changed
     }
 
-    fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) -> Option<Timestamp> {
-        let claim = input.snapshot.claims.get(name).filter(|claim| claim.metadata.deletion_timestamp.is_none() && claim.is_true("Launched"));
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &ClaimName,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let claim = input.snapshot.claims.get(name).filter(|claim| {
+            claim.metadata.deletion_timestamp.is_none() && claim.is_true("Launched")
+        });
         let Some(claim) = claim else {
             self.forget(name);
             return None;
         };
-        let pool = claim.pool().and_then(|pool| input.snapshot.pools.get(&pool)).filter(|pool| pool.metadata.deletion_timestamp.is_none());
+        let pool = claim
+            .pool()
+            .and_then(|pool| input.snapshot.pools.get(&pool))
+            .filter(|pool| pool.metadata.deletion_timestamp.is_none());
         let mut again = None;
         let mut drift = Drift::AsItIs;
         if let Some(pool) = pool {
@@ -209,7 +242,12 @@ impl ClaimConditions {
         }
         step.effect(match list {
             Some(list) => writes::claim_status(claim, fields, &list),
-            None => Effect::Patch(Patch { target: ObjectRef::Claim(name.clone()), status: true, resource_version: None, merge: json!({ "status": fields }) }),
+            None => Effect::Patch(Patch {
+                target: ObjectRef::Claim(name.clone()),
+                status: true,
+                resource_version: None,
+                merge: json!({ "status": fields }),
+            }),
         });
         again
     }
@@ -228,12 +266,19 @@ impl ClaimConditions {
             return Drift::Is(reason.to_owned());
         }
         match self.checked.get(&claim.name()) {
-            Some(Checked { answer: Some(reason), .. }) => Drift::Is(reason.clone()),
+            Some(Checked {
+                answer: Some(reason),
+                ..
+            }) => Drift::Is(reason.clone()),
             Some(Checked { answer: None, .. }) => Drift::No,
             None => {
                 let own = [drift::NODE_POOL, drift::REQUIREMENTS, drift::INSTANCE_TYPE];
                 let was = conditions::find(&claim.status.conditions, "Drifted");
-                if was.is_some_and(|was| !own.contains(&was.reason.as_str())) { Drift::AsItIs } else { Drift::No }
+                if was.is_some_and(|was| !own.contains(&was.reason.as_str())) {
+                    Drift::AsItIs
+                } else {
+                    Drift::No
+                }
             }
         }
     }
@@ -246,7 +291,10 @@ impl ClaimConditions {
         }
         let due = match self.checked.get(&name) {
             Some(checked) => checked.next,
-            None => *self.first_checks.entry(name.clone()).or_insert_with(|| after(now, spread(&name))),
+            None => *self
+                .first_checks
+                .entry(name.clone())
+                .or_insert_with(|| after(now, spread(&name))),
         };
         let due = self.checks.waits_until(&name).map_or(due, |at| at.max(due));
         if due > now {
@@ -261,7 +309,9 @@ impl ClaimConditions {
         while self.running.len() < MAX_CHECKS
             && let Some(name) = self.waiting.pop_first()
         {
-            let Some(claim) = input.snapshot.claims.get(&name) else { continue };
+            let Some(claim) = input.snapshot.claims.get(&name) else {
+                continue;
+            };
             // Without its class nothing can be compared.
             let Some(class) = input.snapshot.node_classes.get(&claim.node_class_key()) else {
                 self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
@@ -270,7 +320,10 @@ impl ClaimConditions {
             match attempt(&mut self.checks, &name, input.now) {
                 Ok(()) => {
                     self.running.insert(name);
-                    step.effect(Effect::CheckDrift { claim: Arc::clone(claim), class: class.clone() });
+                    step.effect(Effect::CheckDrift {
+                        claim: Arc::clone(claim),
+                        class: class.clone(),
+                    });
                 }
                 Err(Some(at)) => self.agenda.sooner(&name, at),
                 Err(None) => {}
@@ -279,39 +332,95 @@ impl ClaimConditions {
     }
 
     /// Whether the claim rests long enough for consolidation; if not, when it will.
-    fn consolidatable(&self, now: Timestamp, claim: &NodeClaim, pool: Option<&NodePool>) -> (bool, Option<Timestamp>) {
-        let Some(span) = pool.filter(|pool| !pool.is_static()).and_then(consolidate_after) else { return (false, None) };
-        let initialized = conditions::find(&claim.status.conditions, "Initialized").filter(|condition| condition.status == conditions::ConditionStatus::True);
-        let Some(initialized) = initialized else { return (false, None) };
+    fn consolidatable(
+        &self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        pool: Option<&NodePool>,
+    ) -> (bool, Option<Timestamp>) {
+        let Some(span) = pool
+            .filter(|pool| !pool.is_static())
+            .and_then(consolidate_after)
+        else {
+            return (false, None);
+        };
+        let initialized = conditions::find(&claim.status.conditions, "Initialized")
+            .filter(|condition| condition.status == conditions::ConditionStatus::True);
+        let Some(initialized) = initialized else {
+            return (false, None);
+        };
         let written = claim.status.last_pod_event_time.as_ref().map(|time| time.0);
         let last = written.max(self.events.get(&claim.name()).copied());
-        let Some(last) = last.or_else(|| initialized.last_transition_time.as_ref().map(|time| time.0)) else { return (false, None) };
+        let Some(last) =
+            last.or_else(|| initialized.last_transition_time.as_ref().map(|time| time.0))
+        else {
+            return (false, None);
+        };
         let at = last.checked_add(span).unwrap_or(Timestamp::MAX);
-        if at > now { (false, Some(at)) } else { (true, None) }
+        if at > now {
+            (false, Some(at))
+        } else {
+            (true, None)
+        }
     }
 
     /// The pod event to write now, or when to write it.
-    fn pod_event(&mut self, now: Timestamp, claim: &NodeClaim) -> (Option<Timestamp>, Option<Timestamp>) {
+    fn pod_event(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
         let name = claim.name();
-        let Some(event) = self.events.get(&name).copied() else { return (None, None) };
+        let Some(event) = self.events.get(&name).copied() else {
+            return (None, None);
+        };
         let event = Timestamp::from_second(event.as_second()).unwrap_or(event);
-        let Some(written) = claim.status.last_pod_event_time.as_ref().map(|time| time.0) else { return (Some(event), None) };
+        let Some(written) = claim.status.last_pod_event_time.as_ref().map(|time| time.0) else {
+            return (Some(event), None);
+        };
         if written >= event {
             self.events.remove(&name);
             return (None, None);
         }
         let due = after(written, POD_EVENT_MS);
-        if due > now { (None, Some(due)) } else { (Some(event), None) }
+        if due > now {
+            (None, Some(due))
+        } else {
+            (Some(event), None)
+        }
     }
 
-    fn note_drift(&mut self, input: &StepInput<'_>, claim: &NodeClaim, drift: &Drift, step: &mut Step) {
+    fn note_drift(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        drift: &Drift,
+        step: &mut Step,
+    ) {
         let target = ObjectRef::Claim(claim.name());
         match drift {
-            Drift::Is(why) if self.told.is_news(&target, "drift", why, input.now, i64::MAX) => {
+            Drift::Is(why)
+                if self
+                    .told
+                    .is_news(&target, "drift", why, input.now, i64::MAX) =>
+            {
                 if !claim.is_true("Drifted") {
-                    writes::transition_event(step, target.clone(), "Drifted", "Unknown", "True", why);
+                    writes::transition_event(
+                        step,
+                        target.clone(),
+                        "Drifted",
+                        "Unknown",
+                        "True",
+                        why,
+                    );
                 }
-                step.record(input, DeciderId::Conditions, target, Verdict::Condition, vec![Reason::Drifted { why: why.clone() }]);
+                step.record(
+                    input,
+                    DeciderId::Conditions,
+                    target,
+                    Verdict::Condition,
+                    vec![Reason::Drifted { why: why.clone() }],
+                );
             }
             Drift::No => self.told.forget(&target, "drift"),
             Drift::Is(_) | Drift::AsItIs => {}
@@ -329,14 +438,23 @@ enum Drift {
 
 /// `None` for `Never`, and for what cannot be read, which the API server does not admit.
 fn consolidate_after(pool: &NodePool) -> Option<jiff::SignedDuration> {
-    let text = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
+    let text = pool
+        .spec
+        .disruption
+        .as_ref()
+        .and_then(|disruption| disruption.consolidate_after.as_ref());
     let text = text.map_or("0s", |text| text.as_str());
-    NillableDuration::parse(text).ok()?.duration().map(jiff::SignedDuration::from)
+    NillableDuration::parse(text)
+        .ok()?
+        .duration()
+        .map(jiff::SignedDuration::from)
 }
 
 /// A fixed moment of the period for each name (FNV-1a), so that a restart does not ask about everything at once.
 fn spread(name: &str) -> i64 {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     i64::try_from(hash % DRIFT_CHECK_MS.unsigned_abs()).unwrap_or(0)
 }
 
@@ -346,8 +464,19 @@ impl Decider for ClaimConditions {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        let Changes { everything, claims, pools, node_classes, pod_events, .. } = changes;
-        *everything || !claims.is_empty() || !pools.is_empty() || !node_classes.is_empty() || !pod_events.is_empty()
+        let Changes {
+            everything,
+            claims,
+            pools,
+            node_classes,
+            pod_events,
+            ..
+        } = changes;
+        *everything
+            || !claims.is_empty()
+            || !pools.is_empty()
+            || !node_classes.is_empty()
+            || !pod_events.is_empty()
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {

@@ -12,12 +12,21 @@ fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
     world.pass(29_000);
     assert!(world.condition("c", "Consolidatable").is_none());
     world.pass(2_000);
-    assert!(world.is_true("c", "Consolidatable"), "30 s after it was initialized");
+    assert!(
+        world.is_true("c", "Consolidatable"),
+        "30 s after it was initialized"
+    );
 
     world.pod("web", &node, &json!({}));
     world.settle();
-    assert!(world.condition("c", "Consolidatable").is_none(), "a pod came");
-    assert_eq!(world.get("NodeClaim/c")["status"]["lastPodEventTime"], world.now.to_string());
+    assert!(
+        world.condition("c", "Consolidatable").is_none(),
+        "a pod came"
+    );
+    assert_eq!(
+        world.get("NodeClaim/c")["status"]["lastPodEventTime"],
+        world.now.to_string()
+    );
     world.pass(29_000);
     assert!(world.condition("c", "Consolidatable").is_none());
     world.pass(2_000);
@@ -35,7 +44,11 @@ fn timers_survive_a_restart() {
     world.restart();
     world.pass(9_000);
     assert!(world.condition("c", "Consolidatable").is_none());
-    assert_eq!(world.get("NodeClaim/c")["status"]["lastPodEventTime"], written, "pods that were there are no event");
+    assert_eq!(
+        world.get("NodeClaim/c")["status"]["lastPodEventTime"],
+        written,
+        "pods that were there are no event"
+    );
     world.pass(2_000);
     assert!(world.is_true("c", "Consolidatable"));
 }
@@ -44,7 +57,12 @@ fn timers_survive_a_restart() {
 fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost() {
     let mut world = World::new();
     let node = world.up("c", &json!({}));
-    let time = |world: &World| world.get("NodeClaim/c")["status"]["lastPodEventTime"].as_str().unwrap_or_default().to_owned();
+    let time = |world: &World| {
+        world.get("NodeClaim/c")["status"]["lastPodEventTime"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     world.pod("a", &node, &json!({}));
     world.settle();
     let first = time(&world);
@@ -68,7 +86,10 @@ fn never_means_never() {
     world.up("c", &json!({}));
     world.pass(60_000);
     assert!(world.is_true("c", "Consolidatable"));
-    world.edit("NodePool/default", &json!({ "spec": { "disruption": { "consolidateAfter": "Never" } } }));
+    world.edit(
+        "NodePool/default",
+        &json!({ "spec": { "disruption": { "consolidateAfter": "Never" } } }),
+    );
     world.settle();
     assert!(world.condition("c", "Consolidatable").is_none());
 }
@@ -76,32 +97,58 @@ fn never_means_never() {
 #[test]
 fn a_change_of_the_template_drifts_and_a_change_back_does_not() {
     let mut world = World::new();
-    let hash = world.get("NodePool/default")["metadata"]["annotations"][labels::NODEPOOL_HASH].clone();
+    let hash =
+        world.get("NodePool/default")["metadata"]["annotations"][labels::NODEPOOL_HASH].clone();
     world.up("c", &json!({}));
-    assert_eq!(world.get("NodeClaim/c")["metadata"]["annotations"][labels::NODEPOOL_HASH], hash, "a claim without hash is stamped");
-    world.edit("NodePool/default", &json!({ "spec": { "template": { "metadata": { "labels": { "new": "x" } } } } }));
+    assert_eq!(
+        world.get("NodeClaim/c")["metadata"]["annotations"][labels::NODEPOOL_HASH],
+        hash,
+        "a claim without hash is stamped"
+    );
+    world.edit(
+        "NodePool/default",
+        &json!({ "spec": { "template": { "metadata": { "labels": { "new": "x" } } } } }),
+    );
     world.settle();
-    assert_eq!(world.condition("c", "Drifted").unwrap(), ("True".to_owned(), "NodePoolDrifted".to_owned()));
+    assert_eq!(
+        world.condition("c", "Drifted").unwrap(),
+        ("True".to_owned(), "NodePoolDrifted".to_owned())
+    );
     assert!(world.event("Drifted").is_some());
-    world.edit("NodePool/default", &json!({ "spec": { "template": { "metadata": null } } }));
+    world.edit(
+        "NodePool/default",
+        &json!({ "spec": { "template": { "metadata": null } } }),
+    );
     world.settle();
     assert!(world.condition("c", "Drifted").is_none());
     world.edit("NodePool/default", &json!({ "spec": { "template": { "spec": { "requirements": [{ "key": "team", "operator": "In", "values": ["b"] }] } } } }));
     world.settle();
-    assert_eq!(world.condition("c", "Drifted").unwrap().1, "RequirementsDrifted");
+    assert_eq!(
+        world.condition("c", "Drifted").unwrap().1,
+        "RequirementsDrifted"
+    );
 }
 
 #[test]
 fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
     let mut world = World::new();
     world.up("c", &json!({}));
-    let checks = |world: &World| world.done.iter().filter(|each| *each == "check_drift nodeclaim/c").count();
+    let checks = |world: &World| {
+        world
+            .done
+            .iter()
+            .filter(|each| *each == "check_drift nodeclaim/c")
+            .count()
+    };
     world.pass(5 * 60_000);
     assert_eq!(checks(&world), 1, "spread over the period");
     world.pass(10 * 60_000);
     assert_eq!(checks(&world), 3);
     world.drifted.insert("c".to_owned(), "AMIDrift".to_owned());
-    world.edit("FakeNodeClass/default", &json!({ "spec": { "image": "2" } }));
+    world.edit(
+        "FakeNodeClass/default",
+        &json!({ "spec": { "image": "2" } }),
+    );
     world.settle();
     assert_eq!(world.condition("c", "Drifted").unwrap().1, "AMIDrift");
 
@@ -118,9 +165,15 @@ fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
 fn an_instance_type_that_vanished_drifts_after_an_hour() {
     let mut world = World::new();
     world.up("c", &json!({}));
-    world.edit("NodeClaim/c", &json!({ "metadata": { "labels": { labels::INSTANCE_TYPE: "discontinued" } } }));
+    world.edit(
+        "NodeClaim/c",
+        &json!({ "metadata": { "labels": { labels::INSTANCE_TYPE: "discontinued" } } }),
+    );
     world.pass(50 * 60_000);
     assert!(world.condition("c", "Drifted").is_none());
     world.pass(16 * 60_000);
-    assert_eq!(world.condition("c", "Drifted").unwrap().1, "InstanceTypeNotFound");
+    assert_eq!(
+        world.condition("c", "Drifted").unwrap().1,
+        "InstanceTypeNotFound"
+    );
 }

@@ -20,13 +20,13 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
+mod launch;
 mod registration;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, json};
@@ -36,13 +36,13 @@ use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::cloud::Launched;
+use crate::effect::{Effect, EffectError, Event, ObjectRef, Outcome};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{ClaimName, ProviderId, Uid};
+use crate::names::{ClaimName, Uid};
 use crate::record::{Reason, Verdict};
-use crate::snapshot::{Snapshot, StateNode};
+use crate::snapshot::StateNode;
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -64,8 +64,15 @@ enum Phase {
 
 impl Phase {
     fn of(claim: &NodeClaim) -> Self {
-        let phases = [("Initialized", Self::Initialized), ("Registered", Self::Registered), ("Launched", Self::Launched)];
-        phases.into_iter().find(|(condition, _)| claim.is_true(condition)).map_or(Self::Created, |(_, phase)| phase)
+        let phases = [
+            ("Initialized", Self::Initialized),
+            ("Registered", Self::Registered),
+            ("Launched", Self::Launched),
+        ];
+        phases
+            .into_iter()
+            .find(|(condition, _)| claim.is_true(condition))
+            .map_or(Self::Created, |(_, phase)| phase)
     }
 }
 
@@ -117,7 +124,13 @@ impl Lifecycle {
         }
     }
 
-    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, todo: &mut BTreeSet<ClaimName>, step: &mut Step) {
+    fn outcome(
+        &mut self,
+        input: &StepInput<'_>,
+        outcome: &Outcome,
+        todo: &mut BTreeSet<ClaimName>,
+        step: &mut Step,
+    ) {
         let now = input.now;
         match &*outcome.effect {
             Effect::Launch(request) => {
@@ -131,11 +144,17 @@ impl Lifecycle {
                 }
                 match &patch.target {
                     ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
-                    ObjectRef::Node(name) => todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name())),
+                    ObjectRef::Node(name) => {
+                        todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name()))
+                    }
                     _ => {}
                 }
             }
-            Effect::Delete { target: ObjectRef::Claim(name), uid: Some(uid), .. } => {
+            Effect::Delete {
+                target: ObjectRef::Claim(name),
+                uid: Some(uid),
+                ..
+            } => {
                 match &outcome.result {
                     Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
                         self.deletes.succeeded(uid);
@@ -150,95 +169,13 @@ impl Lifecycle {
         }
     }
 
-    /// What became of a launch.
-    fn launched(&mut self, input: &StepInput<'_>, request: &LaunchRequest, result: &Result<Done, EffectError>, step: &mut Step) {
-        let Some(uid) = request.claim.uid() else { return };
-        let name = request.claim.name();
-        match result {
-            Ok(Done::Launched(machine)) => {
-                self.launches.succeeded(&uid);
-                self.failures.remove(&uid);
-                self.empty.remove(&uid);
-                if current(input.snapshot, &name, &uid).is_some() {
-                    self.machines.insert(uid, (**machine).clone());
-                } else {
-                    // Somebody took the finalizer off by force: the machine has no object that termination could follow.
-                    let class = request.claim.node_class_key();
-                    step.effect(Effect::Terminate { class, provider_id: machine.provider_id.clone(), claim: name.clone() });
-                    let text = format!("machine {} was launched for a claim that is gone", machine.provider_id);
-                    step.record(input, DeciderId::Lifecycle, ObjectRef::Claim(name), Verdict::Removed, vec![Reason::Note { text }]);
-                }
-            }
-            Ok(_) => self.launches.succeeded(&uid),
-            Err(error) => {
-                self.launches.failed(&uid, input.now);
-                self.launch_failed(input, &request.claim, uid, error, step);
-            }
-        }
-    }
-
-    fn launch_failed(&mut self, input: &StepInput<'_>, claim: &NodeClaim, uid: Uid, error: &EffectError, step: &mut Step) {
-        let name = claim.name();
-        let target = ObjectRef::Claim(name.clone());
-        let why = match error {
-            EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
-                self.empty.insert(uid.clone());
-                self.doomed.insert(uid);
-                step.event(Event::warning(target.clone(), "InsufficientCapacityError", format!("NodeClaim {name} event: {error}")));
-                "insufficient_capacity".to_owned()
-            }
-            EffectError::Launch(LaunchError::NodeClassNotReady { .. }) => {
-                self.empty.insert(uid.clone());
-                self.doomed.insert(uid);
-                "nodeclass_not_ready".to_owned()
-            }
-            EffectError::Launch(LaunchError::Create { reason, message }) => {
-                self.empty.insert(uid.clone());
-                self.failures.insert(uid, (reason.clone(), cut(message)));
-                reason.clone()
-            }
-            // Whether there is a machine is not known: the call may have failed on its way back.
-            _ => {
-                self.empty.remove(&uid);
-                self.failures.insert(uid, ("LaunchFailed".to_owned(), cut(&error.to_string())));
-                "LaunchFailed".to_owned()
-            }
-        };
-        let reasons = vec![launched_is("False", why), Reason::Failed { error: cut(&error.to_string()) }];
-        step.record(input, DeciderId::Lifecycle, target, Verdict::LaunchFailed, reasons);
-    }
-
-    /// Finds the machines of claims that were deleted before their status named one.
-    fn listed(&mut self, now: Timestamp, result: &Result<Done, EffectError>, todo: &mut BTreeSet<ClaimName>) {
-        let asked = std::mem::take(&mut self.asked);
-        let lists = match result {
-            Ok(Done::Instances(lists)) if !lists.is_empty() => lists,
-            _ => {
-                self.search.failed(&(), now);
-                return;
-            }
-        };
-        self.search.succeeded(&());
-        let all: BTreeMap<&str, &Instance> = lists
-            .iter()
-            .flat_map(|(_, instances)| instances)
-            .filter(|instance| !instance.terminating)
-            .filter_map(|instance| Some((instance.claim.as_deref()?, instance)))
-            .collect();
-        for (uid, name) in asked {
-            if self.wanted.remove(&uid).is_none() {
-                continue; // gone in the meantime
-            }
-            match all.get(&*name) {
-                Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),
-                None => drop(self.empty.insert(uid)),
-            }
-            todo.insert(name);
-        }
-    }
-
     /// Does the next thing for a claim. Returns when to look again although nothing changes.
-    fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) -> Option<Timestamp> {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &ClaimName,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let Some(claim) = input.snapshot.claims.get(name) else {
             if let Some((uid, _)) = self.phases.remove(name) {
                 self.forget(&uid);
@@ -252,7 +189,11 @@ impl Lifecycle {
             if let Some(machine) = self.machines.get(&uid).cloned() {
                 return self.adopt(input, claim, &machine, deleting, step);
             }
-            return if deleting { self.abandon(input, claim, uid, step) } else { self.launch(input, claim, uid, step) };
+            return if deleting {
+                self.abandon(input, claim, uid, step)
+            } else {
+                self.launch(input, claim, uid, step)
+            };
         }
         self.forget_launch(&uid);
         if deleting || claim.is_true("Initialized") {
@@ -279,26 +220,60 @@ impl Lifecycle {
     fn note_phase(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
         let phase = Phase::of(claim);
         let uid = claim.uid().unwrap_or_else(|| "".into());
-        let Some((_, before)) = self.phases.insert(claim.name(), (uid.clone(), phase)).filter(|(was, _)| *was == uid) else { return };
+        let Some((_, before)) = self
+            .phases
+            .insert(claim.name(), (uid.clone(), phase))
+            .filter(|(was, _)| *was == uid)
+        else {
+            return;
+        };
         let target = ObjectRef::Claim(claim.name());
-        let machine = claim.provider_id().and_then(|id| input.snapshot.nodes.get(id));
+        let machine = claim
+            .provider_id()
+            .and_then(|id| input.snapshot.nodes.get(id));
         let steps = [
             (Phase::Launched, "Launched", Verdict::Launched),
             (Phase::Registered, "Registered", Verdict::Registered),
             (Phase::Initialized, "Initialized", Verdict::Initialized),
         ];
-        for (_, condition, verdict) in steps.into_iter().filter(|(each, ..)| before < *each && *each <= phase) {
+        for (_, condition, verdict) in steps
+            .into_iter()
+            .filter(|(each, ..)| before < *each && *each <= phase)
+        {
             let reasons = match verdict {
                 Verdict::Launched => vec![offering(claim, machine.map(|machine| &**machine))],
-                _ => machine.and_then(|machine| machine.node_name()).map(|node| Reason::OnNode { node }).into_iter().collect(),
+                _ => machine
+                    .and_then(|machine| machine.node_name())
+                    .map(|node| Reason::OnNode { node })
+                    .into_iter()
+                    .collect(),
             };
-            step.record(input, DeciderId::Lifecycle, target.clone(), verdict, reasons);
-            writes::transition_event(step, target.clone(), condition, "Unknown", "True", condition);
+            step.record(
+                input,
+                DeciderId::Lifecycle,
+                target.clone(),
+                verdict,
+                reasons,
+            );
+            writes::transition_event(
+                step,
+                target.clone(),
+                condition,
+                "Unknown",
+                "True",
+                condition,
+            );
         }
     }
 
     /// Deletes a claim that is doomed. `true` when there is nothing else to do for it.
-    fn give_up(&mut self, now: Timestamp, claim: &NodeClaim, uid: &Uid, step: &mut Step) -> Result<bool, Option<Timestamp>> {
+    fn give_up(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        uid: &Uid,
+        step: &mut Step,
+    ) -> Result<bool, Option<Timestamp>> {
         if !self.doomed.contains(uid) {
             return Ok(false);
         }
@@ -308,10 +283,20 @@ impl Lifecycle {
     }
 
     /// Dooms a claim whose condition did not come true in time. Otherwise returns the deadline.
-    fn in_time(&mut self, input: &StepInput<'_>, claim: &NodeClaim, uid: &Uid, condition: &'static str, step: &mut Step) -> Option<Timestamp> {
+    fn in_time(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: &Uid,
+        condition: &'static str,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let (limit, why) = match condition {
             "Launched" => (input.settings.launch_timeout_ms, "launch_timeout"),
-            _ => (input.settings.registration_timeout_ms, "registration_timeout"),
+            _ => (
+                input.settings.registration_timeout_ms,
+                "registration_timeout",
+            ),
         };
         let since = writes::since_transition(&claim.metadata, &claim.status.conditions, condition)?;
         let deadline = after(since, limit);
@@ -320,116 +305,36 @@ impl Lifecycle {
         }
         if self.doomed.insert(uid.clone()) {
             let status = crate::apis::conditions::status_of(&claim.status.conditions, condition);
-            let reason = Reason::ConditionIs { condition: condition.to_owned(), status: status.to_string(), why: why.to_owned() };
-            step.record(input, DeciderId::Lifecycle, ObjectRef::Claim(claim.name()), Verdict::LaunchFailed, vec![reason]);
-        }
-        None
-    }
-
-    /// Finalizer, then launch.
-    fn launch(&mut self, input: &StepInput<'_>, claim: &Arc<NodeClaim>, uid: Uid, step: &mut Step) -> Option<Timestamp> {
-        let now = input.now;
-        let target = ObjectRef::Claim(claim.name());
-        if !self.launches.is_running(&uid) {
-            let deadline = self.in_time(input, claim, &uid, "Launched", step);
-            match self.give_up(now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
-                Err(at) => return at,
-            }
-            if !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
-                if let Err(at) = attempt(&mut self.writes, &target, now) {
-                    return at;
-                }
-                step.effect(writes::with_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER));
-                return deadline;
-            }
-            let again = match attempt(&mut self.launches, &uid, now) {
-                Ok(()) => {
-                    let node_class = input.snapshot.node_classes.get(&claim.node_class_key()).cloned();
-                    step.effect(Effect::Launch(Box::new(LaunchRequest { claim: Arc::clone(claim), node_class })));
-                    None
-                }
-                Err(at) => at,
+            let reason = Reason::ConditionIs {
+                condition: condition.to_owned(),
+                status: status.to_string(),
+                why: why.to_owned(),
             };
-            let noted = self.note_failure(now, claim, &uid, step);
-            return earlier(deadline, earlier(again, noted));
+            step.record(
+                input,
+                DeciderId::Lifecycle,
+                ObjectRef::Claim(claim.name()),
+                Verdict::LaunchFailed,
+                vec![reason],
+            );
         }
-        self.note_failure(now, claim, &uid, step)
-    }
-
-    /// Writes why the last launch failed into the condition.
-    fn note_failure(&mut self, now: Timestamp, claim: &NodeClaim, uid: &Uid, step: &mut Step) -> Option<Timestamp> {
-        let (reason, message) = self.failures.get(uid)?.clone();
-        let list = writes::edited_claim(claim, now, |conditions| {
-            conditions.set_unknown("Launched", &reason, &message);
-        });
-        let Some(list) = list else {
-            self.failures.remove(uid);
-            return None;
-        };
-        if let Err(at) = attempt(&mut self.writes, &ObjectRef::Claim(claim.name()), now) {
-            return at;
-        }
-        step.effect(writes::claim_status(claim, Map::new(), &list));
-        None
-    }
-
-    /// The machine is known, the claim does not say so yet: labels and annotations first, so that capacity is never seen
-    /// without the labels that tell where it is; then status.
-    fn adopt(&mut self, input: &StepInput<'_>, claim: &NodeClaim, machine: &Launched, deleting: bool, step: &mut Step) -> Option<Timestamp> {
-        let target = ObjectRef::Claim(claim.name());
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
-            return at;
-        }
-        let labels: BTreeMap<_, _> = machine.labels.iter().filter(|(key, _)| claim.label(key).is_none()).collect();
-        let annotations: BTreeMap<_, _> = machine.annotations.iter().filter(|(key, value)| claim.annotation(key) != Some(value)).collect();
-        if !deleting && !(labels.is_empty() && annotations.is_empty()) {
-            step.effect(writes::unversioned(target, json!({ "metadata": { "labels": labels, "annotations": annotations } })));
-            return None;
-        }
-        let mut fields = Map::new();
-        fields.insert("providerID".to_owned(), json!(machine.provider_id));
-        if let Some(image) = &machine.image_id {
-            fields.insert("imageID".to_owned(), json!(image));
-        }
-        for (field, amounts) in [("capacity", &machine.capacity), ("allocatable", &machine.allocatable)] {
-            if !amounts.is_empty() {
-                fields.insert(field.to_owned(), json!(amounts));
-            }
-        }
-        let list = writes::edited_claim(claim, input.now, |conditions| {
-            conditions.set_true("Launched");
-            if !conditions.is_true("Registered") {
-                conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
-            }
-        });
-        step.effect(writes::claim_status(claim, fields, list.as_deref().unwrap_or(&claim.status.conditions)));
-        None
-    }
-
-    /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
-    fn abandon(&mut self, input: &StepInput<'_>, claim: &NodeClaim, uid: Uid, step: &mut Step) -> Option<Timestamp> {
-        if self.launches.is_running(&uid) || !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
-            return None;
-        }
-        if !self.empty.contains(&uid) {
-            self.wanted.insert(uid, claim.name());
-            return None;
-        }
-        let target = ObjectRef::Claim(claim.name());
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
-            return at;
-        }
-        step.record(input, DeciderId::Lifecycle, target.clone(), Verdict::Removed, vec![Reason::Deleted]);
-        step.effect(writes::without_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER));
         None
     }
 
     /// Launched: registration, then initialization.
-    fn come_up(&mut self, input: &StepInput<'_>, claim: &NodeClaim, uid: Uid, step: &mut Step) -> Option<Timestamp> {
-        let machine = claim.provider_id().and_then(|id| input.snapshot.nodes.get(id));
-        let node = machine.and_then(|machine| machine.node.as_deref()).filter(|node| node.metadata.deletion_timestamp.is_none());
+    fn come_up(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let machine = claim
+            .provider_id()
+            .and_then(|id| input.snapshot.nodes.get(id));
+        let node = machine
+            .and_then(|machine| machine.node.as_deref())
+            .filter(|node| node.metadata.deletion_timestamp.is_none());
         let mut again = None;
         let mut registered = claim.is_true("Registered");
         if !registered {
@@ -441,7 +346,9 @@ impl Lifecycle {
             }
             if let Some(node) = node {
                 match registration::node_patch(claim, node) {
-                    Some(patch) => return earlier(again, self.register(input.now, claim, node, patch, step)),
+                    Some(patch) => {
+                        return earlier(again, self.register(input.now, claim, node, patch, step));
+                    }
                     None => registered = true,
                 }
             }
@@ -452,7 +359,10 @@ impl Lifecycle {
         {
             let target = writes::node_ref(node);
             match attempt(&mut self.writes, &target, input.now) {
-                Ok(()) => step.effect(writes::unversioned(target, json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } }))),
+                Ok(()) => step.effect(writes::unversioned(
+                    target,
+                    json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } }),
+                )),
                 Err(at) => again = earlier(again, at),
             }
             return again;
@@ -467,11 +377,15 @@ impl Lifecycle {
             }
             match missing {
                 Some(None) => conditions.set_true("Initialized"),
-                Some(Some((reason, message))) => conditions.set_unknown("Initialized", reason, &message),
+                Some(Some((reason, message))) => {
+                    conditions.set_unknown("Initialized", reason, &message)
+                }
                 None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
             };
         });
-        let node_name = node.filter(|_| registered).and_then(|node| node.metadata.name.clone());
+        let node_name = node
+            .filter(|_| registered)
+            .and_then(|node| node.metadata.name.clone());
         let renamed = node_name.is_some() && claim.status.node_name != node_name;
         if list.is_none() && !renamed {
             return again;
@@ -483,37 +397,45 @@ impl Lifecycle {
         if renamed {
             fields.insert("nodeName".to_owned(), json!(node_name));
         }
-        step.effect(writes::claim_status(claim, fields, list.as_deref().unwrap_or(&claim.status.conditions)));
+        step.effect(writes::claim_status(
+            claim,
+            fields,
+            list.as_deref().unwrap_or(&claim.status.conditions),
+        ));
         again
     }
 
-    fn register(&mut self, now: Timestamp, claim: &NodeClaim, node: &Node, patch: serde_json::Value, step: &mut Step) -> Option<Timestamp> {
+    fn register(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        node: &Node,
+        patch: serde_json::Value,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let target = writes::node_ref(node);
         if let Err(at) = attempt(&mut self.writes, &target, now) {
             return at;
         }
-        let born_tainted = node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+        let born_tainted = node
+            .spec
+            .taints
+            .iter()
+            .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
         if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
-            let text = format!("node {} joined without taint {}, pods may have been bound too early", target, labels::UNREGISTERED_TAINT);
-            step.event(Event::warning(ObjectRef::Claim(claim.name()), "UnregisteredTaintMissing", text));
+            let text = format!(
+                "node {} joined without taint {}, pods may have been bound too early",
+                target,
+                labels::UNREGISTERED_TAINT
+            );
+            step.event(Event::warning(
+                ObjectRef::Claim(claim.name()),
+                "UnregisteredTaintMissing",
+                text,
+            ));
         }
         step.effect(writes::versioned(target, &node.metadata, patch));
         None
-    }
-
-    /// Asks for the list of machines if somebody waits for it.
-    fn search(&mut self, now: Timestamp, step: &mut Step) {
-        if self.wanted.is_empty() {
-            return;
-        }
-        match attempt(&mut self.search, &(), now) {
-            Ok(()) => {
-                self.asked.clone_from(&self.wanted);
-                step.effect(Effect::ListInstances);
-            }
-            Err(Some(at)) => step.wake_at(at),
-            Err(None) => {}
-        }
     }
 }
 
@@ -539,7 +461,13 @@ impl Decider for Lifecycle {
             todo.extend(self.phases.keys().cloned());
         }
         todo.extend(input.changes.claims.iter().cloned());
-        todo.extend(input.changes.nodes.iter().filter_map(|key| input.snapshot.nodes.get(key)?.claim_name()));
+        todo.extend(
+            input
+                .changes
+                .nodes
+                .iter()
+                .filter_map(|key| input.snapshot.nodes.get(key)?.claim_name()),
+        );
         for name in todo {
             let again = self.look(input, &name, &mut step);
             self.agenda.set(&name, again);
@@ -552,27 +480,6 @@ impl Decider for Lifecycle {
     }
 }
 
-/// The claim of that name, if it is still the same object.
-fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'a Arc<NodeClaim>> {
-    snapshot.claims.get(name).filter(|claim| claim.uid().as_ref() == Some(uid))
-}
-
-/// What is known of a machine that was only found in a list.
-fn machine_of(instance: &Instance) -> Launched {
-    Launched {
-        provider_id: ProviderId::clone(&instance.provider_id),
-        image_id: None,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        capacity: BTreeMap::new(),
-        allocatable: BTreeMap::new(),
-    }
-}
-
-fn launched_is(status: &str, why: String) -> Reason {
-    Reason::ConditionIs { condition: "Launched".to_owned(), status: status.to_owned(), why }
-}
-
 fn offering(claim: &NodeClaim, machine: Option<&StateNode>) -> Reason {
     let label = |key: &str| claim.label(key).unwrap_or_default().to_owned();
     Reason::Offering {
@@ -581,8 +488,4 @@ fn offering(claim: &NodeClaim, machine: Option<&StateNode>) -> Reason {
         capacity_type: label(labels::CAPACITY_TYPE),
         price: machine.and_then(|machine| machine.price),
     }
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(MESSAGE_CHARS).collect()
 }

@@ -60,9 +60,18 @@ pub(super) fn is_marked(node: &Node, label: &str) -> bool {
     node.label(label) == Some("true")
 }
 
-fn differing<'a>(wanted: &'a BTreeMap<String, String>, there: Option<&BTreeMap<String, String>>) -> BTreeMap<&'a str, &'a str> {
-    let is_there = |key: &str, value: &str| there.is_some_and(|there| there.get(key).is_some_and(|has| has == value));
-    wanted.iter().filter(|(key, value)| !is_there(key, value)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+fn differing<'a>(
+    wanted: &'a BTreeMap<String, String>,
+    there: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'a str, &'a str> {
+    let is_there = |key: &str, value: &str| {
+        there.is_some_and(|there| there.get(key).is_some_and(|has| has == value))
+    };
+    wanted
+        .iter()
+        .filter(|(key, value)| !is_there(key, value))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
 }
 
 /// The Node's owners with the claim among them; `None` when it is there already.
@@ -97,18 +106,45 @@ fn registered_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
 
 /// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing.
 pub(super) fn missing(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
-    if node.condition("Ready").is_none_or(|ready| ready.status != "True") {
+    if node
+        .condition("Ready")
+        .is_none_or(|ready| ready.status != "True")
+    {
         return Some(("NodeNotReady", "node is not ready".to_owned()));
     }
     let startup = claim.spec.startup_taints();
-    if let Some(taint) = node.spec.taints.iter().find(|taint| startup.iter().any(|each| taints::matches(each, taint))) {
-        return Some(("StartupTaintsExist", format!("startup taint {} is still there", taints::text(taint))));
+    if let Some(taint) = node
+        .spec
+        .taints
+        .iter()
+        .find(|taint| startup.iter().any(|each| taints::matches(each, taint)))
+    {
+        return Some((
+            "StartupTaintsExist",
+            format!("startup taint {} is still there", taints::text(taint)),
+        ));
     }
-    if let Some(taint) = node.spec.taints.iter().find(|taint| taints::is_ephemeral(taint)) {
-        return Some(("KnownEphemeralTaintsExist", format!("taint {} is still there", taints::text(taint))));
+    if let Some(taint) = node
+        .spec
+        .taints
+        .iter()
+        .find(|taint| taints::is_ephemeral(taint))
+    {
+        return Some((
+            "KnownEphemeralTaintsExist",
+            format!("taint {} is still there", taints::text(taint)),
+        ));
     }
     let asked = claim.spec.requests().map(resources_of).unwrap_or_default();
     let given = resources_of(&node.status.allocatable);
-    let unknown = asked.iter().find(|(name, amount)| *amount != 0 && given.get(name) == 0).map(|(name, _)| name.to_owned());
-    unknown.map(|name| ("ResourceNotRegistered", format!("node does not offer resource {name} yet")))
+    let unknown = asked
+        .iter()
+        .find(|(name, amount)| *amount != 0 && given.get(name) == 0)
+        .map(|(name, _)| name.to_owned());
+    unknown.map(|name| {
+        (
+            "ResourceNotRegistered",
+            format!("node does not offer resource {name} yet"),
+        )
+    })
 }

@@ -8,7 +8,11 @@ use crate::labels;
 use crate::record::Verdict;
 
 fn busy() -> LaunchError {
-    LaunchError::Other(CloudError { label: "throttled", message: "slow down".to_owned(), retry: Retry::Again })
+    LaunchError::Other(CloudError {
+        label: "throttled",
+        message: "slow down".to_owned(),
+        retry: Retry::Again,
+    })
 }
 
 #[test]
@@ -21,38 +25,81 @@ fn a_claim_is_launched_registered_and_initialized() {
     assert_eq!(claim["status"]["imageID"], "image-1");
     assert_eq!(claim["status"]["capacity"]["cpu"], "2");
     assert_eq!(claim["metadata"]["labels"][labels::INSTANCE_TYPE], "small");
-    assert_eq!(claim["metadata"]["labels"]["team"], "a", "the claim's own label wins");
-    assert_eq!(claim["metadata"]["annotations"]["note"], "provider", "the provider's annotation wins");
+    assert_eq!(
+        claim["metadata"]["labels"]["team"], "a",
+        "the claim's own label wins"
+    );
+    assert_eq!(
+        claim["metadata"]["annotations"]["note"], "provider",
+        "the provider's annotation wins"
+    );
     assert!(world.is_true("c", "Launched"));
-    assert_eq!(world.condition("c", "Registered").unwrap(), ("Unknown".to_owned(), "NodeNotFound".to_owned()));
+    assert_eq!(
+        world.condition("c", "Registered").unwrap(),
+        ("Unknown".to_owned(), "NodeNotFound".to_owned())
+    );
 
     let node = world.join("c");
     world.settle();
     let node_object = world.get(&format!("Node/{node}"));
-    let taints: Vec<&str> = node_object["spec"]["taints"].as_array().unwrap().iter().map(|taint| taint["key"].as_str().unwrap()).collect();
-    assert_eq!(taints, [labels::NOT_READY_TAINT, "own", "boot"], "the claim's taints are added, the unregistered one is gone");
-    assert_eq!(node_object["metadata"]["finalizers"], json!([labels::TERMINATION_FINALIZER]));
+    let taints: Vec<&str> = node_object["spec"]["taints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|taint| taint["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        taints,
+        [labels::NOT_READY_TAINT, "own", "boot"],
+        "the claim's taints are added, the unregistered one is gone"
+    );
+    assert_eq!(
+        node_object["metadata"]["finalizers"],
+        json!([labels::TERMINATION_FINALIZER])
+    );
     let owner = &node_object["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["name"], &owner["blockOwnerDeletion"]), (&json!("NodeClaim"), &json!("c"), &json!(true)));
-    assert_eq!(node_object["metadata"]["labels"][labels::REGISTERED], "true");
+    assert_eq!(
+        (&owner["kind"], &owner["name"], &owner["blockOwnerDeletion"]),
+        (&json!("NodeClaim"), &json!("c"), &json!(true))
+    );
+    assert_eq!(
+        node_object["metadata"]["labels"][labels::REGISTERED],
+        "true"
+    );
     assert_eq!(node_object["metadata"]["labels"]["team"], "a");
     assert_eq!(node_object["metadata"]["annotations"]["note"], "provider");
-    assert!(node_object["metadata"]["annotations"].get("mortise.sh/nominated-pods").is_none());
+    assert!(
+        node_object["metadata"]["annotations"]
+            .get("mortise.sh/nominated-pods")
+            .is_none()
+    );
     assert!(world.is_true("c", "Registered"));
     assert_eq!(world.get("NodeClaim/c")["status"]["nodeName"], node);
-    assert_eq!(world.condition("c", "Initialized").unwrap().1, "NodeNotReady");
+    assert_eq!(
+        world.condition("c", "Initialized").unwrap().1,
+        "NodeNotReady"
+    );
 
     world.ready(&node);
     world.settle();
     assert!(world.is_true("c", "Initialized") && world.is_true("c", "Ready"));
-    assert_eq!(world.get(&format!("Node/{node}"))["metadata"]["labels"][labels::INITIALIZED], "true");
-    assert_eq!(world.verdicts("nodeclaim/c"), [Verdict::Launched, Verdict::Registered, Verdict::Initialized]);
+    assert_eq!(
+        world.get(&format!("Node/{node}"))["metadata"]["labels"][labels::INITIALIZED],
+        "true"
+    );
+    assert_eq!(
+        world.verdicts("nodeclaim/c"),
+        [Verdict::Launched, Verdict::Registered, Verdict::Initialized]
+    );
     assert!(world.event("UnregisteredTaintMissing").is_none());
 
     // Nothing more is written once it is up, however long it runs.
     let writes = world.done.len();
     world.pass(60_000);
-    let later: Vec<&String> = world.done[writes..].iter().filter(|each| each.starts_with("patch node/")).collect();
+    let later: Vec<&String> = world.done[writes..]
+        .iter()
+        .filter(|each| each.starts_with("patch node/"))
+        .collect();
     assert!(later.is_empty(), "{later:?}");
 }
 
@@ -64,7 +111,10 @@ fn what_is_missing_for_initialization_is_named_in_order() {
     let node = format!("Node/{}", world.join("c"));
     world.settle();
     let reason = |world: &World| world.condition("c", "Initialized").unwrap().1;
-    world.edit(&node, &json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }));
+    world.edit(
+        &node,
+        &json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }),
+    );
     world.settle();
     assert_eq!(reason(&world), "StartupTaintsExist");
     world.edit(&node, &json!({ "spec": { "taints": [{ "key": labels::NOT_READY_TAINT, "effect": "NoExecute" }] } }));
@@ -73,8 +123,15 @@ fn what_is_missing_for_initialization_is_named_in_order() {
     world.edit(&node, &json!({ "spec": { "taints": [] } }));
     world.settle();
     assert_eq!(reason(&world), "ResourceNotRegistered");
-    assert_eq!(world.get(&node)["spec"]["taints"], json!([]), "a start-up taint that somebody removed stays removed");
-    world.edit(&node, &json!({ "status": { "allocatable": { "cpu": "2" } } }));
+    assert_eq!(
+        world.get(&node)["spec"]["taints"],
+        json!([]),
+        "a start-up taint that somebody removed stays removed"
+    );
+    world.edit(
+        &node,
+        &json!({ "status": { "allocatable": { "cpu": "2" } } }),
+    );
     world.settle();
     assert!(world.is_true("c", "Initialized"));
 }
@@ -87,8 +144,14 @@ fn taints_are_left_alone_where_the_node_manages_them() {
     world.put(&json!({ "kind": "Node", "metadata": { "name": "n", "labels": { labels::DO_NOT_SYNC_TAINTS: "true" } },
         "spec": { "providerID": "fake:///zone-a/i-1", "taints": [{ "key": "mine", "effect": "NoSchedule" }] } }));
     world.settle();
-    assert_eq!(world.get("Node/n")["spec"]["taints"], json!([{ "key": "mine", "effect": "NoSchedule" }]));
-    assert!(world.event("UnregisteredTaintMissing").is_some(), "a node that joined open is told of");
+    assert_eq!(
+        world.get("Node/n")["spec"]["taints"],
+        json!([{ "key": "mine", "effect": "NoSchedule" }])
+    );
+    assert!(
+        world.event("UnregisteredTaintMissing").is_some(),
+        "a node that joined open is told of"
+    );
 }
 
 #[test]
@@ -96,16 +159,28 @@ fn a_claim_without_finalizer_gets_it_before_the_launch() {
     let mut world = World::new();
     world.put(&json!({ "kind": "NodeClaim", "metadata": { "name": "mine" }, "spec": { "nodeClassRef": { "group": "fake.test", "kind": "FakeNodeClass", "name": "default" } } }));
     world.settle();
-    let order: Vec<&String> = world.done.iter().filter(|each| each.ends_with("nodeclaim/mine")).collect();
-    assert_eq!(order[..2], ["patch nodeclaim/mine", "launch nodeclaim/mine"]);
+    let order: Vec<&String> = world
+        .done
+        .iter()
+        .filter(|each| each.ends_with("nodeclaim/mine"))
+        .collect();
+    assert_eq!(
+        order[..2],
+        ["patch nodeclaim/mine", "launch nodeclaim/mine"]
+    );
     assert!(world.is_true("mine", "Launched"));
 }
 
 #[test]
 fn without_capacity_the_claim_is_given_up() {
     let errors = [
-        LaunchError::InsufficientCapacity { message: "none left".to_owned(), unavailable: Vec::new() },
-        LaunchError::NodeClassNotReady { message: "no subnets".to_owned() },
+        LaunchError::InsufficientCapacity {
+            message: "none left".to_owned(),
+            unavailable: Vec::new(),
+        },
+        LaunchError::NodeClassNotReady {
+            message: "no subnets".to_owned(),
+        },
     ];
     for (error, event) in errors.into_iter().zip([true, false]) {
         let mut world = World::new();
@@ -114,21 +189,39 @@ fn without_capacity_the_claim_is_given_up() {
         world.settle();
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
         assert_eq!(world.event("InsufficientCapacityError").is_some(), event);
-        assert_eq!(world.verdicts("nodeclaim/c"), [Verdict::LaunchFailed, Verdict::Removed]);
-        assert!(!world.done.contains(&"list_instances ".to_owned()), "the provider said that there is no machine");
+        assert_eq!(
+            world.verdicts("nodeclaim/c"),
+            [Verdict::LaunchFailed, Verdict::Removed]
+        );
+        assert!(
+            !world.done.contains(&"list_instances ".to_owned()),
+            "the provider said that there is no machine"
+        );
     }
 }
 
 #[test]
 fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
     let mut world = World::new();
-    world.launch_errors.push_back(LaunchError::Create { reason: "BadImage".to_owned(), message: "x".repeat(1_000) });
+    world.launch_errors.push_back(LaunchError::Create {
+        reason: "BadImage".to_owned(),
+        message: "x".repeat(1_000),
+    });
     world.claim("c", &json!({}));
     world.settle();
-    assert_eq!(world.condition("c", "Launched").unwrap(), ("Unknown".to_owned(), "BadImage".to_owned()));
+    assert_eq!(
+        world.condition("c", "Launched").unwrap(),
+        ("Unknown".to_owned(), "BadImage".to_owned())
+    );
     world.launch_errors.push_back(busy());
     world.pass(999);
-    let launches = |world: &World| world.done.iter().filter(|each| *each == "launch nodeclaim/c").count();
+    let launches = |world: &World| {
+        world
+            .done
+            .iter()
+            .filter(|each| *each == "launch nodeclaim/c")
+            .count()
+    };
     assert_eq!(launches(&world), 1);
     world.pass(1);
     assert_eq!(launches(&world), 2);
@@ -145,7 +238,10 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
     assert!(world.has("NodeClaim/d"));
     world.pass(2_000);
     assert!(!world.has("NodeClaim/d"));
-    assert!(world.done.contains(&"list_instances ".to_owned()), "a throttled launch may have made a machine");
+    assert!(
+        world.done.contains(&"list_instances ".to_owned()),
+        "a throttled launch may have made a machine"
+    );
 }
 
 #[test]
@@ -186,7 +282,15 @@ fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
     world.pass(10_000);
     assert!(world.machines.is_empty(), "{:?}", world.done);
     assert!(!world.has("NodeClaim/c"));
-    assert_eq!(world.done.iter().filter(|each| each.starts_with("launch")).count(), 1, "nothing was launched to be ended");
+    assert_eq!(
+        world
+            .done
+            .iter()
+            .filter(|each| each.starts_with("launch"))
+            .count(),
+        1,
+        "nothing was launched to be ended"
+    );
 }
 
 #[test]
@@ -204,7 +308,14 @@ fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
     }
     world.settle();
     assert!(claims.iter().all(|claim| !world.has(claim)));
-    assert_eq!(world.done.iter().filter(|each| each.starts_with("list_instances")).count(), 1);
+    assert_eq!(
+        world
+            .done
+            .iter()
+            .filter(|each| each.starts_with("list_instances"))
+            .count(),
+        1
+    );
 }
 
 #[test]

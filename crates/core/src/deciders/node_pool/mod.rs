@@ -91,13 +91,23 @@ impl NodePool {
     /// Counts the machines that changed. Returns the pools whose sums changed.
     fn count(&mut self, input: &StepInput<'_>) -> BTreeSet<PoolName> {
         let keys: BTreeSet<NodeKey> = if input.changes.everything {
-            input.snapshot.nodes.iter().map(|(key, _)| key.clone()).chain(self.counted.keys().cloned()).collect()
+            input
+                .snapshot
+                .nodes
+                .iter()
+                .map(|(key, _)| key.clone())
+                .chain(self.counted.keys().cloned())
+                .collect()
         } else {
             input.changes.nodes.clone()
         };
         let mut pools = BTreeSet::new();
         for key in keys {
-            let machine = input.snapshot.nodes.get(&key).filter(|machine| !machine.deleting);
+            let machine = input
+                .snapshot
+                .nodes
+                .get(&key)
+                .filter(|machine| !machine.deleting);
             let now = machine.and_then(|machine| Some((machine.pool()?, counts(machine))));
             let before = self.counted.get(&key);
             if before == now.as_ref() {
@@ -120,8 +130,16 @@ impl NodePool {
         pools
     }
 
-    fn outcome(&mut self, now: Timestamp, outcome: &Outcome, pools: &mut BTreeSet<PoolName>, claims: &mut BTreeSet<ClaimName>) {
-        let Effect::Patch(Patch { target, .. }) = &*outcome.effect else { return };
+    fn outcome(
+        &mut self,
+        now: Timestamp,
+        outcome: &Outcome,
+        pools: &mut BTreeSet<PoolName>,
+        claims: &mut BTreeSet<ClaimName>,
+    ) {
+        let Effect::Patch(Patch { target, .. }) = &*outcome.effect else {
+            return;
+        };
         match &outcome.result {
             Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(target),
             Err(_) => drop(self.writes.failed(target, now)),
@@ -133,7 +151,12 @@ impl NodePool {
         }
     }
 
-    fn look(&mut self, input: &StepInput<'_>, name: &PoolName, step: &mut Step) -> Option<Timestamp> {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &PoolName,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let Some(pool) = input.snapshot.pools.get(name) else {
             self.not_before.remove(name);
             if self.sums.get(name).is_some_and(|sum| sum.nodes == 0) {
@@ -145,13 +168,22 @@ impl NodePool {
         if let Some(annotations) = hash_annotations(pool) {
             return match attempt(&mut self.writes, &target, input.now) {
                 Ok(()) => {
-                    step.effect(writes::unversioned(target, json!({ "metadata": { "annotations": annotations } })));
+                    step.effect(writes::unversioned(
+                        target,
+                        json!({ "metadata": { "annotations": annotations } }),
+                    ));
                     None
                 }
                 Err(at) => at,
             };
         }
-        let list = writes::edited(conditions::NODE_POOL, &pool.metadata, &pool.status.conditions, input.now, |conditions| judge(conditions, input, pool));
+        let list = writes::edited(
+            conditions::NODE_POOL,
+            &pool.metadata,
+            &pool.status.conditions,
+            input.now,
+            |conditions| judge(conditions, input, pool),
+        );
         let sum = self.sums.get(name).cloned().unwrap_or_default();
         let mut fields = counters(pool, &sum);
         let mut again = None;
@@ -175,32 +207,67 @@ impl NodePool {
             self.note(input, name, list, step);
             fields.insert("conditions".to_owned(), json!(list));
         }
-        let resource_version = pool.metadata.resource_version.clone().filter(|_| list.is_some());
-        step.effect(Effect::Patch(Patch { target, status: true, resource_version, merge: json!({ "status": fields }) }));
+        let resource_version = pool
+            .metadata
+            .resource_version
+            .clone()
+            .filter(|_| list.is_some());
+        step.effect(Effect::Patch(Patch {
+            target,
+            status: true,
+            resource_version,
+            merge: json!({ "status": fields }),
+        }));
         again
     }
 
     /// Records conditions that keep the pool from being used.
-    fn note(&mut self, input: &StepInput<'_>, name: &PoolName, list: &[Condition], step: &mut Step) {
+    fn note(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &PoolName,
+        list: &[Condition],
+        step: &mut Step,
+    ) {
         let target = ObjectRef::Pool(name.clone());
         for type_ in conditions::NODE_POOL.dependents.iter().copied() {
-            let Some(condition) = conditions::find(list, type_) else { continue };
+            let Some(condition) = conditions::find(list, type_) else {
+                continue;
+            };
             if condition.status == ConditionStatus::True {
                 self.told.forget(&target, type_);
                 continue;
             }
             let why = format!("{}: {}", condition.reason, condition.message);
             if self.told.is_news(&target, type_, &why, input.now, i64::MAX) {
-                let reason = Reason::ConditionIs { condition: type_.to_owned(), status: condition.status.to_string(), why };
-                step.record(input, DeciderId::NodePool, target.clone(), Verdict::Condition, vec![reason]);
+                let reason = Reason::ConditionIs {
+                    condition: type_.to_owned(),
+                    status: condition.status.to_string(),
+                    why,
+                };
+                step.record(
+                    input,
+                    DeciderId::NodePool,
+                    target.clone(),
+                    Verdict::Condition,
+                    vec![reason],
+                );
             }
         }
     }
 
     /// Stamps a claim whose hash another version of the algorithm made.
     fn stamp(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
-        let Some(pool) = claim.pool().and_then(|pool| input.snapshot.pools.get(&pool)) else { return };
-        if claim.annotation(labels::NODEPOOL_HASH_VERSION) == Some(labels::NODEPOOL_HASH_VERSION_VALUE) || claim.metadata.deletion_timestamp.is_some() {
+        let Some(pool) = claim
+            .pool()
+            .and_then(|pool| input.snapshot.pools.get(&pool))
+        else {
+            return;
+        };
+        if claim.annotation(labels::NODEPOOL_HASH_VERSION)
+            == Some(labels::NODEPOOL_HASH_VERSION_VALUE)
+            || claim.metadata.deletion_timestamp.is_some()
+        {
             return;
         }
         let target = ObjectRef::Claim(claim.name());
@@ -210,11 +277,20 @@ impl NodePool {
             Err(None) => return,
         }
         let mut annotations = Map::new();
-        annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), json!(labels::NODEPOOL_HASH_VERSION_VALUE));
+        annotations.insert(
+            labels::NODEPOOL_HASH_VERSION.to_owned(),
+            json!(labels::NODEPOOL_HASH_VERSION_VALUE),
+        );
         if !claim.is_true("Drifted") {
-            annotations.insert(labels::NODEPOOL_HASH.to_owned(), json!(pool.hash().to_string()));
+            annotations.insert(
+                labels::NODEPOOL_HASH.to_owned(),
+                json!(pool.hash().to_string()),
+            );
         }
-        step.effect(writes::unversioned(target, json!({ "metadata": { "annotations": annotations } })));
+        step.effect(writes::unversioned(
+            target,
+            json!({ "metadata": { "annotations": annotations } }),
+        ));
     }
 }
 
@@ -227,11 +303,24 @@ fn counts(machine: &StateNode) -> Resources {
 fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
     let wanted = [
         (labels::NODEPOOL_HASH, pool.hash().to_string()),
-        (labels::NODEPOOL_HASH_VERSION, labels::NODEPOOL_HASH_VERSION_VALUE.to_owned()),
+        (
+            labels::NODEPOOL_HASH_VERSION,
+            labels::NODEPOOL_HASH_VERSION_VALUE.to_owned(),
+        ),
     ];
-    let there = |key: &str| pool.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let there = |key: &str| {
+        pool.metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(key))
+    };
     let same = wanted.iter().all(|(key, value)| there(key) == Some(value));
-    (!same).then(|| wanted.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect())
+    (!same).then(|| {
+        wanted
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .collect()
+    })
 }
 
 /// Sets the conditions of a pool from its template and its node class.
@@ -240,45 +329,86 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
     if faults.is_empty() {
         conditions.set_true("ValidationSucceeded");
     } else {
-        conditions.set_false("ValidationSucceeded", "NodePoolValidationFailed", &faults.join("; "));
+        conditions.set_false(
+            "ValidationSucceeded",
+            "NodePoolValidationFailed",
+            &faults.join("; "),
+        );
     }
     let Some(class) = input.snapshot.node_classes.get(&pool.node_class_key()) else {
-        conditions.set_false("NodeClassReady", "NodeClassNotFound", "NodeClass not found on cluster");
+        conditions.set_false(
+            "NodeClassReady",
+            "NodeClassNotFound",
+            "NodeClass not found on cluster",
+        );
         return;
     };
-    if class.object.pointer("/metadata/deletionTimestamp").is_some() {
-        conditions.set_false("NodeClassReady", "NodeClassTerminating", "NodeClass is Terminating");
+    if class
+        .object
+        .pointer("/metadata/deletionTimestamp")
+        .is_some()
+    {
+        conditions.set_false(
+            "NodeClassReady",
+            "NodeClassTerminating",
+            "NodeClass is Terminating",
+        );
         return;
     }
     match ready_of(class) {
-        Some(ready) if ready.status == ConditionStatus::True => conditions.set_true("NodeClassReady"),
-        Some(ready) if ready.status == ConditionStatus::False => conditions.set_false("NodeClassReady", &ready.reason, &ready.message),
-        _ => conditions.set_false("NodeClassReady", "NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
+        Some(ready) if ready.status == ConditionStatus::True => {
+            conditions.set_true("NodeClassReady")
+        }
+        Some(ready) if ready.status == ConditionStatus::False => {
+            conditions.set_false("NodeClassReady", &ready.reason, &ready.message)
+        }
+        _ => conditions.set_false(
+            "NodeClassReady",
+            "NodeClassReadinessUnknown",
+            "Node Class Readiness Unknown",
+        ),
     };
 }
 
 /// The root condition of a node class.
 fn ready_of(class: &NodeClassObject) -> Option<Condition> {
     let list = class.object.pointer("/status/conditions")?.as_array()?;
-    let ready = list.iter().find(|each| each.get("type").and_then(Value::as_str) == Some(conditions::READY))?;
+    let ready = list
+        .iter()
+        .find(|each| each.get("type").and_then(Value::as_str) == Some(conditions::READY))?;
     Condition::deserialize(ready).ok()
 }
 
 /// The counters that status does not show yet, as a merge patch of status.
 fn counters(pool: &Pool, sum: &Sum) -> Map<String, Value> {
-    let mut wanted: BTreeMap<String, String> = sum.capacity.to_api().into_iter().map(|(name, amount)| (name, amount.0)).collect();
+    let mut wanted: BTreeMap<String, String> = sum
+        .capacity
+        .to_api()
+        .into_iter()
+        .map(|(name, amount)| (name, amount.0))
+        .collect();
     for name in [CPU, MEMORY, PODS, EPHEMERAL_STORAGE] {
-        wanted.entry(name.to_owned()).or_insert_with(|| "0".to_owned());
+        wanted
+            .entry(name.to_owned())
+            .or_insert_with(|| "0".to_owned());
     }
-    wanted.insert(NODES.to_owned(), Quantity::from_units(sum.nodes).to_string());
+    wanted.insert(
+        NODES.to_owned(),
+        Quantity::from_units(sum.nodes).to_string(),
+    );
     let written = pool.status.resources.clone().unwrap_or_default();
     let same_names = written.keys().eq(wanted.keys());
-    let same = same_names && resources_of(&written) == sum.capacity.clone().with(NODES, sum.nodes) && pool.status.nodes == Some(sum.nodes);
+    let same = same_names
+        && resources_of(&written) == sum.capacity.clone().with(NODES, sum.nodes)
+        && pool.status.nodes == Some(sum.nodes);
     let mut fields = Map::new();
     if same {
         return fields;
     }
-    let mut resources: Map<String, Value> = wanted.into_iter().map(|(name, amount)| (name, json!(amount))).collect();
+    let mut resources: Map<String, Value> = wanted
+        .into_iter()
+        .map(|(name, amount)| (name, json!(amount)))
+        .collect();
     for name in written.keys() {
         resources.entry(name.clone()).or_insert(Value::Null);
     }
@@ -293,8 +423,19 @@ impl Decider for NodePool {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        let Changes { everything, nodes, claims, pools, node_classes, .. } = changes;
-        *everything || !nodes.is_empty() || !claims.is_empty() || !pools.is_empty() || !node_classes.is_empty()
+        let Changes {
+            everything,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            ..
+        } = changes;
+        *everything
+            || !nodes.is_empty()
+            || !claims.is_empty()
+            || !pools.is_empty()
+            || !node_classes.is_empty()
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
@@ -314,8 +455,16 @@ impl Decider for NodePool {
         }
         pools.extend(input.changes.pools.iter().cloned());
         if !input.changes.node_classes.is_empty() {
-            let of_class = |pool: &Pool| input.changes.node_classes.contains(&pool.node_class_key());
-            pools.extend(input.snapshot.pools.values().filter(|pool| of_class(pool)).map(|pool| pool.name()));
+            let of_class =
+                |pool: &Pool| input.changes.node_classes.contains(&pool.node_class_key());
+            pools.extend(
+                input
+                    .snapshot
+                    .pools
+                    .values()
+                    .filter(|pool| of_class(pool))
+                    .map(|pool| pool.name()),
+            );
         }
         for name in pools {
             let again = self.look(input, &name, &mut step);

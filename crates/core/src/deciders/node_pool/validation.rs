@@ -30,18 +30,32 @@ pub fn faults_of_pool(pool: &NodePool, well_known: &WellKnown) -> Vec<String> {
         }
     }
     let mut seen = BTreeSet::new();
-    for (field, list) in [("taints", template.spec.taints()), ("startupTaints", template.spec.startup_taints())] {
+    for (field, list) in [
+        ("taints", template.spec.taints()),
+        ("startupTaints", template.spec.startup_taints()),
+    ] {
         for (at, taint) in list.iter().enumerate() {
             let field = format!("spec.template.spec.{field}[{at}]");
-            faults.extend(taint_faults(taint).into_iter().map(|fault| format!("{field}: {fault}")));
+            faults.extend(
+                taint_faults(taint)
+                    .into_iter()
+                    .map(|fault| format!("{field}: {fault}")),
+            );
             if !seen.insert((&taint.key, &taint.effect)) {
-                faults.push(format!("{field}: taint {} is there twice, in taints and startupTaints together", taints::text(taint)));
+                faults.push(format!(
+                    "{field}: taint {} is there twice, in taints and startupTaints together",
+                    taints::text(taint)
+                ));
             }
         }
     }
     for (at, requirement) in template.spec.requirements.iter().enumerate() {
         let field = format!("spec.template.spec.requirements[{at}]");
-        faults.extend(requirement_faults(requirement, well_known).into_iter().map(|fault| format!("{field}: {fault}")));
+        faults.extend(
+            requirement_faults(requirement, well_known)
+                .into_iter()
+                .map(|fault| format!("{field}: {fault}")),
+        );
     }
     faults
 }
@@ -51,11 +65,14 @@ fn key_fault(key: &str, well_known: &WellKnown) -> Option<String> {
         return Some(format!("key {key} is set by the autoscaler"));
     }
     if !is_qualified_name(key) {
-        return Some(format!("key {key:?} is not a qualified name (prefix/name of letters, digits, '-', '_' and '.')"));
+        return Some(format!(
+            "key {key:?} is not a qualified name (prefix/name of letters, digits, '-', '_' and '.')"
+        ));
     }
     if well_known.is_restricted(key) {
         let allowed: Vec<&str> = well_known.keys().map(|known| &**known).collect();
-        let meant = nearest(key, allowed).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        let meant = nearest(key, allowed)
+            .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
         return Some(format!("key {key} is reserved{meant}"));
     }
     None
@@ -69,41 +86,80 @@ fn taint_faults(taint: &Taint) -> Vec<String> {
     if let Some(value) = taint.value.as_ref().filter(|value| !is_label_value(value)) {
         faults.push(format!("value {value:?} is not a label value"));
     }
-    let effects = [taints::NO_SCHEDULE, taints::PREFER_NO_SCHEDULE, taints::NO_EXECUTE];
+    let effects = [
+        taints::NO_SCHEDULE,
+        taints::PREFER_NO_SCHEDULE,
+        taints::NO_EXECUTE,
+    ];
     if !taint.effect.is_empty() && !effects.contains(&taint.effect.as_str()) {
-        let meant = nearest(&taint.effect, effects).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        faults.push(format!("effect {:?} is not one of {}{meant}", taint.effect, effects.join(", ")));
+        let meant = nearest(&taint.effect, effects)
+            .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        faults.push(format!(
+            "effect {:?} is not one of {}{meant}",
+            taint.effect,
+            effects.join(", ")
+        ));
     }
     faults
 }
 
 fn requirement_faults(requirement: &RequirementSpec, well_known: &WellKnown) -> Vec<String> {
-    let RequirementSpec { key, operator, min_values, .. } = requirement;
+    let RequirementSpec {
+        key,
+        operator,
+        min_values,
+        ..
+    } = requirement;
     let values = requirement.values();
-    let mut faults: Vec<String> = key_fault(labels::normalize(key), well_known).into_iter().collect();
+    let mut faults: Vec<String> = key_fault(labels::normalize(key), well_known)
+        .into_iter()
+        .collect();
     for value in values.iter().filter(|value| !is_label_value(value)) {
         faults.push(format!("value {value:?} of {key} is not a label value"));
     }
     let Ok(operator) = operator.parse::<Operator>() else {
         let all = Operator::ALL.map(Operator::as_str);
-        let meant = nearest(operator, all).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        faults.push(format!("operator {operator:?} of {key} is not one of {}{meant}", all.join(", ")));
+        let meant = nearest(operator, all)
+            .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        faults.push(format!(
+            "operator {operator:?} of {key} is not one of {}{meant}",
+            all.join(", ")
+        ));
         return faults;
     };
     match operator {
-        Operator::In if values.is_empty() => faults.push(format!("operator In of {key} needs at least one value")),
+        Operator::In if values.is_empty() => {
+            faults.push(format!("operator In of {key} needs at least one value"))
+        }
         Operator::In => {
-            if let Some(min) = min_values.filter(|min| usize::try_from(*min).is_ok_and(|min| values.len() < min)) {
-                faults.push(format!("minValues {min} of {key} is more than its {} values", values.len()));
+            if let Some(min) =
+                min_values.filter(|min| usize::try_from(*min).is_ok_and(|min| values.len() < min))
+            {
+                faults.push(format!(
+                    "minValues {min} of {key} is more than its {} values",
+                    values.len()
+                ));
             }
-            let bought = [labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT, labels::CAPACITY_TYPE_RESERVED];
-            if key == labels::CAPACITY_TYPE && !values.iter().any(|value| bought.contains(&value.as_str())) {
-                faults.push(format!("values {values:?} of {key} have none of {}", bought.join(", ")));
+            let bought = [
+                labels::CAPACITY_TYPE_ON_DEMAND,
+                labels::CAPACITY_TYPE_SPOT,
+                labels::CAPACITY_TYPE_RESERVED,
+            ];
+            if key == labels::CAPACITY_TYPE
+                && !values.iter().any(|value| bought.contains(&value.as_str()))
+            {
+                faults.push(format!(
+                    "values {values:?} of {key} have none of {}",
+                    bought.join(", ")
+                ));
             }
         }
         Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => {
             if !matches!(values, [one] if one.parse::<i64>().is_ok_and(|bound| bound >= 0)) {
-                faults.push(format!("operator {} of {key} needs exactly one integer of 0 or more, not {values:?}", operator.as_str()));
+                faults.push(format!(
+                    "operator {} of {key} needs exactly one integer of 0 or more, not {values:?}",
+                    operator.as_str()
+                ));
             }
         }
         Operator::NotIn | Operator::Exists | Operator::DoesNotExist => {}
@@ -117,7 +173,9 @@ fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME
         && ends(text.chars().next())
         && ends(text.chars().last())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// A label value: empty, or a name.
@@ -136,6 +194,11 @@ fn is_qualified_name(key: &str) -> bool {
 /// Lower-case DNS labels joined by dots.
 fn is_domain(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let label = |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.chars().all(inner);
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(inner)
+    };
     text.len() <= MAX_PREFIX && text.split('.').all(label)
 }

@@ -42,7 +42,13 @@ fn force_at(pod: &Pod, deadline: Timestamp) -> Timestamp {
 impl<'a> Drain<'a> {
     /// Looks at the pods of a node. `deadline` is the end of the termination grace period, if there is one.
     pub(super) fn of(pods: &'a [Arc<Pod>], now: Timestamp, deadline: Option<Timestamp>) -> Self {
-        let mut drain = Self { waiting: pods.iter().filter(|pod| pod.is_waiting_eviction(now)).collect(), ..Self::default() };
+        let mut drain = Self {
+            waiting: pods
+                .iter()
+                .filter(|pod| pod.is_waiting_eviction(now))
+                .collect(),
+            ..Self::default()
+        };
         let first = drain.waiting.iter().map(|pod| group(pod)).min();
         for pod in drain.waiting.clone() {
             if let Some(deleted) = pod.deleted {

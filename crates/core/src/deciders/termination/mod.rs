@@ -21,7 +21,9 @@
 //! Implements karpenter-core 6.1 to 6.3.
 
 mod drain;
+mod node;
 mod objects;
+mod outcomes;
 mod volumes;
 
 #[cfg(test)]
@@ -36,19 +38,17 @@ use serde_json::{Map, json};
 use super::agenda::{Agenda, attempt, earlier};
 use super::told::Told;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
-use crate::apis::conditions::{self, Conditions};
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
+use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::cloud::Terminated;
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::effect::{Effect, Event, ObjectRef};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{PodKey, ProviderId, Uid};
-use crate::record::{Reason, Verdict};
-use crate::snapshot::{NodeKey, Pod, StateNode};
-use drain::Drain;
-use objects::{deadline_of, going_patch, is_going, is_ours, key_of, new_deadline, reason_word, why};
+use crate::record::Verdict;
+use crate::snapshot::{NodeKey, StateNode};
+use objects::{deadline_of, is_going, is_ours, new_deadline, why};
 
 const WRITE_BACKOFF_MS: (i64, i64) = (100, 10_000);
 /// Back-off of evictions, per pod.
@@ -138,163 +138,66 @@ impl Termination {
         }
     }
 
-    /// Takes an outcome in and says which machine it is about.
-    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) -> Option<NodeKey> {
-        let now = input.now;
-        match &*outcome.effect {
-            Effect::Patch(patch) => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(&patch.target),
-                    Err(_) => drop(self.writes.failed(&patch.target, now)),
-                }
-                key_of(input.snapshot, &patch.target)
-            }
-            Effect::Delete { target: ObjectRef::Pod(pod), uid: Some(uid), .. } | Effect::Evict { pod, uid } => {
-                self.left(input, pod, uid, &outcome.effect, &outcome.result, step);
-                let node = input.snapshot.pods.get(pod)?.node.clone()?;
-                key_of(input.snapshot, &ObjectRef::Node(node))
-            }
-            Effect::Delete { target, .. } => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => self.deletes.succeeded(target),
-                    Err(_) => drop(self.deletes.failed(target, now)),
-                }
-                key_of(input.snapshot, target)
-            }
-            Effect::Terminate { provider_id, claim, .. } => {
-                self.terminated(input, provider_id, &ObjectRef::Claim(claim.clone()), &outcome.result, step);
-                input.snapshot.nodes.get(&**provider_id).map(|machine| machine.key.clone())
-            }
-            Effect::ListInstances => {
-                self.listed(now, &outcome.result);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// What became of asking a pod to leave.
-    fn left(&mut self, input: &StepInput<'_>, pod: &PodKey, uid: &Uid, effect: &Effect, result: &Result<Done, EffectError>, step: &mut Step) {
-        let forced = matches!(effect, Effect::Delete { .. });
-        let key = (pod.clone(), uid.clone(), forced);
-        let node = input.snapshot.pods.get(pod).and_then(|pod| pod.node.clone());
-        let reason = node.as_ref().and_then(|node| input.snapshot.node(node)?.claim.clone()).map_or_else(|| Reason::Deleted, |claim| why(&claim));
-        match result {
-            // 409 means that a pod of another UID has the name now: the one we meant is gone.
-            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                self.evictions.succeeded(&key);
-                self.asked.insert(key, input.now);
-                if result.is_ok() {
-                    let text = reason_word(&reason);
-                    let target = ObjectRef::Pod(pod.clone());
-                    step.event(if forced {
-                        Event::normal(target.clone(), "Disrupted", format!("Deleting the pod to accommodate the terminationTimestamp: {text}"))
-                    } else {
-                        Event::normal(target.clone(), "Evicted", format!("Evicted pod: {text}"))
-                    });
-                    step.record(input, DeciderId::Termination, target, Verdict::Evicted, vec![reason]);
-                }
-            }
-            Err(error) => {
-                self.evictions.failed(&key, input.now);
-                if let Some(node) = node {
-                    self.blocked(input, ObjectRef::Node(node), pod, error, step);
-                }
-            }
-        }
-    }
-
-    fn blocked(&mut self, input: &StepInput<'_>, node: ObjectRef, pod: &PodKey, error: &EffectError, step: &mut Step) {
-        let (reason, text) = match error {
-            EffectError::Blocked(_) => (
-                Reason::Note { text: format!("pod {pod}: {error}") },
-                format!("Failed to drain node, evicting pod {pod} violates a PDB"),
-            ),
-            EffectError::MultipleBudgets(_) => (
-                Reason::MultiplePdbs { pod: pod.clone() },
-                format!("Failed to drain node, eviction of pod {pod} does not support multiple PDBs"),
-            ),
-            other => (Reason::Failed { error: format!("pod {pod}: {other}") }, format!("Failed to drain node, evicting pod {pod}: {other}")),
-        };
-        if self.told.is_news(&node, "evict", &text, input.now, 120_000) {
-            step.event(Event::warning(node.clone(), "FailedDraining", text));
-            step.record(input, DeciderId::Termination, node, Verdict::Blocked, vec![reason]);
-        }
-    }
-
-    fn terminated(&mut self, input: &StepInput<'_>, id: &ProviderId, claim: &ObjectRef, result: &Result<Done, EffectError>, step: &mut Step) {
-        match result {
-            Ok(Done::Terminated(Terminated::Gone)) => {
-                self.terminations.succeeded(id);
-                self.ending.remove(id);
-                self.gone.insert(id.clone());
-            }
-            Ok(_) => {
-                self.terminations.succeeded(id);
-                let polls = self.ending.get(id).map_or(0, |(polls, _)| polls + 1);
-                let wait = POLLS_MS.get(polls).or(POLLS_MS.last()).copied().unwrap_or(5_000);
-                self.ending.insert(id.clone(), (polls, after(input.now, wait)));
-            }
-            Err(error) => {
-                self.terminations.failed(id, input.now);
-                let text = error.to_string();
-                if self.told.is_news(claim, "terminate", &text, input.now, 120_000) {
-                    step.record(input, DeciderId::Termination, claim.clone(), Verdict::Blocked, vec![Reason::Failed { error: text }]);
-                }
-            }
-        }
-    }
-
-    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if its own provider
-    /// answered: provider ids begin with the provider's name.
-    fn listed(&mut self, now: Timestamp, result: &Result<Done, EffectError>) {
-        let asked = std::mem::take(&mut self.lost_asked);
-        self.lost_next = Some(after(now, LOST_EVERY_MS));
-        let Ok(Done::Instances(lists)) = result else {
-            self.lost_list.failed(&(), now);
-            return;
-        };
-        self.lost_list.succeeded(&());
-        for (provider, instances) in lists {
-            let prefix = format!("{provider}://");
-            let there: BTreeSet<&str> = instances.iter().map(|instance| &*instance.provider_id).collect();
-            self.gone.extend(asked.iter().filter(|id| id.starts_with(&prefix) && !there.contains(&***id)).cloned());
-        }
-        for id in &asked {
-            self.lost.remove(id);
-        }
-    }
-
     /// Does the next thing for a machine. Returns when to look again although nothing changes.
-    fn look(&mut self, input: &StepInput<'_>, key: &NodeKey, attached: &mut Attached, step: &mut Step) -> Option<Timestamp> {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        key: &NodeKey,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let Some(machine) = input.snapshot.nodes.get(key) else {
             self.forget(key);
             return None;
         };
         let claim = machine.claim.as_ref();
         let node = machine.node.as_ref();
-        let claim_going = claim.filter(|claim| is_going(&claim.metadata) && claim.provider_id().is_some());
-        let node_going = node.filter(|node| is_going(&node.metadata) && (claim.is_some() || is_ours(input.snapshot, node)));
+        let claim_going =
+            claim.filter(|claim| is_going(&claim.metadata) && claim.provider_id().is_some());
+        let node_going = node.filter(|node| {
+            is_going(&node.metadata) && (claim.is_some() || is_ours(input.snapshot, node))
+        });
         if claim_going.is_none() && node_going.is_none() {
             return None;
         }
         if let (Some(claim), Some(_)) = (claim, node_going)
             && claim.metadata.deletion_timestamp.is_none()
         {
-            return self.delete(input.now, ObjectRef::Claim(claim.name()), writes::delete_claim(claim), step);
+            return self.delete(
+                input.now,
+                ObjectRef::Claim(claim.name()),
+                writes::delete_claim(claim),
+                step,
+            );
         }
         if let Some(claim) = claim_going
             && let Some(deadline) = new_deadline(claim)
         {
             return self.set_deadline(input, machine, claim, deadline, step);
         }
-        let registered = |node: &Node| claim.is_some_and(|claim| claim.is_true("Registered")) || writes::has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER);
+        let registered = |node: &Node| {
+            claim.is_some_and(|claim| claim.is_true("Registered"))
+                || writes::has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER)
+        };
         let deadline = claim.and_then(|claim| deadline_of(claim));
-        let mut going = Going { key, machine, claim, deadline, settings: Vec::new() };
+        let mut going = Going {
+            key,
+            machine,
+            claim,
+            deadline,
+            settings: Vec::new(),
+        };
         let again = match (node_going, claim_going, node) {
             (Some(node), ..) => self.end_node(input, &mut going, node, attached, step),
-            (None, Some(_), Some(node)) if registered(node) && node.metadata.deletion_timestamp.is_none() => {
-                self.delete(input.now, writes::node_ref(node), writes::delete_node(node), step)
+            (None, Some(_), Some(node))
+                if registered(node) && node.metadata.deletion_timestamp.is_none() =>
+            {
+                self.delete(
+                    input.now,
+                    writes::node_ref(node),
+                    writes::delete_node(node),
+                    step,
+                )
             }
             // Somebody else's finalizer keeps the node; its pods may still be there.
             (None, Some(_), Some(node)) if registered(node) => None,
@@ -312,7 +215,13 @@ impl Termination {
         self.tainted.remove(key);
     }
 
-    fn delete(&mut self, now: Timestamp, target: ObjectRef, effect: Effect, step: &mut Step) -> Option<Timestamp> {
+    fn delete(
+        &mut self,
+        now: Timestamp,
+        target: ObjectRef,
+        effect: Effect,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         match attempt(&mut self.deletes, &target, now) {
             Ok(()) => {
                 step.effect(effect);
@@ -322,7 +231,13 @@ impl Termination {
         }
     }
 
-    fn write(&mut self, now: Timestamp, target: &ObjectRef, effect: impl FnOnce() -> Effect, step: &mut Step) -> Option<Timestamp> {
+    fn write(
+        &mut self,
+        now: Timestamp,
+        target: &ObjectRef,
+        effect: impl FnOnce() -> Effect,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         match attempt(&mut self.writes, target, now) {
             Ok(()) => {
                 step.effect(effect());
@@ -332,139 +247,51 @@ impl Termination {
         }
     }
 
-    fn set_deadline(&mut self, input: &StepInput<'_>, machine: &StateNode, claim: &NodeClaim, deadline: Timestamp, step: &mut Step) -> Option<Timestamp> {
+    fn set_deadline(
+        &mut self,
+        input: &StepInput<'_>,
+        machine: &StateNode,
+        claim: &NodeClaim,
+        deadline: Timestamp,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let target = ObjectRef::Claim(claim.name());
         if let Err(at) = attempt(&mut self.writes, &target, input.now) {
             return at;
         }
         let text = deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        for target in [Some(target.clone()), machine.node_name().map(ObjectRef::Node)].into_iter().flatten() {
-            step.event(Event::warning(target, "TerminationGracePeriodExpiring", format!("All pods will be deleted by {text}")));
+        for target in [
+            Some(target.clone()),
+            machine.node_name().map(ObjectRef::Node),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            step.event(Event::warning(
+                target,
+                "TerminationGracePeriodExpiring",
+                format!("All pods will be deleted by {text}"),
+            ));
         }
-        step.effect(writes::unversioned(target, json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } })));
+        step.effect(writes::unversioned(
+            target,
+            json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } }),
+        ));
         None
     }
 
-    /// From the taint to the node's finalizer.
-    fn end_node(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, attached: &mut Attached, step: &mut Step) -> Option<Timestamp> {
-        let target = writes::node_ref(node);
-        let id = going.machine.provider_id();
-        let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
-        if !(known_gone && !going.machine.is_ready()) {
-            if let Some(patch) = going_patch(node) {
-                return self.write(input.now, &target, || writes::versioned(target.clone(), &node.metadata, patch), step);
-            }
-            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
-                self.lost.insert(id);
-            }
-            if let Some(again) = self.drain(input, going, node, step) {
-                return again;
-            }
-            if let Some(again) = self.detach(input, going, node, attached, step) {
-                return again;
-            }
-            if let Some(claim) = going.claim
-                && let Some(again) = self.end_machine(input.now, claim, going, step)
-            {
-                return again;
-            }
-        }
-        if self.told.is_news(&target, "removed", "", input.now, i64::MAX) {
-            let reason = going.claim.map_or_else(|| Reason::Deleted, |claim| why(claim));
-            step.record(input, DeciderId::Termination, target.clone(), Verdict::Removed, vec![reason]);
-        }
-        self.write(input.now, &target, || writes::without_finalizer(target.clone(), &node.metadata, labels::TERMINATION_FINALIZER), step)
-    }
-
-    /// Empties the node. `None` = it is empty and was for long enough; else when to look again.
-    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
-    fn drain(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, step: &mut Step) -> Option<Option<Timestamp>> {
-        let now = input.now;
-        let since = *self.tainted.entry(going.key.clone()).or_insert(now);
-        let drain = Drain::of(&going.machine.pods, now, going.deadline);
-        if drain.waiting.is_empty() {
-            let drained = going.claim.map(|claim| conditions::find(&claim.status.conditions, "Drained"));
-            let hold = match drained {
-                Some(Some(condition)) if condition.status == conditions::ConditionStatus::True => None,
-                Some(Some(condition)) => condition.last_transition_time.as_ref().map(|time| writes::passed_from_object_time(time.0, input.settings.min_drain_ms)),
-                Some(None) => {
-                    going.settings.push(("Drained", Wanted::Unknown("Draining", String::new())));
-                    return Some(None);
-                }
-                None => Some(after(since, input.settings.min_drain_ms)),
-            };
-            if let Some(hold) = hold.filter(|hold| *hold > now) {
-                return Some(Some(hold));
-            }
-            going.settings.push(("Drained", Wanted::True));
-            return None;
-        }
-        going.settings.push(("Drained", Wanted::Unknown("Draining", String::new())));
-        let target = writes::node_ref(node);
-        if self.told.is_news(&target, "drain", "", now, 120_000) {
-            let text = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting.len());
-            let name = node.metadata.name.clone();
-            step.event(Event { dedupe_key: name, ..Event::warning(target, "FailedDraining", text) });
-        }
-        let mut again = drain.changes;
-        for (pod, grace) in &drain.force {
-            let effect = Effect::Delete { target: ObjectRef::Pod(pod.key.clone()), uid: Some(pod.uid.clone()), grace_seconds: Some(*grace) };
-            again = earlier(again, self.ask(now, pod, effect, step));
-        }
-        for pod in &drain.evict {
-            let effect = Effect::Evict { pod: pod.key.clone(), uid: pod.uid.clone() };
-            again = earlier(again, self.ask(now, pod, effect, step));
-        }
-        Some(again)
-    }
-
-    /// Asks a pod to leave, unless that was done a moment ago and only its deletion time is not visible yet.
-    fn ask(&mut self, now: Timestamp, pod: &Pod, effect: Effect, step: &mut Step) -> Option<Timestamp> {
-        let key = (pod.key.clone(), pod.uid.clone(), matches!(effect, Effect::Delete { .. }));
-        if let Some(asked) = self.asked.get(&key) {
-            let again = after(*asked, ASK_AGAIN_MS);
-            if again > now {
-                return Some(again);
-            }
-        }
-        match attempt(&mut self.evictions, &key, now) {
-            Ok(()) => {
-                step.effect(effect);
-                None
-            }
-            Err(at) => at,
-        }
-    }
-
-    /// Waits for volumes. `None` = nothing is attached that must not be, or the deadline has passed.
-    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
-    fn detach(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, node: &Node, attached: &mut Attached, step: &mut Step) -> Option<Option<Timestamp>> {
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        let attached = attached.get_or_insert_with(|| volumes::by_node(input.snapshot));
-        let pending = attached.get(name).map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods)).unwrap_or_default();
-        if pending.is_empty() {
-            going.settings.push(("VolumesDetached", Wanted::True));
-            return None;
-        }
-        let names: Vec<&str> = pending.iter().take(NAMES_IN_EVENT).map(|name| &**name).collect();
-        let names = names.join(", ");
-        if going.deadline.is_some_and(|deadline| deadline <= input.now) {
-            going.settings.push(("VolumesDetached", Wanted::False("TerminationGracePeriodElapsed", format!("still attached: {names}"))));
-            return None;
-        }
-        going.settings.push(("VolumesDetached", Wanted::Unknown("AwaitingVolumeDetachment", format!("attached: {names}"))));
-        let target = writes::node_ref(node);
-        if self.told.is_news(&target, "volumes", "", input.now, 120_000) {
-            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
-            step.event(Event { dedupe_key: Some(name.to_owned()), ..Event::normal(target, "AwaitingVolumeDetachment", text) });
-        }
-        // A detachment wakes this decider; only the deadline comes by itself.
-        Some(going.deadline)
-    }
-
     /// Ends the machine. `None` = it is gone.
-    #[expect(clippy::option_option, reason = "the outer option says whether to wait, the inner one until when, if that is known")]
-    fn end_machine(&mut self, now: Timestamp, claim: &NodeClaim, going: &mut Going<'_>, step: &mut Step) -> Option<Option<Timestamp>> {
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn end_machine(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        going: &mut Going<'_>,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
         let id = ProviderId::from(claim.provider_id()?);
         if self.gone.contains(&id) {
             return None;
@@ -477,7 +304,11 @@ impl Termination {
         }
         Some(match attempt(&mut self.terminations, &id, now) {
             Ok(()) => {
-                step.effect(Effect::Terminate { class: claim.node_class_key(), provider_id: id, claim: claim.name() });
+                step.effect(Effect::Terminate {
+                    class: claim.node_class_key(),
+                    provider_id: id,
+                    claim: claim.name(),
+                });
                 None
             }
             Err(at) => at,
@@ -485,31 +316,72 @@ impl Termination {
     }
 
     /// The node is gone or was never ours: the machine, then the claim's finalizer.
-    fn end_claim(&mut self, input: &StepInput<'_>, going: &mut Going<'_>, claim: &NodeClaim, step: &mut Step) -> Option<Timestamp> {
+    fn end_claim(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut Going<'_>,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         if let Some(again) = self.end_machine(input.now, claim, going, step) {
             return again;
         }
         going.settings.clear();
         let target = ObjectRef::Claim(claim.name());
-        if self.told.is_news(&target, "removed", claim.uid().as_deref().unwrap_or_default(), input.now, i64::MAX) {
-            step.record(input, DeciderId::Termination, target.clone(), Verdict::Removed, vec![why(claim)]);
+        if self.told.is_news(
+            &target,
+            "removed",
+            claim.uid().as_deref().unwrap_or_default(),
+            input.now,
+            i64::MAX,
+        ) {
+            step.record(
+                input,
+                DeciderId::Termination,
+                target.clone(),
+                Verdict::Removed,
+                vec![why(claim)],
+            );
         }
-        self.write(input.now, &target, || writes::without_finalizer(target.clone(), &claim.metadata, labels::TERMINATION_FINALIZER), step)
+        self.write(
+            input.now,
+            &target,
+            || {
+                writes::without_finalizer(
+                    target.clone(),
+                    &claim.metadata,
+                    labels::TERMINATION_FINALIZER,
+                )
+            },
+            step,
+        )
     }
 
     /// Writes the conditions that this look found out, all at once.
-    fn write_conditions(&mut self, now: Timestamp, going: Going<'_>, step: &mut Step) -> Option<Timestamp> {
+    fn write_conditions(
+        &mut self,
+        now: Timestamp,
+        going: Going<'_>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         let claim = going.claim.filter(|_| !going.settings.is_empty())?;
         let list = writes::edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
             for (type_, wanted) in &going.settings {
                 match wanted {
                     Wanted::True => conditions.set_true(type_),
-                    Wanted::Unknown(reason, message) => conditions.set_unknown(type_, reason, message),
+                    Wanted::Unknown(reason, message) => {
+                        conditions.set_unknown(type_, reason, message)
+                    }
                     Wanted::False(reason, message) => conditions.set_false(type_, reason, message),
                 };
             }
         })?;
-        self.write(now, &ObjectRef::Claim(claim.name()), || writes::claim_status(claim, Map::new(), &list), step)
+        self.write(
+            now,
+            &ObjectRef::Claim(claim.name()),
+            || writes::claim_status(claim, Map::new(), &list),
+            step,
+        )
     }
 
     /// Asks for the list of machines if some node that is going is not ready.
@@ -533,11 +405,20 @@ impl Termination {
 
     /// Forgets pods that are gone, once a minute.
     fn sweep(&mut self, input: &StepInput<'_>) {
-        if self.swept.is_some_and(|at| super::since(input.now, at) < 60_000) {
+        if self
+            .swept
+            .is_some_and(|at| super::since(input.now, at) < 60_000)
+        {
             return;
         }
         self.swept = Some(input.now);
-        let there = |(key, uid, _): &Request| input.snapshot.pods.get(key).is_some_and(|pod| pod.uid == *uid);
+        let there = |(key, uid, _): &Request| {
+            input
+                .snapshot
+                .pods
+                .get(key)
+                .is_some_and(|pod| pod.uid == *uid)
+        };
         self.asked.retain(|key, _| there(key));
         self.evictions.retain(there);
         self.told.sweep(input.now);
@@ -553,7 +434,9 @@ impl Decider for Termination {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        changes.everything || !changes.nodes.is_empty() || (changes.surroundings && self.agenda_waits())
+        changes.everything
+            || !changes.nodes.is_empty()
+            || (changes.surroundings && self.agenda_waits())
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
@@ -568,7 +451,14 @@ impl Decider for Termination {
             }
         }
         if input.changes.everything {
-            todo.extend(input.snapshot.nodes.iter().filter(|(_, machine)| machine.deleting).map(|(key, _)| key.clone()));
+            todo.extend(
+                input
+                    .snapshot
+                    .nodes
+                    .iter()
+                    .filter(|(_, machine)| machine.deleting)
+                    .map(|(key, _)| key.clone()),
+            );
         }
         if input.changes.everything || input.changes.surroundings {
             todo.extend(self.tainted.keys().cloned());
@@ -594,4 +484,3 @@ impl Termination {
         !self.tainted.is_empty()
     }
 }
-

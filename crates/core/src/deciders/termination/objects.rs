@@ -24,7 +24,11 @@ pub(super) fn is_going(meta: &ObjectMeta) -> bool {
 
 /// A node without a claim is ours if it carries the label of a node class kind that we serve.
 pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
-    let kinds: BTreeSet<String> = snapshot.node_classes.keys().map(|key| labels::node_class_key(&key.group, &key.kind)).collect();
+    let kinds: BTreeSet<String> = snapshot
+        .node_classes
+        .keys()
+        .map(|key| labels::node_class_key(&key.group, &key.kind))
+        .collect();
     kinds.iter().any(|label| node.label(label).is_some())
 }
 
@@ -32,7 +36,10 @@ pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
 pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey> {
     match target {
         ObjectRef::Node(name) => snapshot.node_keys.get(name).map(|key| (**key).clone()),
-        ObjectRef::Claim(name) => snapshot.claims.get(name).map(|claim| NodeKey::of_claim(claim)),
+        ObjectRef::Claim(name) => snapshot
+            .claims
+            .get(name)
+            .map(|claim| NodeKey::of_claim(claim)),
         _ => None,
     }
 }
@@ -44,12 +51,19 @@ pub(super) fn new_deadline(claim: &NodeClaim) -> Option<Timestamp> {
     }
     let period = GoDuration::parse(claim.spec.termination_grace_period.as_ref()?.as_str()).ok()?;
     let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
-    Some(deleted.checked_add(jiff::SignedDuration::from(period)).unwrap_or(Timestamp::MAX))
+    Some(
+        deleted
+            .checked_add(jiff::SignedDuration::from(period))
+            .unwrap_or(Timestamp::MAX),
+    )
 }
 
 /// When the claim's pods are deleted without asking. A time that cannot be read is no deadline.
 pub(super) fn deadline_of(claim: &NodeClaim) -> Option<Timestamp> {
-    claim.annotation(labels::TERMINATION_TIMESTAMP)?.parse().ok()
+    claim
+        .annotation(labels::TERMINATION_TIMESTAMP)?
+        .parse()
+        .ok()
 }
 
 /// The taint and the load balancer label of a node that goes; `None` when both are there.
@@ -63,20 +77,27 @@ pub(super) fn going_patch(node: &Node) -> Option<Value> {
         patch.insert("spec".to_owned(), json!({ "taints": all }));
     }
     if node.label(labels::EXCLUDE_LB) != Some(labels::EXCLUDE_LB_VALUE) {
-        patch.insert("metadata".to_owned(), json!({ "labels": { labels::EXCLUDE_LB: labels::EXCLUDE_LB_VALUE } }));
+        patch.insert(
+            "metadata".to_owned(),
+            json!({ "labels": { labels::EXCLUDE_LB: labels::EXCLUDE_LB_VALUE } }),
+        );
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// Why the claim goes, as the decider that deleted it wrote down.
 pub(super) fn why(claim: &NodeClaim) -> Reason {
-    let condition = conditions::find(&claim.status.conditions, "DisruptionReason").filter(|each| each.status == ConditionStatus::True);
+    let condition = conditions::find(&claim.status.conditions, "DisruptionReason")
+        .filter(|each| each.status == ConditionStatus::True);
     match condition.map(|each| each.reason.as_str()) {
         Some("Empty") => Reason::Empty,
         Some("Underutilized") => Reason::Underutilized,
         Some("Drifted") => {
-            let drifted = conditions::find(&claim.status.conditions, "Drifted").map(|each| each.reason.clone());
-            Reason::Drifted { why: drifted.unwrap_or_default() }
+            let drifted = conditions::find(&claim.status.conditions, "Drifted")
+                .map(|each| each.reason.clone());
+            Reason::Drifted {
+                why: drifted.unwrap_or_default(),
+            }
         }
         _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
         _ => Reason::Deleted,

@@ -6,14 +6,24 @@ use serde_json::json;
 use crate::deciders::testing::World;
 use crate::deciders::{after, since};
 use crate::labels;
+use crate::names::NamespacedName;
 use crate::record::{Reason, Verdict};
 
 fn position(world: &World, what: &str) -> usize {
-    world.done.iter().position(|each| each == what).unwrap_or_else(|| panic!("{what} not in {:#?}", world.done))
+    world
+        .done
+        .iter()
+        .position(|each| each == what)
+        .unwrap_or_else(|| panic!("{what} not in {:#?}", world.done))
 }
 
 fn deadline(world: &World, claim: &str) -> Timestamp {
-    world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"][labels::TERMINATION_TIMESTAMP].as_str().unwrap().parse().unwrap()
+    world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"]
+        [labels::TERMINATION_TIMESTAMP]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -26,30 +36,67 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
     world.pass(500);
     let tainted = world.get(&format!("Node/{node}"));
     assert!(tainted["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == labels::DISRUPTED_TAINT && taint["effect"] == "NoSchedule"));
-    assert_eq!(tainted["metadata"]["labels"][labels::EXCLUDE_LB], "karpenter");
-    assert_eq!(world.condition("c", "Drained").unwrap(), ("Unknown".to_owned(), "Draining".to_owned()));
+    assert_eq!(
+        tainted["metadata"]["labels"][labels::EXCLUDE_LB],
+        "karpenter"
+    );
+    assert_eq!(
+        world.condition("c", "Drained").unwrap(),
+        ("Unknown".to_owned(), "Draining".to_owned())
+    );
     assert!(world.event("FailedDraining").is_some());
     assert_eq!(world.verdicts(&format!("node/{node}")), [Verdict::Blocked]);
-    let attempts = |world: &World| world.done.iter().filter(|each| *each == "evict pod/default/web").count();
+    let attempts = |world: &World| {
+        world
+            .done
+            .iter()
+            .filter(|each| *each == "evict pod/default/web")
+            .count()
+    };
     let early = attempts(&world);
-    assert!((2..=4).contains(&early), "{early} attempts in the first half second");
+    assert!(
+        (2..=4).contains(&early),
+        "{early} attempts in the first half second"
+    );
     world.pass(60_000);
     let late = attempts(&world) - early;
-    assert!((8..=14).contains(&late), "{late} attempts in the following minute, back-off ends at 10 s");
+    assert!(
+        (8..=14).contains(&late),
+        "{late} attempts in the following minute, back-off ends at 10 s"
+    );
     assert_eq!(world.machines.len(), 1);
 
     world.blocked.clear();
     world.pass(11_000);
     assert!(!world.has("Pod/default/web"));
-    assert!(world.event("Evicted").unwrap().message.ends_with("Forceful Termination"));
+    assert!(
+        world
+            .event("Evicted")
+            .unwrap()
+            .message
+            .ends_with("Forceful Termination")
+    );
     world.pass(20_000);
     assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"));
     assert!(world.machines.is_empty());
-    assert!(position(&world, &format!("delete node/{node}")) < position(&world, "evict pod/default/web"));
+    assert!(
+        position(&world, &format!("delete node/{node}"))
+            < position(&world, "evict pod/default/web")
+    );
     assert!(position(&world, "evict pod/default/web") < position(&world, "terminate nodeclaim/c"));
-    assert_eq!(world.verdicts("nodeclaim/c").last(), Some(&Verdict::Removed));
+    assert_eq!(
+        world.verdicts("nodeclaim/c").last(),
+        Some(&Verdict::Removed)
+    );
     let snapshot = world.snapshot();
-    assert_eq!((snapshot.nodes.len(), snapshot.claims.len(), snapshot.ledger.fences().len()), (0, 0, 0));
+    assert_eq!(
+        (
+            snapshot.nodes.len(),
+            snapshot.claims.len(),
+            snapshot.ledger.fences().len()
+        ),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -62,8 +109,13 @@ fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
     world.restart();
     world.pod("late", &node, &json!({}));
     world.pass(1_500);
-    assert!(!world.has("Pod/default/late"), "a pod that came late is evicted");
-    while world.machines.values().all(|machine| machine.claim == "c") && !world.done.iter().any(|each| each.starts_with("terminate")) {
+    assert!(
+        !world.has("Pod/default/late"),
+        "a pod that came late is evicted"
+    );
+    while world.machines.values().all(|machine| machine.claim == "c")
+        && !world.done.iter().any(|each| each.starts_with("terminate"))
+    {
         world.pass(100);
     }
     let held = since(world.now, start);
@@ -82,12 +134,23 @@ fn groups_leave_one_after_another_and_some_pods_stay() {
     world.pod("c-critical", &node, &critical);
     world.pod("b-daemon", &node, &daemon);
     world.pod("a-plain", &node, &json!({}));
-    world.pod("tolerates", &node, &json!({ "spec": { "tolerations": [{ "operator": "Exists" }] } }));
+    world.pod(
+        "tolerates",
+        &node,
+        &json!({ "spec": { "tolerations": [{ "operator": "Exists" }] } }),
+    );
     world.pod("mirror", &node, &json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n", "controller": true }] } }));
     world.delete("NodeClaim/c");
     world.pass(30_000);
-    let evicted: Vec<&str> = world.done.iter().filter_map(|each| each.strip_prefix("evict pod/default/")).collect();
-    assert_eq!(evicted, ["a-plain", "b-daemon", "c-critical", "d-critical-daemon"]);
+    let evicted: Vec<&str> = world
+        .done
+        .iter()
+        .filter_map(|each| each.strip_prefix("evict pod/default/"))
+        .collect();
+    assert_eq!(
+        evicted,
+        ["a-plain", "b-daemon", "c-critical", "d-critical-daemon"]
+    );
     assert!(!world.has("NodeClaim/c"));
 }
 
@@ -98,7 +161,11 @@ fn deleting_the_node_is_the_same_as_deleting_the_claim() {
     world.pod("web", &node, &json!({}));
     world.delete(&format!("Node/{node}"));
     world.pass(30_000);
-    assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c") && !world.has("Pod/default/web"));
+    assert!(
+        !world.has(&format!("Node/{node}"))
+            && !world.has("NodeClaim/c")
+            && !world.has("Pod/default/web")
+    );
     assert!(world.machines.is_empty());
 }
 
@@ -106,23 +173,50 @@ fn deleting_the_node_is_the_same_as_deleting_the_claim() {
 fn protected_pods_stay_until_the_grace_period_ends() {
     let mut world = World::new();
     let node = world.up("c", &json!({ "terminationGracePeriod": "2m" }));
-    world.pod("protected", &node, &json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "true" } } }));
-    world.pod("budgeted", &node, &json!({ "spec": { "terminationGracePeriodSeconds": 60 } }));
+    world.pod(
+        "protected",
+        &node,
+        &json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "true" } } }),
+    );
+    world.pod(
+        "budgeted",
+        &node,
+        &json!({ "spec": { "terminationGracePeriodSeconds": 60 } }),
+    );
     world.blocked.insert("Pod/default/budgeted".to_owned());
     world.delete("NodeClaim/c");
     let start = world.now;
     world.pass(1_000);
     assert_eq!(deadline(&world, "c"), after(start, 120_000));
-    assert!(world.event("TerminationGracePeriodExpiring").unwrap().warning);
+    assert!(
+        world
+            .event("TerminationGracePeriodExpiring")
+            .unwrap()
+            .warning
+    );
     world.restart();
     world.pass(57_000);
-    assert!(!world.done.iter().any(|each| each == "evict pod/default/protected" || each.starts_with("delete pod/")));
+    assert!(
+        !world
+            .done
+            .iter()
+            .any(|each| each == "evict pod/default/protected" || each.starts_with("delete pod/"))
+    );
     world.pass(4_000);
-    assert!(world.done.contains(&"delete pod/default/budgeted".to_owned()), "60 s of grace end at the deadline");
+    assert!(
+        world
+            .done
+            .contains(&"delete pod/default/budgeted".to_owned()),
+        "60 s of grace end at the deadline"
+    );
     assert!(world.has("Pod/default/protected"));
     world.pass(31_000);
     assert!(!world.has("Pod/default/protected"));
-    assert!(!world.done.contains(&"evict pod/default/protected".to_owned()));
+    assert!(
+        !world
+            .done
+            .contains(&"evict pod/default/protected".to_owned())
+    );
     assert!(world.event("Disrupted").is_some());
     world.pass(15_000);
     assert!(!world.has("NodeClaim/c"));
@@ -132,7 +226,11 @@ fn protected_pods_stay_until_the_grace_period_ends() {
 fn a_protection_that_lapses_lets_the_pod_go() {
     let mut world = World::new();
     let node = world.up("c", &json!({}));
-    world.pod("guarded", &node, &json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "5m" } } }));
+    world.pod(
+        "guarded",
+        &node,
+        &json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "5m" } } }),
+    );
     world.delete("NodeClaim/c");
     world.pass(299_000);
     assert!(world.has("Pod/default/guarded"));
@@ -151,7 +249,15 @@ fn a_pod_stuck_in_deletion_is_not_waited_for() {
     assert!(world.has("NodeClaim/c"), "30 s of grace and a minute");
     world.pass(20_000);
     assert!(!world.has("NodeClaim/c"));
-    assert_eq!(world.done.iter().filter(|each| each.starts_with("evict")).count(), 1, "asked once, then it is on its way");
+    assert_eq!(
+        world
+            .done
+            .iter()
+            .filter(|each| each.starts_with("evict"))
+            .count(),
+        1,
+        "asked once, then it is on its way"
+    );
 }
 
 #[test]
@@ -165,9 +271,15 @@ fn volumes_are_waited_for_unless_a_staying_pod_uses_them() {
     }
     world.delete("NodeClaim/c");
     world.pass(30_000);
-    assert_eq!(world.condition("c", "VolumesDetached").unwrap(), ("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned()));
+    assert_eq!(
+        world.condition("c", "VolumesDetached").unwrap(),
+        ("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned())
+    );
     let event = world.event("AwaitingVolumeDetachment").unwrap();
-    assert_eq!(event.message, "Awaiting deletion of bound volumeattachments (data)");
+    assert_eq!(
+        event.message,
+        "Awaiting deletion of bound volumeattachments (data)"
+    );
     assert_eq!(world.machines.len(), 1);
     world.delete("VolumeAttachment/data");
     world.pass(10_000);
@@ -183,7 +295,10 @@ fn past_the_deadline_volumes_are_left() {
     world.pass(59_000);
     assert_eq!(world.machines.len(), 1);
     world.pass(2_000);
-    assert_eq!(world.condition("c", "VolumesDetached").unwrap().1, "TerminationGracePeriodElapsed");
+    assert_eq!(
+        world.condition("c", "VolumesDetached").unwrap().1,
+        "TerminationGracePeriodElapsed"
+    );
     world.pass(10_000);
     assert!(!world.has("NodeClaim/c"));
 }
@@ -196,7 +311,12 @@ fn a_machine_that_never_registered_goes_without_drain() {
     world.delete("NodeClaim/c");
     world.pass(5_000);
     assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
-    assert!(!world.done.iter().any(|each| each.starts_with("delete node/") || each.starts_with("patch node/")));
+    assert!(
+        !world
+            .done
+            .iter()
+            .any(|each| each.starts_with("delete node/") || each.starts_with("patch node/"))
+    );
 }
 
 #[test]
@@ -205,13 +325,23 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.blocked.insert("Pod/default/web".to_owned());
-    world.edit(&format!("Node/{node}"), &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
+    world.edit(
+        &format!("Node/{node}"),
+        &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+    );
     world.delete(&format!("Node/{node}"));
     world.pass(4_000);
-    assert!(world.has(&format!("Node/{node}")), "not ready, but the machine is there");
+    assert!(
+        world.has(&format!("Node/{node}")),
+        "not ready, but the machine is there"
+    );
     world.machines.clear();
     world.pass(6_000);
-    assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"), "{:?}", world.done);
+    assert!(
+        !world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"),
+        "{:?}",
+        world.done
+    );
 }
 
 #[test]
@@ -227,7 +357,13 @@ fn killed_after_any_effect_everything_still_goes() {
         }
         world.die_after = None;
         world.pass(60_000);
-        assert!(!world.has("NodeClaim/c") && !world.has(&format!("Node/{node}")) && world.machines.is_empty(), "{label}: {:#?}", world.done);
+        assert!(
+            !world.has("NodeClaim/c")
+                && !world.has(&format!("Node/{node}"))
+                && world.machines.is_empty(),
+            "{label}: {:#?}",
+            world.done
+        );
     }
 }
 
@@ -250,13 +386,19 @@ fn nodes_of_others_are_left_alone() {
     let mut world = World::new();
     let with = |name: &str, more: &str| json!({ "kind": "Node", "metadata": { "name": name, "finalizers": [labels::TERMINATION_FINALIZER], "labels": { more: "x" } }, "spec": { "providerID": format!("other:///{name}") } });
     world.put(&with("theirs", "karpenter.other.com/othernodeclass"));
-    world.put(&with("ours", &labels::node_class_key("fake.test", "FakeNodeClass")));
+    world.put(&with(
+        "ours",
+        &labels::node_class_key("fake.test", "FakeNodeClass"),
+    ));
     world.delete("Node/theirs");
     world.delete("Node/ours");
     world.pass(20_000);
     assert!(world.has("Node/theirs"));
     assert!(!world.done.iter().any(|each| each.ends_with("node/theirs")));
-    assert!(!world.has("Node/ours"), "a node of ours whose claim is gone is drained and released");
+    assert!(
+        !world.has("Node/ours"),
+        "a node of ours whose claim is gone is drained and released"
+    );
 }
 
 #[test]
@@ -269,7 +411,44 @@ fn the_reason_of_a_disruption_is_told() {
     world.edit("NodeClaim/c", &json!({ "status": { "conditions": list } }));
     world.delete("NodeClaim/c");
     world.pass(20_000);
-    assert_eq!(world.event("Evicted").unwrap().message, "Evicted pod: Underutilized");
-    let record = world.records.iter().find(|record| record.verdict == Verdict::Evicted).unwrap();
+    assert_eq!(
+        world.event("Evicted").unwrap().message,
+        "Evicted pod: Underutilized"
+    );
+    let record = world
+        .records
+        .iter()
+        .find(|record| record.verdict == Verdict::Evicted)
+        .unwrap();
     assert_eq!(record.reasons, [Reason::Underutilized]);
+}
+
+#[test]
+fn the_budget_that_blocks_is_named() {
+    let mut world = World::new();
+    let node = world.up("c", &json!({}));
+    world.pod(
+        "web",
+        &node,
+        &json!({ "metadata": { "labels": { "app": "web" } } }),
+    );
+    for (name, app, allowed) in [("other", "db", 0), ("free", "web", 1), ("web", "web", 0)] {
+        world.put(&json!({ "kind": "PodDisruptionBudget", "metadata": { "name": name, "namespace": "default" },
+            "spec": { "selector": { "matchLabels": { "app": app } } }, "status": { "disruptionsAllowed": allowed } }));
+    }
+    world.blocked.insert("Pod/default/web".to_owned());
+    world.delete("NodeClaim/c");
+    world.pass(60_000);
+    let blocked: Vec<_> = world
+        .records
+        .iter()
+        .filter(|record| record.verdict == Verdict::Blocked)
+        .collect();
+    assert_eq!(blocked.len(), 1, "said once, not at every attempt");
+    assert_eq!(
+        blocked[0].reasons,
+        [Reason::Pdb {
+            pdb: NamespacedName::parse("default/web")
+        }]
+    );
 }

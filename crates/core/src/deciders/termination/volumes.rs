@@ -12,7 +12,9 @@ pub(super) fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, St
     let mut all: BTreeMap<String, Vec<(Arc<str>, String)>> = BTreeMap::new();
     for (name, attachment) in snapshot.attachments.sorted() {
         if let Some(volume) = &attachment.spec.source.persistent_volume_name {
-            all.entry(attachment.spec.node_name.clone()).or_default().push((Arc::clone(name), volume.clone()));
+            all.entry(attachment.spec.node_name.clone())
+                .or_default()
+                .push((Arc::clone(name), volume.clone()));
         }
     }
     all
@@ -20,9 +22,21 @@ pub(super) fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, St
 
 /// Names of the attachments that must go first: those whose volume no remaining pod of the node uses. A pod that stays
 /// until the end keeps its volumes attached.
-pub(super) fn pending(snapshot: &Snapshot, attached: &[(Arc<str>, String)], pods: &[Arc<Pod>]) -> Vec<Arc<str>> {
-    let kept: BTreeSet<String> = pods.iter().filter(|pod| drain::stays(pod)).flat_map(|pod| volumes_of(snapshot, pod)).collect();
-    attached.iter().filter(|(_, volume)| !kept.contains(volume)).map(|(name, _)| Arc::clone(name)).collect()
+pub(super) fn pending(
+    snapshot: &Snapshot,
+    attached: &[(Arc<str>, String)],
+    pods: &[Arc<Pod>],
+) -> Vec<Arc<str>> {
+    let kept: BTreeSet<String> = pods
+        .iter()
+        .filter(|pod| drain::stays(pod))
+        .flat_map(|pod| volumes_of(snapshot, pod))
+        .collect();
+    attached
+        .iter()
+        .filter(|(_, volume)| !kept.contains(volume))
+        .map(|(name, _)| Arc::clone(name))
+        .collect()
 }
 
 /// PersistentVolumes behind a pod's claims.
@@ -31,6 +45,12 @@ fn volumes_of(snapshot: &Snapshot, pod: &Pod) -> Vec<String> {
         PodVolume::Claim(name) => Arc::clone(name),
         PodVolume::Ephemeral { volume, .. } => format!("{}-{volume}", pod.key.name).into(),
     };
-    let claims = pod.class.volumes.iter().map(|volume| NamespacedName::new(Arc::clone(&pod.key.namespace), claim_of(volume)));
-    claims.filter_map(|claim| snapshot.volume_claims.get(&claim)?.spec.volume_name.clone()).collect()
+    let claims = pod
+        .class
+        .volumes
+        .iter()
+        .map(|volume| NamespacedName::new(Arc::clone(&pod.key.namespace), claim_of(volume)));
+    claims
+        .filter_map(|claim| snapshot.volume_claims.get(&claim)?.spec.volume_name.clone())
+        .collect()
 }

@@ -1,31 +1,33 @@
 //! A small world for tests of deciders: objects as an API server keeps them, machines as a cloud keeps them, and virtual
 //! time. Effects are carried out on these, and the answers are fed back to a real engine.
 
+mod outside;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{ClaimConditions, Decider, Expiration, GarbageCollection, Interruption, Lifecycle, NodeClass, NodePool, Termination, after};
-use crate::cloud::{CapacityType, Instance, InstanceType, LaunchError, LaunchRequest, Launched, NodeClassObject, Notice, NoticeKind, Offering, ResolvedNodeClass, Terminated};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Patch};
+use super::{
+    ClaimConditions, Decider, Expiration, GarbageCollection, Interruption, Lifecycle, NodeClass,
+    NodePool, Termination, after,
+};
+use crate::cloud::{LaunchError, NodeClassObject, Notice, NoticeKind};
+use crate::effect::{Event, ObjectRef};
 use crate::engine::{Engine, Input};
 use crate::index::{News, Object, ObjectKind, Source};
 use crate::labels::{self, WellKnown};
-use crate::names::{NodeClassKey, ProviderId};
+use crate::names::NodeClassKey;
 use crate::record::{Record, Verdict};
-use crate::requirements::Requirements;
-use crate::resources::Resources;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
 /// Group and kind of the node classes of these tests.
 pub(super) const GROUP: &str = "fake.test";
 pub(super) const KIND: &str = "FakeNodeClass";
-/// How long a pod takes to end once it is asked to, and a machine.
+/// How long a pod takes to end once it is asked to.
 const POD_EXIT_MS: i64 = 1_000;
-const MACHINE_EXIT_MS: i64 = 3_000;
 /// More steps than any story needs at one moment: beyond, two deciders wake each other for ever.
 const MAX_STEPS: usize = 2_000;
 
@@ -118,14 +120,21 @@ impl World {
 
     /// A new process on the same objects.
     pub(super) fn restart(&mut self) {
-        self.engine = Engine::new(deciders(), self.settings.clone(), WellKnown::core(), 1, self.now);
+        self.engine = Engine::new(
+            deciders(),
+            self.settings.clone(),
+            WellKnown::core(),
+            1,
+            self.now,
+        );
         let mut lists: BTreeMap<ObjectKind, Vec<Object>> = BTreeMap::new();
         for (key, value) in &self.objects {
             let object = object(key, value);
             lists.entry(object.key().kind()).or_default().push(object);
         }
         for (kind, objects) in lists {
-            self.engine.apply(Input::News(News::Listed(kind, objects)), self.now);
+            self.engine
+                .apply(Input::News(News::Listed(kind, objects)), self.now);
         }
         self.engine.apply(Input::Synced, self.now);
         self.engine.apply(Input::Leading(true), self.now);
@@ -144,7 +153,8 @@ impl World {
         let (uid, created) = (format!("uid-{}", self.count), self.now.to_string());
         let meta = value["metadata"].as_object_mut().unwrap();
         meta.entry("uid").or_insert_with(|| uid.into());
-        meta.entry("creationTimestamp").or_insert_with(|| created.into());
+        meta.entry("creationTimestamp")
+            .or_insert_with(|| created.into());
         meta.entry("generation").or_insert_with(|| 1.into());
         let key = key_of(&value);
         self.store(key, value, Source::Watch);
@@ -153,7 +163,9 @@ impl World {
     fn store(&mut self, key: String, mut value: Value, source: Source) {
         self.count += 1;
         value["metadata"]["resourceVersion"] = self.count.to_string().into();
-        let over = value["metadata"].get("deletionTimestamp").is_some() && no_finalizers(&value) && !key.starts_with("Pod/");
+        let over = value["metadata"].get("deletionTimestamp").is_some()
+            && no_finalizers(&value)
+            && !key.starts_with("Pod/");
         if over {
             self.gone(&key);
             return;
@@ -165,7 +177,10 @@ impl World {
 
     fn gone(&mut self, key: &str) {
         if let Some(value) = self.objects.remove(key) {
-            self.engine.apply(Input::News(News::Deleted(object(key, &value).key())), self.now);
+            self.engine.apply(
+                Input::News(News::Deleted(object(key, &value).key())),
+                self.now,
+            );
         }
     }
 
@@ -190,8 +205,12 @@ impl World {
     }
 
     fn mark_deleted(&mut self, key: &str, grace_ms: Option<i64>, source: Source) {
-        let Some(mut value) = self.objects.get(key).cloned() else { return };
-        let at = Timestamp::from_second(after(self.now, grace_ms.unwrap_or(0)).as_second()).unwrap().to_string();
+        let Some(mut value) = self.objects.get(key).cloned() else {
+            return;
+        };
+        let at = Timestamp::from_second(after(self.now, grace_ms.unwrap_or(0)).as_second())
+            .unwrap()
+            .to_string();
         let meta = value["metadata"].as_object_mut().unwrap();
         if meta.get("deletionTimestamp").is_none() {
             meta["generation"] = (meta["generation"].as_i64().unwrap() + 1).into();
@@ -200,20 +219,28 @@ impl World {
         }
         meta.insert("deletionTimestamp".to_owned(), at.into());
         if key.starts_with("Pod/") && !self.stuck.contains(key) {
-            self.leaving.insert(key.to_owned(), after(self.now, POD_EXIT_MS));
+            self.leaving
+                .insert(key.to_owned(), after(self.now, POD_EXIT_MS));
         }
         self.store(key.to_owned(), value, source);
     }
 
     /// The condition of a claim: `(status, reason)`.
     pub(super) fn condition(&self, claim: &str, type_: &str) -> Option<(String, String)> {
-        let list = self.get(&format!("NodeClaim/{claim}")).pointer("/status/conditions")?.as_array()?;
+        let list = self
+            .get(&format!("NodeClaim/{claim}"))
+            .pointer("/status/conditions")?
+            .as_array()?;
         let found = list.iter().find(|each| each["type"] == type_)?;
-        Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
+        Some((
+            found["status"].as_str()?.to_owned(),
+            found["reason"].as_str()?.to_owned(),
+        ))
     }
 
     pub(super) fn is_true(&self, claim: &str, type_: &str) -> bool {
-        self.condition(claim, type_).is_some_and(|(status, _)| status == "True")
+        self.condition(claim, type_)
+            .is_some_and(|(status, _)| status == "True")
     }
 
     pub(super) fn event(&self, reason: &str) -> Option<&Event> {
@@ -221,7 +248,11 @@ impl World {
     }
 
     pub(super) fn verdicts(&self, target: &str) -> Vec<Verdict> {
-        self.records.iter().filter(|record| record.subject.to_string() == target).map(|record| record.verdict).collect()
+        self.records
+            .iter()
+            .filter(|record| record.subject.to_string() == target)
+            .map(|record| record.verdict)
+            .collect()
     }
 
     // What stories begin with.
@@ -243,7 +274,10 @@ impl World {
 
     /// The node of a claim's machine appears, not ready.
     pub(super) fn join(&mut self, claim: &str) -> String {
-        let id = self.get(&format!("NodeClaim/{claim}"))["status"]["providerID"].as_str().unwrap().to_owned();
+        let id = self.get(&format!("NodeClaim/{claim}"))["status"]["providerID"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let name = format!("node-{claim}");
         self.put(&json!({ "kind": "Node", "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } }, "spec": {
             "providerID": id,
@@ -256,7 +290,10 @@ impl World {
     pub(super) fn ready(&mut self, node: &str) {
         let key = format!("Node/{node}");
         let mut value = self.get(&key).clone();
-        value["spec"]["taints"].as_array_mut().unwrap().retain(|taint| taint["key"] != labels::NOT_READY_TAINT && taint["key"] != "boot");
+        value["spec"]["taints"]
+            .as_array_mut()
+            .unwrap()
+            .retain(|taint| taint["key"] != labels::NOT_READY_TAINT && taint["key"] != "boot");
         value["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "allocatable": { "cpu": "2", "pods": "10" }, "capacity": { "cpu": "2", "pods": "10" } });
         self.store(key, value, Source::Watch);
     }
@@ -269,7 +306,11 @@ impl World {
         self.settle();
         self.ready(&node);
         self.settle();
-        assert!(self.is_true(claim, "Initialized"), "{claim}: {}", self.get(&format!("NodeClaim/{claim}")));
+        assert!(
+            self.is_true(claim, "Initialized"),
+            "{claim}: {}",
+            self.get(&format!("NodeClaim/{claim}"))
+        );
         node
     }
 
@@ -283,8 +324,19 @@ impl World {
     }
 
     pub(super) fn notice(&mut self, id: &str, kind: NoticeKind, instance: &str) {
-        let notice = Notice { id: id.into(), kind, instances: vec![instance.into()], sent: None };
-        self.engine.apply(Input::Notice { provider: "fake".into(), notice }, self.now);
+        let notice = Notice {
+            id: id.into(),
+            kind,
+            instances: vec![instance.into()],
+            sent: None,
+        };
+        self.engine.apply(
+            Input::Notice {
+                provider: "fake".into(),
+                notice,
+            },
+            self.now,
+        );
     }
 
     // Time and effects.
@@ -293,20 +345,36 @@ impl World {
     pub(super) fn settle(&mut self) {
         loop {
             let turn = self.engine.turn(self.now, MAX_STEPS, &|| false);
-            assert_eq!(self.engine.due(self.now), None, "deciders wake each other for ever");
+            assert_eq!(
+                self.engine.due(self.now),
+                None,
+                "deciders wake each other for ever"
+            );
             self.records.extend(turn.records);
             if turn.orders.is_empty() {
                 return;
             }
             for order in turn.orders {
                 let result = self.carry_out(&order.effect);
-                if self.die_after.is_some_and(|label| label == order.effect.label()) {
+                if self
+                    .die_after
+                    .is_some_and(|label| label == order.effect.label())
+                {
                     self.die_after = None;
                     self.restart();
                     return;
                 }
-                let outcome = crate::effect::Outcome { effect: order.effect, result };
-                self.engine.apply(Input::Outcome { decider: order.decider, outcome }, self.now);
+                let outcome = crate::effect::Outcome {
+                    effect: order.effect,
+                    result,
+                };
+                self.engine.apply(
+                    Input::Outcome {
+                        decider: order.decider,
+                        outcome,
+                    },
+                    self.now,
+                );
             }
         }
     }
@@ -316,11 +384,24 @@ impl World {
         let end = after(self.now, ms);
         self.settle();
         loop {
-            let next = self.engine.next_wake().into_iter().chain(self.leaving.values().copied()).min();
-            let next = next.map_or(end, |next| next.max(after(self.now, 1))).min(end);
+            let next = self
+                .engine
+                .next_wake()
+                .into_iter()
+                .chain(self.leaving.values().copied())
+                .min();
+            let next = next
+                .map_or(end, |next| next.max(after(self.now, 1)))
+                .min(end);
             self.now = next;
-            self.machines.retain(|_, machine| machine.ends.is_none_or(|ends| ends > next));
-            let left: Vec<String> = self.leaving.iter().filter(|(_, at)| **at <= next).map(|(key, _)| key.clone()).collect();
+            self.machines
+                .retain(|_, machine| machine.ends.is_none_or(|ends| ends > next));
+            let left: Vec<String> = self
+                .leaving
+                .iter()
+                .filter(|(_, at)| **at <= next)
+                .map(|(key, _)| key.clone())
+                .collect();
             for key in left {
                 self.leaving.remove(&key);
                 self.gone(&key);
@@ -331,130 +412,21 @@ impl World {
             }
         }
     }
-
-    fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
-        if let Effect::Event(event) = effect {
-            self.events.push(event.clone());
-            return Ok(Done::Sent);
-        }
-        let target = effect.target().map(|target| target.to_string()).unwrap_or_default();
-        self.done.push(format!("{} {target}", effect.label()));
-        match effect {
-            Effect::Patch(patch) => self.patch(patch),
-            Effect::Delete { target, uid, grace_seconds } => {
-                let key = ref_key(target);
-                let Some(value) = self.objects.get(&key) else { return Ok(Done::Deleted) };
-                if uid.as_ref().is_some_and(|uid| value["metadata"]["uid"] != **uid) {
-                    return Err(EffectError::Conflict("other UID".to_owned()));
-                }
-                self.mark_deleted(&key, grace_seconds.map(|seconds| seconds * 1_000), Source::Write);
-                Ok(Done::Deleted)
-            }
-            Effect::Evict { pod, .. } => {
-                let key = format!("Pod/{pod}");
-                if self.blocked.contains(&key) {
-                    return Err(EffectError::Blocked("budget".to_owned()));
-                }
-                let grace = self.get(&key)["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-                self.mark_deleted(&key, Some(grace * 1_000), Source::Watch);
-                Ok(Done::Evicted)
-            }
-            Effect::Launch(request) => self.launch(request).map(|machine| Done::Launched(Box::new(machine))).map_err(EffectError::Launch),
-            Effect::Terminate { provider_id, .. } => Ok(Done::Terminated(self.terminate(provider_id))),
-            Effect::ListInstances => Ok(Done::Instances(vec![("fake".into(), self.instances())])),
-            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(resolved()))),
-            Effect::CheckDrift { claim, .. } => Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned())),
-            Effect::Acknowledge { notice, .. } => {
-                self.acknowledged.push(notice.to_string());
-                Ok(Done::Acknowledged)
-            }
-            Effect::CreateClaim(_) | Effect::Event(_) => Ok(Done::Written),
-        }
-    }
-
-    fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
-        let key = ref_key(&patch.target);
-        let Some(mut value) = self.objects.get(&key).cloned() else { return Err(EffectError::NotFound(key)) };
-        let outdated = patch.resource_version.as_ref().is_some_and(|version| value["metadata"]["resourceVersion"] != **version);
-        if outdated || self.conflicts > 0 {
-            self.conflicts = self.conflicts.saturating_sub(1);
-            return Err(EffectError::Conflict(key));
-        }
-        let mut merge = patch.merge.clone();
-        let fields = merge.as_object_mut().unwrap();
-        fields.retain(|field, _| (field == "status") == patch.status);
-        assert!(!fields.is_empty(), "patch of nothing: {patch:?}");
-        merge_into(&mut value, &merge);
-        self.store(key, value, Source::Write);
-        Ok(Done::Written)
-    }
-
-    fn launch(&mut self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
-        if let Some(error) = self.launch_errors.pop_front() {
-            return Err(error);
-        }
-        let uid = request.claim.metadata.uid.clone().unwrap();
-        let found = self.machines.iter().find(|(_, machine)| machine.uid == uid).map(|(id, _)| id.clone());
-        let id = found.unwrap_or_else(|| {
-            let id = format!("fake:///zone-a/i-{}", self.machines.len() + 1);
-            self.machines.insert(id.clone(), Machine { claim: request.claim.name().to_string(), uid, created: self.now, ends: None });
-            id
-        });
-        let amounts: BTreeMap<String, _> = BTreeMap::from([("cpu".to_owned(), k8s_openapi::apimachinery::pkg::api::resource::Quantity("2".to_owned()))]);
-        let given = [(labels::INSTANCE_TYPE, "small"), (labels::TOPOLOGY_ZONE, "zone-a"), (labels::CAPACITY_TYPE, "spot"), ("team", "provider")];
-        Ok(Launched {
-            provider_id: id.into(),
-            image_id: Some("image-1".to_owned()),
-            labels: given.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-            annotations: BTreeMap::from([("note".to_owned(), "provider".to_owned())]),
-            capacity: amounts.clone(),
-            allocatable: amounts,
-        })
-    }
-
-    fn terminate(&mut self, id: &ProviderId) -> Terminated {
-        let now = self.now;
-        let Some(machine) = self.machines.get_mut(&**id) else { return Terminated::Gone };
-        machine.ends.get_or_insert_with(|| after(now, MACHINE_EXIT_MS));
-        Terminated::Started
-    }
-
-    fn instances(&self) -> Vec<Instance> {
-        let of = |(id, machine): (&String, &Machine)| Instance {
-            provider_id: id.as_str().into(),
-            claim: Some(machine.claim.clone()),
-            created: Some(machine.created),
-            terminating: machine.ends.is_some(),
-        };
-        self.machines.iter().map(of).collect()
-    }
-}
-
-fn resolved() -> ResolvedNodeClass {
-    let offering = |zone: &str| Offering { zone: zone.into(), capacity_type: CapacityType::Spot, price: None, available: true, reservation: None, labels: Vec::new() };
-    let small = InstanceType {
-        name: "small".into(),
-        requirements: Requirements::new(),
-        capacity: Resources::of(2_000, 1 << 30),
-        overhead: Resources::default(),
-        offerings: vec![offering("zone-a")],
-    };
-    ResolvedNodeClass {
-        status: Some(json!({ "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" }] })),
-        annotations: BTreeMap::from([("fake.test/hash".to_owned(), "1".to_owned())]),
-        finalizer: Some("fake.test/termination"),
-        instance_types: vec![small],
-    }
 }
 
 fn no_finalizers(value: &Value) -> bool {
-    value["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+    value["metadata"]["finalizers"]
+        .as_array()
+        .is_none_or(Vec::is_empty)
 }
 
 fn key_of(value: &Value) -> String {
     let name = value["metadata"]["name"].as_str().unwrap();
     let kind = value["kind"].as_str().unwrap();
-    value["metadata"]["namespace"].as_str().map_or_else(|| format!("{kind}/{name}"), |namespace| format!("{kind}/{namespace}/{name}"))
+    value["metadata"]["namespace"].as_str().map_or_else(
+        || format!("{kind}/{name}"),
+        |namespace| format!("{kind}/{namespace}/{name}"),
+    )
 }
 
 fn ref_key(target: &ObjectRef) -> String {
@@ -475,11 +447,15 @@ fn object(key: &str, value: &Value) -> Object {
         "NodePool" => Object::Pool(serde_json::from_value(value).unwrap()),
         "Node" => Object::Node(serde_json::from_value(value).unwrap()),
         "Pod" => Object::Pod(serde_json::from_value(value).unwrap()),
+        "PodDisruptionBudget" => Object::Pdb(serde_json::from_value(value).unwrap()),
         "VolumeAttachment" => Object::Attachment(serde_json::from_value(value).unwrap()),
         "PersistentVolumeClaim" => Object::VolumeClaim(serde_json::from_value(value).unwrap()),
         KIND => {
             let name = value["metadata"]["name"].as_str().unwrap();
-            Object::NodeClass(NodeClassObject { key: NodeClassKey::new(GROUP, KIND, name), object: Arc::new(value) })
+            Object::NodeClass(NodeClassObject {
+                key: NodeClassKey::new(GROUP, KIND, name),
+                object: Arc::new(value),
+            })
         }
         other => panic!("no kind {other}"),
     }

@@ -1,0 +1,370 @@
+//! Launching: from a claim to the machine that its status names, or to a claim that is given up or released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::{Lifecycle, MESSAGE_CHARS};
+use crate::apis::nodeclaim::NodeClaim;
+use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
+use crate::deciders::agenda::{attempt, earlier};
+use crate::deciders::{DeciderId, Step, StepInput, writes};
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef};
+use crate::labels;
+use crate::names::{ClaimName, ProviderId, Uid};
+use crate::record::{Reason, Verdict};
+use crate::snapshot::Snapshot;
+
+impl Lifecycle {
+    /// What became of a launch.
+    pub(super) fn launched(
+        &mut self,
+        input: &StepInput<'_>,
+        request: &LaunchRequest,
+        result: &Result<Done, EffectError>,
+        step: &mut Step,
+    ) {
+        let Some(uid) = request.claim.uid() else {
+            return;
+        };
+        let name = request.claim.name();
+        match result {
+            Ok(Done::Launched(machine)) => {
+                self.launches.succeeded(&uid);
+                self.failures.remove(&uid);
+                self.empty.remove(&uid);
+                if current(input.snapshot, &name, &uid).is_some() {
+                    self.machines.insert(uid, (**machine).clone());
+                } else {
+                    // Somebody took the finalizer off by force: the machine has no object that termination could follow.
+                    let class = request.claim.node_class_key();
+                    step.effect(Effect::Terminate {
+                        class,
+                        provider_id: machine.provider_id.clone(),
+                        claim: name.clone(),
+                    });
+                    let text = format!(
+                        "machine {} was launched for a claim that is gone",
+                        machine.provider_id
+                    );
+                    step.record(
+                        input,
+                        DeciderId::Lifecycle,
+                        ObjectRef::Claim(name),
+                        Verdict::Removed,
+                        vec![Reason::Note { text }],
+                    );
+                }
+            }
+            Ok(_) => self.launches.succeeded(&uid),
+            Err(error) => {
+                self.launches.failed(&uid, input.now);
+                self.launch_failed(input, &request.claim, uid, error, step);
+            }
+        }
+    }
+
+    pub(super) fn launch_failed(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        error: &EffectError,
+        step: &mut Step,
+    ) {
+        let name = claim.name();
+        let target = ObjectRef::Claim(name.clone());
+        let why = match error {
+            EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
+                self.empty.insert(uid.clone());
+                self.doomed.insert(uid);
+                step.event(Event::warning(
+                    target.clone(),
+                    "InsufficientCapacityError",
+                    format!("NodeClaim {name} event: {error}"),
+                ));
+                "insufficient_capacity".to_owned()
+            }
+            EffectError::Launch(LaunchError::NodeClassNotReady { .. }) => {
+                self.empty.insert(uid.clone());
+                self.doomed.insert(uid);
+                "nodeclass_not_ready".to_owned()
+            }
+            EffectError::Launch(LaunchError::Create { reason, message }) => {
+                self.empty.insert(uid.clone());
+                self.failures.insert(uid, (reason.clone(), cut(message)));
+                reason.clone()
+            }
+            // Whether there is a machine is not known: the call may have failed on its way back.
+            _ => {
+                self.empty.remove(&uid);
+                self.failures
+                    .insert(uid, ("LaunchFailed".to_owned(), cut(&error.to_string())));
+                "LaunchFailed".to_owned()
+            }
+        };
+        let reasons = vec![
+            launched_is("False", why),
+            Reason::Failed {
+                error: cut(&error.to_string()),
+            },
+        ];
+        step.record(
+            input,
+            DeciderId::Lifecycle,
+            target,
+            Verdict::LaunchFailed,
+            reasons,
+        );
+    }
+
+    /// Finds the machines of claims that were deleted before their status named one.
+    pub(super) fn listed(
+        &mut self,
+        now: Timestamp,
+        result: &Result<Done, EffectError>,
+        todo: &mut BTreeSet<ClaimName>,
+    ) {
+        let asked = std::mem::take(&mut self.asked);
+        let lists = match result {
+            Ok(Done::Instances(lists)) if !lists.is_empty() => lists,
+            _ => {
+                self.search.failed(&(), now);
+                return;
+            }
+        };
+        self.search.succeeded(&());
+        let all: BTreeMap<&str, &Instance> = lists
+            .iter()
+            .flat_map(|(_, instances)| instances)
+            .filter(|instance| !instance.terminating)
+            .filter_map(|instance| Some((instance.claim.as_deref()?, instance)))
+            .collect();
+        for (uid, name) in asked {
+            if self.wanted.remove(&uid).is_none() {
+                continue; // gone in the meantime
+            }
+            match all.get(&*name) {
+                Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),
+                None => drop(self.empty.insert(uid)),
+            }
+            todo.insert(name);
+        }
+    }
+
+    /// Finalizer, then launch.
+    pub(super) fn launch(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &Arc<NodeClaim>,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let now = input.now;
+        let target = ObjectRef::Claim(claim.name());
+        if !self.launches.is_running(&uid) {
+            let deadline = self.in_time(input, claim, &uid, "Launched", step);
+            match self.give_up(now, claim, &uid, step) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(at) => return at,
+            }
+            if !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
+                if let Err(at) = attempt(&mut self.writes, &target, now) {
+                    return at;
+                }
+                step.effect(writes::with_finalizer(
+                    target,
+                    &claim.metadata,
+                    labels::TERMINATION_FINALIZER,
+                ));
+                return deadline;
+            }
+            let again = match attempt(&mut self.launches, &uid, now) {
+                Ok(()) => {
+                    let node_class = input
+                        .snapshot
+                        .node_classes
+                        .get(&claim.node_class_key())
+                        .cloned();
+                    step.effect(Effect::Launch(Box::new(LaunchRequest {
+                        claim: Arc::clone(claim),
+                        node_class,
+                    })));
+                    None
+                }
+                Err(at) => at,
+            };
+            let noted = self.note_failure(now, claim, &uid, step);
+            return earlier(deadline, earlier(again, noted));
+        }
+        self.note_failure(now, claim, &uid, step)
+    }
+
+    /// Writes why the last launch failed into the condition.
+    pub(super) fn note_failure(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        uid: &Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let (reason, message) = self.failures.get(uid)?.clone();
+        let list = writes::edited_claim(claim, now, |conditions| {
+            conditions.set_unknown("Launched", &reason, &message);
+        });
+        let Some(list) = list else {
+            self.failures.remove(uid);
+            return None;
+        };
+        if let Err(at) = attempt(&mut self.writes, &ObjectRef::Claim(claim.name()), now) {
+            return at;
+        }
+        step.effect(writes::claim_status(claim, Map::new(), &list));
+        None
+    }
+
+    /// The machine is known, the claim does not say so yet: labels and annotations first, so that capacity is never seen
+    /// without the labels that tell where it is; then status.
+    pub(super) fn adopt(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        machine: &Launched,
+        deleting: bool,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = ObjectRef::Claim(claim.name());
+        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
+            return at;
+        }
+        let labels: BTreeMap<_, _> = machine
+            .labels
+            .iter()
+            .filter(|(key, _)| claim.label(key).is_none())
+            .collect();
+        let annotations: BTreeMap<_, _> = machine
+            .annotations
+            .iter()
+            .filter(|(key, value)| claim.annotation(key) != Some(value))
+            .collect();
+        let complete = labels.is_empty() && annotations.is_empty();
+        if !deleting && !complete {
+            step.effect(writes::unversioned(
+                target,
+                json!({ "metadata": { "labels": labels, "annotations": annotations } }),
+            ));
+            return None;
+        }
+        let mut fields = Map::new();
+        fields.insert("providerID".to_owned(), json!(machine.provider_id));
+        if let Some(image) = &machine.image_id {
+            fields.insert("imageID".to_owned(), json!(image));
+        }
+        for (field, amounts) in [
+            ("capacity", &machine.capacity),
+            ("allocatable", &machine.allocatable),
+        ] {
+            if !amounts.is_empty() {
+                fields.insert(field.to_owned(), json!(amounts));
+            }
+        }
+        let list = writes::edited_claim(claim, input.now, |conditions| {
+            conditions.set_true("Launched");
+            if !conditions.is_true("Registered") {
+                conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
+            }
+        });
+        step.effect(writes::claim_status(
+            claim,
+            fields,
+            list.as_deref().unwrap_or(&claim.status.conditions),
+        ));
+        None
+    }
+
+    /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
+    pub(super) fn abandon(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        if self.launches.is_running(&uid)
+            || !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER)
+        {
+            return None;
+        }
+        if !self.empty.contains(&uid) {
+            self.wanted.insert(uid, claim.name());
+            return None;
+        }
+        let target = ObjectRef::Claim(claim.name());
+        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
+            return at;
+        }
+        step.record(
+            input,
+            DeciderId::Lifecycle,
+            target.clone(),
+            Verdict::Removed,
+            vec![Reason::Deleted],
+        );
+        step.effect(writes::without_finalizer(
+            target,
+            &claim.metadata,
+            labels::TERMINATION_FINALIZER,
+        ));
+        None
+    }
+
+    /// Asks for the list of machines if somebody waits for it.
+    pub(super) fn search(&mut self, now: Timestamp, step: &mut Step) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        match attempt(&mut self.search, &(), now) {
+            Ok(()) => {
+                self.asked.clone_from(&self.wanted);
+                step.effect(Effect::ListInstances);
+            }
+            Err(Some(at)) => step.wake_at(at),
+            Err(None) => {}
+        }
+    }
+}
+
+/// The claim of that name, if it is still the same object.
+fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'a Arc<NodeClaim>> {
+    snapshot
+        .claims
+        .get(name)
+        .filter(|claim| claim.uid().as_ref() == Some(uid))
+}
+
+/// What is known of a machine that was only found in a list.
+fn machine_of(instance: &Instance) -> Launched {
+    Launched {
+        provider_id: ProviderId::clone(&instance.provider_id),
+        image_id: None,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        capacity: BTreeMap::new(),
+        allocatable: BTreeMap::new(),
+    }
+}
+
+fn launched_is(status: &str, why: String) -> Reason {
+    Reason::ConditionIs {
+        condition: "Launched".to_owned(),
+        status: status.to_owned(),
+        why,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS).collect()
+}

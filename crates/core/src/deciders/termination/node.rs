@@ -1,0 +1,242 @@
+//! A node on its way out: taint, drain, volumes, machine, finalizer.
+
+use jiff::Timestamp;
+
+use super::drain::Drain;
+use super::objects::{going_patch, why};
+use super::{ASK_AGAIN_MS, Attached, Going, NAMES_IN_EVENT, Termination, Wanted, volumes};
+use crate::apis::conditions;
+use crate::apis::k8s::Node;
+use crate::deciders::agenda::{attempt, earlier};
+use crate::deciders::{DeciderId, Step, StepInput, after, writes};
+use crate::effect::{Effect, Event, ObjectRef};
+use crate::labels;
+use crate::record::{Reason, Verdict};
+use crate::snapshot::Pod;
+
+impl Termination {
+    /// From the taint to the node's finalizer.
+    pub(super) fn end_node(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut Going<'_>,
+        node: &Node,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = writes::node_ref(node);
+        let id = going.machine.provider_id();
+        let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
+        if !known_gone || going.machine.is_ready() {
+            if let Some(patch) = going_patch(node) {
+                return self.write(
+                    input.now,
+                    &target,
+                    || writes::versioned(target.clone(), &node.metadata, patch),
+                    step,
+                );
+            }
+            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
+                self.lost.insert(id);
+            }
+            if let Some(again) = self.drain(input, going, node, step) {
+                return again;
+            }
+            if let Some(again) = self.detach(input, going, node, attached, step) {
+                return again;
+            }
+            if let Some(claim) = going.claim
+                && let Some(again) = self.end_machine(input.now, claim, going, step)
+            {
+                return again;
+            }
+        }
+        if self
+            .told
+            .is_news(&target, "removed", "", input.now, i64::MAX)
+        {
+            let reason = going
+                .claim
+                .map_or_else(|| Reason::Deleted, |claim| why(claim));
+            step.record(
+                input,
+                DeciderId::Termination,
+                target.clone(),
+                Verdict::Removed,
+                vec![reason],
+            );
+        }
+        self.write(
+            input.now,
+            &target,
+            || {
+                writes::without_finalizer(
+                    target.clone(),
+                    &node.metadata,
+                    labels::TERMINATION_FINALIZER,
+                )
+            },
+            step,
+        )
+    }
+
+    /// Empties the node. `None` = it is empty and was for long enough; else when to look again.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    pub(super) fn drain(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut Going<'_>,
+        node: &Node,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let now = input.now;
+        let since = *self.tainted.entry(going.key.clone()).or_insert(now);
+        let drain = Drain::of(&going.machine.pods, now, going.deadline);
+        if drain.waiting.is_empty() {
+            let drained = going
+                .claim
+                .map(|claim| conditions::find(&claim.status.conditions, "Drained"));
+            let hold = match drained {
+                Some(Some(condition)) if condition.status == conditions::ConditionStatus::True => {
+                    None
+                }
+                Some(Some(condition)) => condition.last_transition_time.as_ref().map(|time| {
+                    writes::passed_from_object_time(time.0, input.settings.min_drain_ms)
+                }),
+                Some(None) => {
+                    going
+                        .settings
+                        .push(("Drained", Wanted::Unknown("Draining", String::new())));
+                    return Some(None);
+                }
+                None => Some(after(since, input.settings.min_drain_ms)),
+            };
+            if let Some(hold) = hold.filter(|hold| *hold > now) {
+                return Some(Some(hold));
+            }
+            going.settings.push(("Drained", Wanted::True));
+            return None;
+        }
+        going
+            .settings
+            .push(("Drained", Wanted::Unknown("Draining", String::new())));
+        let target = writes::node_ref(node);
+        if self.told.is_news(&target, "drain", "", now, 120_000) {
+            let text = format!(
+                "Failed to drain node, {} pods are waiting to be evicted",
+                drain.waiting.len()
+            );
+            let name = node.metadata.name.clone();
+            step.event(Event {
+                dedupe_key: name,
+                ..Event::warning(target, "FailedDraining", text)
+            });
+        }
+        let mut again = drain.changes;
+        for (pod, grace) in &drain.force {
+            let effect = Effect::Delete {
+                target: ObjectRef::Pod(pod.key.clone()),
+                uid: Some(pod.uid.clone()),
+                grace_seconds: Some(*grace),
+            };
+            again = earlier(again, self.ask(now, pod, effect, step));
+        }
+        for pod in &drain.evict {
+            let effect = Effect::Evict {
+                pod: pod.key.clone(),
+                uid: pod.uid.clone(),
+            };
+            again = earlier(again, self.ask(now, pod, effect, step));
+        }
+        Some(again)
+    }
+
+    /// Asks a pod to leave, unless that was done a moment ago and only its deletion time is not visible yet.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        pod: &Pod,
+        effect: Effect,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let key = (
+            pod.key.clone(),
+            pod.uid.clone(),
+            matches!(effect, Effect::Delete { .. }),
+        );
+        if let Some(asked) = self.asked.get(&key) {
+            let again = after(*asked, ASK_AGAIN_MS);
+            if again > now {
+                return Some(again);
+            }
+        }
+        match attempt(&mut self.evictions, &key, now) {
+            Ok(()) => {
+                step.effect(effect);
+                None
+            }
+            Err(at) => at,
+        }
+    }
+
+    /// Waits for volumes. `None` = nothing is attached that must not be, or the deadline has passed.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    pub(super) fn detach(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut Going<'_>,
+        node: &Node,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let attached = attached.get_or_insert_with(|| volumes::by_node(input.snapshot));
+        let pending = attached
+            .get(name)
+            .map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods))
+            .unwrap_or_default();
+        if pending.is_empty() {
+            going.settings.push(("VolumesDetached", Wanted::True));
+            return None;
+        }
+        let names: Vec<&str> = pending
+            .iter()
+            .take(NAMES_IN_EVENT)
+            .map(|name| &**name)
+            .collect();
+        let names = names.join(", ");
+        if going.deadline.is_some_and(|deadline| deadline <= input.now) {
+            going.settings.push((
+                "VolumesDetached",
+                Wanted::False(
+                    "TerminationGracePeriodElapsed",
+                    format!("still attached: {names}"),
+                ),
+            ));
+            return None;
+        }
+        going.settings.push((
+            "VolumesDetached",
+            Wanted::Unknown("AwaitingVolumeDetachment", format!("attached: {names}")),
+        ));
+        let target = writes::node_ref(node);
+        if self
+            .told
+            .is_news(&target, "volumes", "", input.now, 120_000)
+        {
+            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
+            step.event(Event {
+                dedupe_key: Some(name.to_owned()),
+                ..Event::normal(target, "AwaitingVolumeDetachment", text)
+            });
+        }
+        // A detachment wakes this decider; only the deadline comes by itself.
+        Some(going.deadline)
+    }
+}

@@ -1,0 +1,261 @@
+//! What became of what termination asked for.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::objects::{key_of, reason_word, why};
+use super::{LOST_EVERY_MS, POLLS_MS, Termination};
+use crate::cloud::Terminated;
+use crate::deciders::{DeciderId, Step, StepInput, after};
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::names::{PodKey, ProviderId, Uid};
+use crate::pods::Selector;
+use crate::record::{Reason, Verdict};
+use crate::snapshot::NodeKey;
+
+impl Termination {
+    /// Takes an outcome in and says which machine it is about.
+    pub(super) fn outcome(
+        &mut self,
+        input: &StepInput<'_>,
+        outcome: &Outcome,
+        step: &mut Step,
+    ) -> Option<NodeKey> {
+        let now = input.now;
+        match &*outcome.effect {
+            Effect::Patch(patch) => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(&patch.target),
+                    Err(_) => drop(self.writes.failed(&patch.target, now)),
+                }
+                key_of(input.snapshot, &patch.target)
+            }
+            Effect::Delete {
+                target: ObjectRef::Pod(pod),
+                uid: Some(uid),
+                ..
+            }
+            | Effect::Evict { pod, uid } => {
+                self.left(input, pod, uid, &outcome.effect, &outcome.result, step);
+                let node = input.snapshot.pods.get(pod)?.node.clone()?;
+                key_of(input.snapshot, &ObjectRef::Node(node))
+            }
+            Effect::Delete { target, .. } => {
+                match &outcome.result {
+                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                        self.deletes.succeeded(target)
+                    }
+                    Err(_) => drop(self.deletes.failed(target, now)),
+                }
+                key_of(input.snapshot, target)
+            }
+            Effect::Terminate {
+                provider_id, claim, ..
+            } => {
+                self.terminated(
+                    input,
+                    provider_id,
+                    &ObjectRef::Claim(claim.clone()),
+                    &outcome.result,
+                    step,
+                );
+                input
+                    .snapshot
+                    .nodes
+                    .get(&**provider_id)
+                    .map(|machine| machine.key.clone())
+            }
+            Effect::ListInstances => {
+                self.listed(now, &outcome.result);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What became of asking a pod to leave.
+    pub(super) fn left(
+        &mut self,
+        input: &StepInput<'_>,
+        pod: &PodKey,
+        uid: &Uid,
+        effect: &Effect,
+        result: &Result<Done, EffectError>,
+        step: &mut Step,
+    ) {
+        let forced = matches!(effect, Effect::Delete { .. });
+        let key = (pod.clone(), uid.clone(), forced);
+        let node = input
+            .snapshot
+            .pods
+            .get(pod)
+            .and_then(|pod| pod.node.clone());
+        let reason = node
+            .as_ref()
+            .and_then(|node| input.snapshot.node(node)?.claim.clone())
+            .map_or_else(|| Reason::Deleted, |claim| why(&claim));
+        match result {
+            // 409 means that a pod of another UID has the name now: the one we meant is gone.
+            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
+                self.evictions.succeeded(&key);
+                self.asked.insert(key, input.now);
+                if result.is_ok() {
+                    let text = reason_word(&reason);
+                    let target = ObjectRef::Pod(pod.clone());
+                    step.event(if forced {
+                        Event::normal(
+                            target.clone(),
+                            "Disrupted",
+                            format!(
+                                "Deleting the pod to accommodate the terminationTimestamp: {text}"
+                            ),
+                        )
+                    } else {
+                        Event::normal(target.clone(), "Evicted", format!("Evicted pod: {text}"))
+                    });
+                    step.record(
+                        input,
+                        DeciderId::Termination,
+                        target,
+                        Verdict::Evicted,
+                        vec![reason],
+                    );
+                }
+            }
+            Err(error) => {
+                self.evictions.failed(&key, input.now);
+                if let Some(node) = node {
+                    self.blocked(input, ObjectRef::Node(node), pod, error, step);
+                }
+            }
+        }
+    }
+
+    pub(super) fn blocked(
+        &mut self,
+        input: &StepInput<'_>,
+        node: ObjectRef,
+        pod: &PodKey,
+        error: &EffectError,
+        step: &mut Step,
+    ) {
+        let (reason, text) = match error {
+            EffectError::Blocked(_) => (
+                budget_of(input, pod).unwrap_or_else(|| Reason::Note {
+                    text: format!("pod {pod}: {error}"),
+                }),
+                format!("Failed to drain node, evicting pod {pod} violates a PDB"),
+            ),
+            EffectError::MultipleBudgets(_) => (
+                Reason::MultiplePdbs { pod: pod.clone() },
+                format!(
+                    "Failed to drain node, eviction of pod {pod} does not support multiple PDBs"
+                ),
+            ),
+            other => (
+                Reason::Failed {
+                    error: format!("pod {pod}: {other}"),
+                },
+                format!("Failed to drain node, evicting pod {pod}: {other}"),
+            ),
+        };
+        if self.told.is_news(&node, "evict", &text, input.now, 120_000) {
+            step.event(Event::warning(node.clone(), "FailedDraining", text));
+            step.record(
+                input,
+                DeciderId::Termination,
+                node,
+                Verdict::Blocked,
+                vec![reason],
+            );
+        }
+    }
+
+    pub(super) fn terminated(
+        &mut self,
+        input: &StepInput<'_>,
+        id: &ProviderId,
+        claim: &ObjectRef,
+        result: &Result<Done, EffectError>,
+        step: &mut Step,
+    ) {
+        match result {
+            Ok(Done::Terminated(Terminated::Gone)) => {
+                self.terminations.succeeded(id);
+                self.ending.remove(id);
+                self.gone.insert(id.clone());
+            }
+            Ok(_) => {
+                self.terminations.succeeded(id);
+                let polls = self.ending.get(id).map_or(0, |(polls, _)| polls + 1);
+                let wait = POLLS_MS
+                    .get(polls)
+                    .or(POLLS_MS.last())
+                    .copied()
+                    .unwrap_or(5_000);
+                self.ending
+                    .insert(id.clone(), (polls, after(input.now, wait)));
+            }
+            Err(error) => {
+                self.terminations.failed(id, input.now);
+                let text = error.to_string();
+                if self
+                    .told
+                    .is_news(claim, "terminate", &text, input.now, 120_000)
+                {
+                    step.record(
+                        input,
+                        DeciderId::Termination,
+                        claim.clone(),
+                        Verdict::Blocked,
+                        vec![Reason::Failed { error: text }],
+                    );
+                }
+            }
+        }
+    }
+
+    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if its own provider
+    /// answered: provider ids begin with the provider's name.
+    pub(super) fn listed(&mut self, now: Timestamp, result: &Result<Done, EffectError>) {
+        let asked = std::mem::take(&mut self.lost_asked);
+        self.lost_next = Some(after(now, LOST_EVERY_MS));
+        let Ok(Done::Instances(lists)) = result else {
+            self.lost_list.failed(&(), now);
+            return;
+        };
+        self.lost_list.succeeded(&());
+        for (provider, instances) in lists {
+            let prefix = format!("{provider}://");
+            let there: BTreeSet<&str> = instances
+                .iter()
+                .map(|instance| &*instance.provider_id)
+                .collect();
+            self.gone.extend(
+                asked
+                    .iter()
+                    .filter(|id| id.starts_with(&prefix) && !there.contains(&***id))
+                    .cloned(),
+            );
+        }
+        for id in &asked {
+            self.lost.remove(id);
+        }
+    }
+}
+
+/// The budget that allows no eviction of the pod, if the snapshot shows one.
+fn budget_of(input: &StepInput<'_>, pod: &PodKey) -> Option<Reason> {
+    let pod = input.snapshot.pods.get(pod)?;
+    let of_pod = input
+        .snapshot
+        .pdbs
+        .iter()
+        .filter(|(name, _)| name.namespace == pod.key.namespace);
+    let selects = |selector| Selector::of(selector).matches_labels(&pod.labels);
+    let (pdb, _) = of_pod.into_iter().find(|(_, pdb)| {
+        pdb.status.disruptions_allowed <= 0 && pdb.spec.selector.as_ref().is_some_and(selects)
+    })?;
+    Some(Reason::Pdb { pdb: pdb.clone() })
+}

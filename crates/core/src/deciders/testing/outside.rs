@@ -1,0 +1,203 @@
+//! The outside of the test world: what carrying out an effect does to its objects and machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+
+use super::{Machine, World, merge_into, ref_key};
+use crate::cloud::{
+    CapacityType, Instance, InstanceType, LaunchError, LaunchRequest, Launched, Offering,
+    ResolvedNodeClass, Terminated,
+};
+use crate::deciders::after;
+use crate::effect::{Done, Effect, EffectError, Patch};
+use crate::index::Source;
+use crate::labels;
+use crate::names::ProviderId;
+use crate::requirements::Requirements;
+use crate::resources::Resources;
+
+/// How long a machine takes to end.
+const MACHINE_EXIT_MS: i64 = 3_000;
+
+impl World {
+    pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
+        if let Effect::Event(event) = effect {
+            self.events.push(event.clone());
+            return Ok(Done::Sent);
+        }
+        let target = effect
+            .target()
+            .map(|target| target.to_string())
+            .unwrap_or_default();
+        self.done.push(format!("{} {target}", effect.label()));
+        match effect {
+            Effect::Patch(patch) => self.patch(patch),
+            Effect::Delete {
+                target,
+                uid,
+                grace_seconds,
+            } => {
+                let key = ref_key(target);
+                let Some(value) = self.objects.get(&key) else {
+                    return Ok(Done::Deleted);
+                };
+                if uid
+                    .as_ref()
+                    .is_some_and(|uid| value["metadata"]["uid"] != **uid)
+                {
+                    return Err(EffectError::Conflict("other UID".to_owned()));
+                }
+                self.mark_deleted(
+                    &key,
+                    grace_seconds.map(|seconds| seconds * 1_000),
+                    Source::Write,
+                );
+                Ok(Done::Deleted)
+            }
+            Effect::Evict { pod, .. } => {
+                let key = format!("Pod/{pod}");
+                if self.blocked.contains(&key) {
+                    return Err(EffectError::Blocked("budget".to_owned()));
+                }
+                let grace = self.get(&key)["spec"]["terminationGracePeriodSeconds"]
+                    .as_i64()
+                    .unwrap_or(30);
+                self.mark_deleted(&key, Some(grace * 1_000), Source::Watch);
+                Ok(Done::Evicted)
+            }
+            Effect::Launch(request) => self
+                .launch(request)
+                .map(|machine| Done::Launched(Box::new(machine)))
+                .map_err(EffectError::Launch),
+            Effect::Terminate { provider_id, .. } => {
+                Ok(Done::Terminated(self.terminate(provider_id)))
+            }
+            Effect::ListInstances => Ok(Done::Instances(vec![("fake".into(), self.instances())])),
+            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(resolved()))),
+            Effect::CheckDrift { claim, .. } => {
+                Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned()))
+            }
+            Effect::Acknowledge { notice, .. } => {
+                self.acknowledged.push(notice.to_string());
+                Ok(Done::Acknowledged)
+            }
+            Effect::CreateClaim(_) | Effect::Event(_) => Ok(Done::Written),
+        }
+    }
+
+    fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
+        let key = ref_key(&patch.target);
+        let Some(mut value) = self.objects.get(&key).cloned() else {
+            return Err(EffectError::NotFound(key));
+        };
+        let outdated = patch
+            .resource_version
+            .as_ref()
+            .is_some_and(|version| value["metadata"]["resourceVersion"] != **version);
+        if outdated || self.conflicts > 0 {
+            self.conflicts = self.conflicts.saturating_sub(1);
+            return Err(EffectError::Conflict(key));
+        }
+        let mut merge = patch.merge.clone();
+        let fields = merge.as_object_mut().unwrap();
+        fields.retain(|field, _| (field == "status") == patch.status);
+        assert!(!fields.is_empty(), "patch of nothing: {patch:?}");
+        merge_into(&mut value, &merge);
+        self.store(key, value, Source::Write);
+        Ok(Done::Written)
+    }
+
+    fn launch(&mut self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+        if let Some(error) = self.launch_errors.pop_front() {
+            return Err(error);
+        }
+        let uid = request.claim.metadata.uid.clone().unwrap();
+        let found = self
+            .machines
+            .iter()
+            .find(|(_, machine)| machine.uid == uid)
+            .map(|(id, _)| id.clone());
+        let id = found.unwrap_or_else(|| {
+            let id = format!("fake:///zone-a/i-{}", self.machines.len() + 1);
+            self.machines.insert(
+                id.clone(),
+                Machine {
+                    claim: request.claim.name().to_string(),
+                    uid,
+                    created: self.now,
+                    ends: None,
+                },
+            );
+            id
+        });
+        let amounts: BTreeMap<String, _> =
+            BTreeMap::from([("cpu".to_owned(), Quantity("2".to_owned()))]);
+        let given = [
+            (labels::INSTANCE_TYPE, "small"),
+            (labels::TOPOLOGY_ZONE, "zone-a"),
+            (labels::CAPACITY_TYPE, "spot"),
+            ("team", "provider"),
+        ];
+        Ok(Launched {
+            provider_id: id.into(),
+            image_id: Some("image-1".to_owned()),
+            labels: given
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            annotations: BTreeMap::from([("note".to_owned(), "provider".to_owned())]),
+            capacity: amounts.clone(),
+            allocatable: amounts,
+        })
+    }
+
+    fn terminate(&mut self, id: &ProviderId) -> Terminated {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&**id) else {
+            return Terminated::Gone;
+        };
+        machine
+            .ends
+            .get_or_insert_with(|| after(now, MACHINE_EXIT_MS));
+        Terminated::Started
+    }
+
+    fn instances(&self) -> Vec<Instance> {
+        let of = |(id, machine): (&String, &Machine)| Instance {
+            provider_id: id.as_str().into(),
+            claim: Some(machine.claim.clone()),
+            created: Some(machine.created),
+            terminating: machine.ends.is_some(),
+        };
+        self.machines.iter().map(of).collect()
+    }
+}
+
+fn resolved() -> ResolvedNodeClass {
+    let offering = |zone: &str| Offering {
+        zone: zone.into(),
+        capacity_type: CapacityType::Spot,
+        price: None,
+        available: true,
+        reservation: None,
+        labels: Vec::new(),
+    };
+    let small = InstanceType {
+        name: "small".into(),
+        requirements: Requirements::new(),
+        capacity: Resources::of(2_000, 1 << 30),
+        overhead: Resources::default(),
+        offerings: vec![offering("zone-a")],
+    };
+    ResolvedNodeClass {
+        status: Some(
+            json!({ "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" }] }),
+        ),
+        annotations: BTreeMap::from([("fake.test/hash".to_owned(), "1".to_owned())]),
+        finalizer: Some("fake.test/termination"),
+        instance_types: vec![small],
+    }
+}
