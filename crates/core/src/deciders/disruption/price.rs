@@ -80,6 +80,27 @@ pub(super) fn cheaper(
     Ok(filter.finish(world.input.settings.max_instance_types))
 }
 
+/// Narrows a planned claim to types that were decided on before.
+pub(super) fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &World<'_>) -> PlannedClaim {
+    let pool = world.snapshot().pools.get(&claim.pool);
+    let Some(catalog) = pool.and_then(|pool| world.snapshot().catalog_of(pool)) else {
+        return claim;
+    };
+    let types = claim
+        .instance_types
+        .iter()
+        .filter(|name| decided.contains(name))
+        .filter_map(|name| catalog.get(name).cloned())
+        .collect();
+    let filter = Filter {
+        catalog,
+        known: &world.snapshot().well_known,
+        claim,
+        types,
+    };
+    filter.finish(world.input.settings.max_instance_types)
+}
+
 impl Filter<'_> {
     fn allows(&self, capacity_type: CapacityType) -> bool {
         let asked = self.claim.requirements.get(CAPACITY_TYPE);
@@ -225,6 +246,7 @@ impl Filter<'_> {
         self.types.sort_by_key(at);
     }
 
+    /// The claim with what is left, cheapest types first.
     fn finish(mut self, most_types: usize) -> PlannedClaim {
         self.sort();
         let needed = self
@@ -243,6 +265,15 @@ impl Filter<'_> {
             capacity_type: offer.capacity_type,
             price: offer.price,
         });
+        let offered = |capacity_type: &CapacityType| {
+            let mut offerings = self.types.iter().flat_map(|each| &each.offerings);
+            offerings.any(|each| each.available && each.capacity_type == *capacity_type)
+        };
+        let bought = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand];
+        self.claim.capacity_types = bought
+            .into_iter()
+            .filter(|each| self.allows(*each) && offered(each))
+            .collect();
         self.claim.most = self
             .types
             .iter()

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::candidate::Candidate;
 use super::command::{Command, Method, Moves, Target};
+use super::price::only;
 use super::queue::class_of;
 use super::search::{Ineligible, eligible};
 use super::what_if::{Rules, what_if};
@@ -201,7 +202,8 @@ fn moves(
     if moves.claims.len() > command.moves.claims.len() {
         return Err(Stale::scheduling("its pods fit without a new node"));
     }
-    for (fresh, decided) in moves.claims.iter_mut().zip(&command.moves.claims) {
+    let mut claims = Vec::new();
+    for (fresh, decided) in moves.claims.into_iter().zip(&command.moves.claims) {
         let same = fresh.pool == decided.pool
             && decided
                 .instance_types
@@ -213,9 +215,12 @@ fn moves(
             ));
         }
         // What was decided is kept: a type that only now became cheap was not weighed.
-        fresh
-            .instance_types
-            .retain(|name| decided.instance_types.contains(name));
+        claims.push(only(fresh, &decided.instance_types, world));
     }
+    moves.new = claims
+        .iter()
+        .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
+        .sum();
+    moves.claims = claims;
     Ok(moves)
 }

@@ -12,7 +12,7 @@ use super::cost;
 use super::pdb::Pdbs;
 use crate::deciders::StepInput;
 use crate::deciders::new_claim::nominate;
-use crate::deciders::provisioning::fenced;
+use crate::deciders::provisioning::{fenced, without_promised};
 use crate::ledger::{LedgerOp, Place};
 use crate::money::MicroUsd;
 use crate::names::PoolName;
@@ -62,7 +62,7 @@ impl<'a> World<'a> {
                 .values()
                 .filter(move |command| Some(command.id) != me)
         };
-        let mut view = input.snapshot.clone();
+        let mut view = without_promised(input.snapshot);
         let mut taken = BTreeSet::new();
         let mut destinations = BTreeSet::new();
         for command in others() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::view::is_promised;
 use super::{
     NODE_PROMISE_MS, Provisioning, RELOOK_MS, SPEAK_UNCONFIRMED_MS, Waiting, options, since,
 };
@@ -49,7 +50,9 @@ impl Provisioning {
             if !waits {
                 continue;
             }
-            let name = machine.name().to_owned();
+            let name = machine
+                .claim_name()
+                .map_or_else(|| machine.name().to_owned(), |claim| claim.to_string());
             let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                 continue;
             };
@@ -108,12 +111,13 @@ impl Provisioning {
     pub(super) fn commit_claims(
         &mut self,
         plan: &LaunchPlan,
+        view: &Snapshot,
         input: &StepInput<'_>,
         step: &mut Step,
         stop: &dyn Fn() -> bool,
     ) {
         let mut namer = Namer::new(input.seed);
-        let mut certain = Certainty::new(self, input);
+        let mut certain = Certainty::new(view);
         let mut events = MAX_NOMINATED_EVENTS;
         for planned in &plan.claims {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
@@ -122,7 +126,7 @@ impl Provisioning {
             if planned
                 .pods
                 .iter()
-                .all(|pod| is_promised(pod, input.snapshot))
+                .all(|pod| is_promised(&pod.uid, input.snapshot))
             {
                 continue;
             }
@@ -181,7 +185,7 @@ impl Provisioning {
         &self,
         planned: &PlannedClaim,
         input: &StepInput<'_>,
-        certain: &mut Certainty,
+        certain: &mut Certainty<'_>,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), jiff::Timestamp> {
         let mut ready = None;
@@ -285,39 +289,21 @@ fn destination(place: &Place) -> Reason {
     }
 }
 
-/// The pod has a promise on a machine that is still coming.
-fn is_promised(pod: &Pod, snapshot: &Snapshot) -> bool {
-    let Some(promise) = snapshot.ledger.nomination(&pod.uid) else {
-        return false;
-    };
-    let Place::Claim(name) = &promise.place else {
-        return false;
-    };
-    if snapshot.ledger.fence(name).is_some() {
-        return false;
-    }
-    match snapshot.node_of_claim(name) {
-        Some(machine) => !machine.deleting && !machine.initialized,
-        None => snapshot.ledger.coming().contains_key(name),
-    }
-}
-
 /// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing that
 /// the scheduler may yet do with the others can help, and there is no reason to wait.
-struct Certainty {
+struct Certainty<'a> {
+    view: &'a Snapshot,
     alone: bool,
     known: Vec<(Arc<PodClass>, bool)>,
 }
 
-impl Certainty {
-    fn new(decider: &Provisioning, input: &StepInput<'_>) -> Self {
-        let without_promise = decider
-            .waiting
-            .values()
-            .filter(|waiting| input.snapshot.ledger.nomination(&waiting.uid).is_none());
+impl<'a> Certainty<'a> {
+    fn new(view: &'a Snapshot) -> Self {
+        let going = view.nodes.values().any(|node| node.deleting);
         Self {
+            view,
             // The solve itself has answered for a pod with no other before it.
-            alone: without_promise.take(2).count() < 2 && decider.going.is_empty(),
+            alone: view.pending.len() < 2 && !going,
             known: Vec::new(),
         }
     }
@@ -342,7 +328,7 @@ impl Certainty {
             existing_only: true,
             ..options(input)
         };
-        let (_, report) = solve(input.now, input.snapshot, &options, stop);
+        let (_, report) = solve(input.now, self.view, &options, stop);
         let certain = !report.unplaced.is_empty();
         self.known.push((Arc::clone(&pod.class), certain));
         certain

@@ -25,6 +25,7 @@
 
 mod batch;
 mod commit;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +40,8 @@ use crate::record::{Reason, Verdict};
 use crate::scheduling::{SolveOptions, solve};
 use crate::snapshot::{NodeKey, Pod, Snapshot};
 use batch::Batch;
+
+pub(super) use view::without_promised;
 
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
@@ -78,7 +81,7 @@ struct Waiting {
     uid: Uid,
     since: Timestamp,
     confirmed: bool,
-    /// Machine that it was promised last: name of its claim, or of its Node if it has none.
+    /// Machine that it was promised last: name of its claim, or of its Node if it has no claim.
     machine: Option<String>,
 }
 
@@ -300,7 +303,8 @@ impl Provisioning {
 
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let options = options(input);
-        let (plan, report) = solve(input.now, input.snapshot, &options, stop);
+        let view = without_promised(input.snapshot);
+        let (plan, report) = solve(input.now, &view, &options, stop);
         self.batch.close();
         self.urgent = false;
         self.solved_at = Some(input.now);
@@ -311,7 +315,7 @@ impl Provisioning {
             self.look_at = Some(after(input.now, 10));
         }
         self.commit_placements(&plan, input, step);
-        self.commit_claims(&plan, input, step, stop);
+        self.commit_claims(&plan, &view, input, step, stop);
         self.tell(&report, input, step);
     }
 }

@@ -1,0 +1,189 @@
+//! Provisioning as a story: pods come, claims are made for them, and nothing is bought twice.
+
+mod small_world;
+
+use mortise_core::effect::Effect;
+use mortise_core::record::{Reason, Verdict};
+use serde_json::json;
+use small_world::SmallWorld;
+
+#[test]
+fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
+    let mut world = SmallWorld::ordinary();
+    world.run(1_000);
+    world.pods("web", 1, 500, &json!({}));
+    world.run(60_000);
+    let times = world.claim_times();
+    assert_eq!(times.len(), 1, "{times:?}");
+    assert!((1_000..=1_200).contains(&times[0]), "{times:?}");
+    assert_eq!(world.node_types(), ["small"]);
+    assert_eq!(world.pending(), 0);
+    let nominated = world.events_of("Nominated");
+    assert_eq!(nominated.len(), 1);
+    assert!(nominated[0].message.starts_with("Pod should schedule on: nodeclaim/default-"), "{:?}", nominated[0]);
+}
+
+#[test]
+fn the_decision_says_why_and_the_claim_says_for_whom() {
+    let mut world = SmallWorld::ordinary();
+    world.pods("web", 2, 500, &json!({}));
+    world.run(5_000);
+    let decided = world.records_of(Verdict::NodeDecided);
+    assert_eq!(decided.len(), 1);
+    let text: Vec<String> = decided[0].reasons.iter().map(ToString::to_string).collect();
+    assert!(text[0].starts_with("for default/web-"), "{text:?}");
+    assert_eq!(text[1], "from pool default");
+    assert!(text[2].starts_with("small in a, on-demand, $0.1000/h"), "{text:?}");
+    let name = world.names("NodeClaim").remove(0);
+    assert_eq!(name.len(), "default-".len() + 5);
+    let claim = world.get("NodeClaim", &name).unwrap();
+    let annotation = claim["metadata"]["annotations"]["mortise.sh/nominated-pods"].as_str().unwrap();
+    assert_eq!(annotation.split(',').count(), 2, "{annotation}");
+}
+
+#[test]
+fn a_burst_of_pods_is_solved_together() {
+    let mut world = SmallWorld::ordinary();
+    for _ in 0..50 {
+        world.pods("web", 1, 500, &json!({}));
+        world.run(20);
+    }
+    world.run(60_000);
+    let times = world.claim_times();
+    let first = times.first().unwrap();
+    assert!(times.iter().all(|at| at == first), "one batch: {times:?}");
+    assert!((1_000..2_000).contains(first), "{times:?}");
+    assert_eq!(world.pending(), 0);
+    // 25 CPUs: three machines of 8 and the rest, never more than the pods need.
+    assert!(world.bill() <= 1_300_000, "{:?}", world.node_types());
+    assert_eq!(world.records_of(Verdict::Nominated).len(), 50);
+}
+
+#[test]
+fn pods_that_fit_on_what_is_there_are_left_to_the_scheduler() {
+    let mut world = SmallWorld::ordinary();
+    world.machine("m1", "large", "default");
+    world.pods("web", 4, 500, &json!({}));
+    world.run(30_000);
+    assert!(world.claim_times().is_empty());
+    assert_eq!(world.bound()["m1"].len(), 4);
+}
+
+#[test]
+fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
+    let mut world = SmallWorld::ordinary();
+    world.boot_ms = 120_000;
+    world.pods("web", 3, 500, &json!({}));
+    world.run(110_000);
+    assert_eq!(world.claim_times().len(), 1);
+    // Room is left on the coming machine.
+    world.pods("web", 1, 300, &json!({}));
+    world.run(5_000);
+    assert_eq!(world.claim_times().len(), 1);
+    // And then none.
+    world.pods("web", 1, 1_500, &json!({}));
+    world.run(5_000);
+    assert_eq!(world.claim_times().len(), 2);
+    world.run(200_000);
+    assert_eq!(world.pending(), 0);
+    assert_eq!(world.claim_times().len(), 2);
+}
+
+#[test]
+fn a_pod_that_no_type_fits_is_told_why_once() {
+    let mut world = SmallWorld::ordinary();
+    world.pods("huge", 1, 64_000, &json!({}));
+    world.run(120_000);
+    assert!(world.claim_times().is_empty());
+    let events = world.events_of("FailedScheduling");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].warning);
+    assert!(events[0].message.starts_with("Failed to schedule pod, "), "{}", events[0].message);
+    let records = world.records_of(Verdict::Unschedulable);
+    assert_eq!(records.len(), 1);
+    assert!(!records[0].reasons.is_empty());
+    world.run(300_000);
+    assert_eq!(world.events_of("FailedScheduling").len(), 2, "again after five minutes");
+}
+
+#[test]
+fn a_limit_holds_to_the_last_node() {
+    let mut world = SmallWorld::ordinary();
+    world.pool("default", json!({ "spec": { "limits": { "cpu": "10", "nodes": "3" } } }));
+    world.pods("web", 40, 1_000, &json!({}));
+    world.run(120_000);
+    assert!(world.names("Node").len() <= 3);
+    let cpus: i64 = world
+        .names("Node")
+        .iter()
+        .map(|node| world.get("Node", node).unwrap()["status"]["capacity"]["cpu"].as_str().unwrap().parse::<i64>().unwrap())
+        .sum();
+    assert!((8..=10).contains(&cpus), "{cpus} CPUs of {:?}", world.node_types());
+    assert!(!world.records_of(Verdict::Unschedulable).is_empty());
+    // A higher limit helps at once.
+    world.pool("default", json!({ "spec": { "limits": { "cpu": "100", "nodes": null } } }));
+    world.run(60_000);
+    assert_eq!(world.pending(), 0);
+}
+
+#[test]
+fn the_heavier_pool_comes_first() {
+    let mut world = SmallWorld::ordinary();
+    world.pool("preferred", json!({ "spec": { "weight": 50 } }));
+    world.pods("web", 1, 500, &json!({}));
+    world.run(5_000);
+    let claim = world.names("NodeClaim").remove(0);
+    assert!(claim.starts_with("preferred-"), "{claim}");
+}
+
+#[test]
+fn pods_of_a_failed_claim_are_planned_again_at_once() {
+    let mut world = SmallWorld::ordinary();
+    world.no_capacity = true;
+    world.pods("web", 1, 500, &json!({}));
+    world.run(900);
+    assert_eq!(world.claim_times().len(), 1);
+    world.run(400);
+    let times = world.claim_times();
+    assert_eq!(times.len(), 2, "{times:?}");
+    // The claim was given up a second after it was made.
+    assert!(times[1] - times[0] <= 1_000, "{times:?}");
+    world.no_capacity = false;
+    world.run(60_000);
+    assert_eq!(world.pending(), 0);
+}
+
+#[test]
+fn a_refused_claim_is_tried_again_with_back_off() {
+    let mut world = SmallWorld::ordinary();
+    world.refuse_claims = 3;
+    world.pods("web", 1, 500, &json!({}));
+    world.run(60_000);
+    let times = world.claim_times();
+    assert_eq!(times.len(), 4, "{times:?}");
+    let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps[0] >= 1_000 && gaps[1] >= 2_000 && gaps[2] >= 4_000, "{gaps:?}");
+    let failed = world.records_of(Verdict::LaunchFailed);
+    assert_eq!(failed.len(), 3);
+    assert!(failed[0].reasons.iter().any(|reason| matches!(reason, Reason::Failed { error } if error.contains("denied by a policy"))));
+    assert_eq!(world.pending(), 0);
+}
+
+#[test]
+fn names_of_claims_are_never_used_twice() {
+    let mut world = SmallWorld::ordinary();
+    world.pods("web", 100, 7_500, &json!({}));
+    world.run(60_000);
+    let names: Vec<String> = world
+        .effects
+        .iter()
+        .filter_map(|(_, effect)| match &**effect {
+            Effect::CreateClaim(claim) => Some(claim.name().to_string()),
+            _ => None,
+        })
+        .collect();
+    let mut unique = names.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!((names.len(), unique.len()), (100, 100));
+}
