@@ -1,0 +1,301 @@
+//! Certificates: made, kept, renewed and reloaded.
+//!
+//! ```text
+//! Secret or directory ─► files ─► renewed where due (and written back) ─► TLS settings of the listener
+//!          ▲                                                                     │
+//!          └──────────────── looked at again every few seconds ◄─────────────────┘
+//! ```
+//!
+//! | File | What it is | For whom |
+//! |---|---|---|
+//! | `ca.crt`, `ca.key` | the CA of the server certificate; `ca.crt` may hold an old CA besides | `caBundle` of webhooks, `caFile` of the scheduler |
+//! | `tls.crt`, `tls.key` | the server certificate | this process |
+//! | `extender-ca.crt`, `extender-ca.key` | the CA of clients that may call the extender | this process |
+//! | `extender-client.crt`, `extender-client.key` | a client certificate | `certFile`, `keyFile` of the scheduler |
+//!
+//! A reload that fails (files of two generations, a key that does not match) changes nothing and is tried again.
+
+mod directory;
+mod issue;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::CertificateSource;
+use crate::effects::secret::SecretStore;
+use crate::error::RunError;
+use crate::shared::Shared;
+use crate::tls::Tls;
+
+pub use issue::CertificateError;
+pub(crate) use issue::{chain, name as general_name};
+
+/// File name to contents.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// CA of the server certificate.
+pub const CA_CERT: &str = "ca.crt";
+/// Key of that CA.
+pub const CA_KEY: &str = "ca.key";
+/// Server certificate.
+pub const TLS_CERT: &str = "tls.crt";
+/// Its key.
+pub const TLS_KEY: &str = "tls.key";
+/// CA of the extender's clients.
+pub const EXTENDER_CA_CERT: &str = "extender-ca.crt";
+/// Key of that CA.
+pub const EXTENDER_CA_KEY: &str = "extender-ca.key";
+/// Client certificate for kube-scheduler.
+pub const EXTENDER_CLIENT_CERT: &str = "extender-client.crt";
+/// Its key.
+pub const EXTENDER_CLIENT_KEY: &str = "extender-client.key";
+/// Common name of that client certificate.
+pub const EXTENDER_CLIENT_NAME: &str = "mortise-extender-client";
+
+/// Every file, in the order of the table above.
+pub(crate) const ALL: [&str; 8] = [
+    CA_CERT,
+    CA_KEY,
+    TLS_CERT,
+    TLS_KEY,
+    EXTENDER_CA_CERT,
+    EXTENDER_CA_KEY,
+    EXTENDER_CLIENT_CERT,
+    EXTENDER_CLIENT_KEY,
+];
+
+/// Attempts to write a Secret over somebody else's writes.
+const WRITES: u32 = 5;
+
+/// Makes the files of a directory where they are missing or due, and returns them all. The directory is made when it is
+/// not there; keys are readable by their owner only.
+///
+/// # Errors
+/// A file cannot be read, written or understood; a name is neither a DNS name nor an IP address.
+pub fn ensure_directory(
+    directory: &Path,
+    names: &[String],
+    now: Timestamp,
+) -> Result<Files, CertificateError> {
+    let mut files = directory::load(directory)?;
+    if issue::is_managed_elsewhere(&files) {
+        return Ok(files);
+    }
+    if issue::ensure(&mut files, &server_names(names, None), now)? {
+        directory::store(directory, &files)?;
+    }
+    Ok(files)
+}
+
+/// A complete set of files that lives in memory only, for trials.
+///
+/// # Errors
+/// A name is neither a DNS name nor an IP address.
+pub fn in_memory(names: &[String], now: Timestamp) -> Result<Files, CertificateError> {
+    let mut files = Files::new();
+    issue::ensure(&mut files, &server_names(names, None), now)?;
+    Ok(files)
+}
+
+/// Names of every server certificate, those given, and those of a Service.
+fn server_names(given: &[String], service: Option<(&str, &str)>) -> Vec<String> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"]
+        .map(str::to_owned)
+        .to_vec();
+    if let Some((service, namespace)) = service {
+        let short = format!("{service}.{namespace}");
+        names.extend([
+            service.to_owned(),
+            short.clone(),
+            format!("{short}.svc"),
+            format!("{short}.svc.cluster.local"),
+        ]);
+    }
+    names.extend(given.iter().cloned());
+    names.sort();
+    names.dedup();
+    names
+}
+
+enum Store {
+    Secret(Box<SecretStore>),
+    Directory(PathBuf),
+    Memory(std::sync::Mutex<Files>),
+}
+
+/// Keeps the TLS settings of the listener current.
+pub(crate) struct Certificates {
+    store: Store,
+    names: Vec<String>,
+    shared: Arc<Shared>,
+    tls: Arc<Tls>,
+    loaded: Option<Files>,
+    broken: Option<String>,
+}
+
+impl Certificates {
+    /// Nothing is read yet. `client` and `namespace` are needed for a Secret.
+    pub(crate) fn new(
+        source: &CertificateSource,
+        names: &[String],
+        cluster: Option<(&kube::Client, &str)>,
+        shared: Arc<Shared>,
+    ) -> Result<Self, RunError> {
+        let (store, service) = match (source, cluster) {
+            (CertificateSource::Secret { name, service }, Some((client, namespace))) => (
+                Store::Secret(Box::new(SecretStore::new(client.clone(), namespace, name))),
+                Some((service.as_str(), namespace)),
+            ),
+            (CertificateSource::Secret { .. }, None) => {
+                return Err(RunError::Usage(
+                    "certificates in a Secret need a cluster; use a directory".to_owned(),
+                ));
+            }
+            (CertificateSource::Directory(path), _) => (Store::Directory(path.clone()), None),
+            (CertificateSource::Memory, _) => (Store::Memory(std::sync::Mutex::default()), None),
+        };
+        Ok(Self {
+            store,
+            names: server_names(names, service),
+            shared,
+            tls: Arc::new(Tls::new()),
+            loaded: None,
+            broken: None,
+        })
+    }
+
+    /// TLS settings that follow the files.
+    pub(crate) fn tls(&self) -> Arc<Tls> {
+        Arc::clone(&self.tls)
+    }
+
+    /// The files in use.
+    #[cfg(test)]
+    pub(crate) const fn files(&self) -> Option<&Files> {
+        self.loaded.as_ref()
+    }
+
+    /// Reads, renews where due, writes back, and puts into use what changed.
+    pub(crate) async fn refresh(&mut self) -> Result<bool, RunError> {
+        let files = self.renewed().await?;
+        if self.loaded.as_ref() == Some(&files) {
+            return Ok(false);
+        }
+        self.tls
+            .load(&files)
+            .map_err(|error| RunError::Certificates(error.to_string()))?;
+        let expiry = files
+            .get(TLS_CERT)
+            .and_then(|pem| issue::expiry(pem))
+            .map(|time| time.to_string())
+            .unwrap_or_default();
+        tracing::info!(
+            expiry,
+            client_ca = files.contains_key(EXTENDER_CA_CERT),
+            "certificate loaded"
+        );
+        if !files.contains_key(EXTENDER_CA_CERT) {
+            tracing::warn!(
+                file = EXTENDER_CA_CERT,
+                "there is no CA for clients: the extender will refuse every call"
+            );
+        }
+        self.loaded = Some(files);
+        self.shared.health.set_certificate(true);
+        Ok(true)
+    }
+
+    async fn renewed(&self) -> Result<Files, RunError> {
+        let text = |error: &dyn std::fmt::Display| RunError::Certificates(error.to_string());
+        for _ in 0..WRITES {
+            let (mut files, version) = match &self.store {
+                Store::Secret(secret) => {
+                    secret.load().await.map_err(|error| match error.forbidden {
+                        true => RunError::Forbidden {
+                            who: "this user".to_owned(),
+                            rights: vec![format!("get secrets in namespace {}", error.namespace)],
+                        },
+                        false => text(&error),
+                    })?
+                }
+                Store::Directory(path) => {
+                    (directory::load(path).map_err(|error| text(&error))?, None)
+                }
+                Store::Memory(files) => (
+                    files.lock().map(|files| files.clone()).unwrap_or_default(),
+                    None,
+                ),
+            };
+            if issue::is_managed_elsewhere(&files) {
+                return Ok(files);
+            }
+            if !issue::ensure(&mut files, &self.names, self.shared.now())
+                .map_err(|error| text(&error))?
+            {
+                return Ok(files);
+            }
+            let written = match &self.store {
+                Store::Secret(secret) => secret
+                    .store(&files, version)
+                    .await
+                    .map_err(|error| text(&error))?,
+                Store::Directory(path) => directory::store(path, &files)
+                    .map(|()| true)
+                    .map_err(|error| text(&error))?,
+                Store::Memory(kept) => kept.lock().map(|mut kept| kept.clone_from(&files)).is_ok(),
+            };
+            if written {
+                tracing::info!("certificates were made or renewed");
+                return Ok(files);
+            }
+        }
+        Err(RunError::Certificates(
+            "the secret changes all the time; another process seems to write it too".to_owned(),
+        ))
+    }
+
+    /// Looks at the files every `period` until `end`.
+    pub(crate) async fn run(mut self, period: Duration, end: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = tokio::time::sleep(period) => {}
+            }
+            match self.refresh().await {
+                Ok(true) => {
+                    self.broken = None;
+                    self.shared.metrics.certificates_reloaded("loaded");
+                }
+                Ok(false) => self.broken = None,
+                Err(error) => {
+                    let error = error.to_string();
+                    self.shared.metrics.certificates_reloaded("failed");
+                    if self.broken.as_ref() != Some(&error) {
+                        tracing::error!(
+                            error,
+                            "certificates could not be reloaded; the old ones stay in use"
+                        );
+                        self.broken = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How often to look: files change under our hands, a Secret costs a call.
+    pub(crate) const fn period(&self) -> Duration {
+        match self.store {
+            Store::Secret(_) => Duration::from_secs(60),
+            Store::Directory(_) => Duration::from_secs(5),
+            Store::Memory(_) => Duration::from_secs(3600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

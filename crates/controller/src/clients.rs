@@ -1,0 +1,124 @@
+//! Connections to the API server.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::error::RunError;
+
+/// Two clients: one for everything, and one for the Lease alone.
+#[derive(Clone)]
+pub struct Clients {
+    /// For everything but the Lease.
+    pub main: kube::Client,
+    pub(crate) lease: kube::Client,
+    pub(crate) namespace: String,
+    pub(crate) server: String,
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients")
+            .field("server", &self.server)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Clients {
+    /// Reads a kubeconfig file, or else finds one as kubectl does, or else the service account of the pod.
+    ///
+    /// # Errors
+    /// [`RunError::Kubeconfig`] when there is none, or it cannot be read.
+    pub async fn find(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, RunError> {
+        let options = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..KubeConfigOptions::default()
+        };
+        let config = match kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(|error| RunError::Kubeconfig {
+                    path: path.display().to_string(),
+                    message: with_causes(&error),
+                })?;
+                kube::Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .map_err(|error| RunError::Kubeconfig {
+                        path: path.display().to_string(),
+                        message: with_causes(&error),
+                    })?
+            }
+            None if context.is_some() => {
+                kube::Config::from_kubeconfig(&options)
+                    .await
+                    .map_err(|error| RunError::Kubeconfig {
+                        path: "KUBECONFIG or ~/.kube/config".to_owned(),
+                        message: with_causes(&error),
+                    })?
+            }
+            None => kube::Config::infer()
+                .await
+                .map_err(|error| RunError::Kubeconfig {
+                    path: "KUBECONFIG, ~/.kube/config, service account".to_owned(),
+                    message: with_causes(&error),
+                })?,
+        };
+        Self::connect(config)
+    }
+
+    /// Makes clients from a configuration. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`RunError::Kubeconfig`] when the credentials or certificates in it cannot be used.
+    pub fn connect(mut config: kube::Config) -> Result<Self, RunError> {
+        // Retries are made where it is known what a failure means; those of the client would hide a budget's 429.
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(10));
+        let agent = format!("mortise/{}", env!("CARGO_PKG_VERSION"));
+        if let Ok(agent) = http::HeaderValue::from_str(&agent) {
+            config.headers.push((http::header::USER_AGENT, agent));
+        }
+        let server = config.cluster_url.to_string();
+        let namespace = config.default_namespace.clone();
+        let client = |config: kube::Config| {
+            kube::Client::try_from(config).map_err(|error| RunError::Kubeconfig {
+                path: server.clone(),
+                message: with_causes(&error),
+            })
+        };
+        Ok(Self {
+            main: client(config.clone())?,
+            lease: client(config)?,
+            namespace,
+            server: server.clone(),
+        })
+    }
+
+    /// URL of the API server.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The namespace of the service account or of the kubeconfig context.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

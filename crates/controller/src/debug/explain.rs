@@ -1,0 +1,490 @@
+//! Why something is as it is: facts of the snapshot, promises of the ledger and decisions of the ring, joined.
+
+use std::sync::Arc;
+
+use mortise_core::apis::Condition;
+use mortise_core::apis::conditions::ConditionStatus;
+use mortise_core::deciders::since;
+use mortise_core::effect::ObjectRef;
+use mortise_core::labels;
+use mortise_core::ledger::PoolUsage;
+use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
+use mortise_core::nearest::nearest;
+use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::snapshot::{Pod, Snapshot, StateNode};
+use serde_json::{Value, json};
+
+use super::table::{ago, facts};
+use super::views::{decision, decision_table, place, reasons};
+use super::{View, amounts, machine};
+use crate::records::Numbered;
+use crate::shared::Shared;
+
+/// Decisions shown about one subject.
+const DECISIONS: usize = 20;
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A pod.
+    Pod(PodKey),
+    /// A node, by the name of its Node object.
+    Node(NodeName),
+    /// A pool.
+    Pool(PoolName),
+    /// A claim.
+    Claim(ClaimName),
+}
+
+pub(super) fn explain(shared: &Shared, subject: &Subject) -> Result<View, String> {
+    let snapshot = shared.snapshot();
+    match subject {
+        Subject::Pod(key) => pod(shared, &snapshot, key),
+        Subject::Node(name) => {
+            let node = snapshot.node(name).ok_or_else(|| {
+                missing(
+                    "node",
+                    name,
+                    snapshot.node_keys.iter().map(|(name, _)| &**name),
+                )
+            })?;
+            Ok(node_view(shared, &snapshot, node))
+        }
+        Subject::Claim(name) => {
+            let node = snapshot.node_of_claim(name).ok_or_else(|| {
+                missing(
+                    "nodeclaim",
+                    name,
+                    snapshot.claims.iter().map(|(name, _)| &**name),
+                )
+            })?;
+            Ok(node_view(shared, &snapshot, node))
+        }
+        Subject::Pool(name) => pool(shared, &snapshot, name),
+    }
+}
+
+fn missing<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let near = nearest(name, known.iter().copied())
+        .map(|near| format!("; did you mean {near:?}?"))
+        .unwrap_or_default();
+    format!("there is no {kind} {name:?}{near}")
+}
+
+/// The newest decision about a pod that says why it is where it is.
+pub(super) fn newest_about_pod(shared: &Shared, key: &PodKey) -> Option<Arc<Numbered>> {
+    shared
+        .records
+        .newest(1, |record| concerns_pod(record, key))
+        .pop()
+}
+
+fn concerns_pod(record: &Record, key: &PodKey) -> bool {
+    matches!(&record.subject, ObjectRef::Pod(subject) if subject == key)
+        || record.reasons.iter().any(|reason| match reason {
+            Reason::ForPods { pods, .. } | Reason::PodsWithoutPlace { pods } => pods.contains(key),
+            Reason::DoNotDisruptPod { pod }
+            | Reason::Promised { pod }
+            | Reason::MultiplePdbs { pod } => pod == key,
+            _ => false,
+        })
+}
+
+fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, String> {
+    let found = snapshot.pods.get(key).ok_or_else(|| {
+        let of_namespace = snapshot
+            .pods
+            .iter()
+            .filter(|(each, _)| each.namespace == key.namespace)
+            .map(|(each, _)| &*each.name);
+        format!(
+            "{} (pods that have ended are not kept)",
+            missing("pod", &key.name, of_namespace)
+                .replace("pod \"", &format!("pod \"{}/", key.namespace))
+        )
+    })?;
+    let now = shared.now();
+    let promise = snapshot.ledger.nomination(&found.uid);
+    let records = shared
+        .records
+        .newest(DECISIONS, |record| concerns_pod(record, key));
+    let verdict = pod_verdict(snapshot, found, &records);
+    let expected = promise.map(|promise| place(&promise.place));
+    let mut lines = vec![
+        ("pod", key.to_string()),
+        ("verdict", verdict.clone()),
+        ("age", ago(since(now, found.created))),
+        ("requests", amounts::text(&found.class.requests)),
+        ("priority", found.class.priority.to_string()),
+        ("scheduler", found.class.scheduler_name.to_string()),
+    ];
+    if let Some(owner) = &found.owner {
+        lines.push(("owner", format!("{}/{}", owner.kind, owner.name)));
+    }
+    if let Some(node) = &found.node {
+        lines.push(("node", node.to_string()));
+    }
+    if let (Some(promise), Some(expected)) = (promise, &expected) {
+        lines.push((
+            "expected on",
+            format!(
+                "{expected}, for at most another {}",
+                ago(since(promise.until, now))
+            ),
+        ));
+    }
+    let why = records.first().map(|newest| reasons(&newest.record));
+    if let Some(why) = &why {
+        lines.push(("why", why.clone()));
+    }
+    let json = json!({
+        "pod": key.to_string(),
+        "uid": found.uid,
+        "verdict": verdict,
+        "phase": found.phase,
+        "node": found.node,
+        "created": found.created,
+        "requests": amounts::json(&found.class.requests),
+        "priority": found.class.priority,
+        "scheduler": &*found.class.scheduler_name,
+        "unschedulable": found.unschedulable,
+        "gated": found.gated,
+        "expected_on": expected,
+        "promise_until": promise.map(|promise| promise.until),
+        "do_not_disrupt": found.do_not_disrupt.as_deref(),
+        "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
+        "why": why,
+        "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
+    });
+    Ok(View {
+        json,
+        text: with_decisions(shared, &lines, &records),
+    })
+}
+
+fn pod_verdict(snapshot: &Snapshot, pod: &Pod, records: &[Arc<Numbered>]) -> String {
+    if let Some(node) = &pod.node {
+        return if pod.deleted.is_some() {
+            format!("leaving node {node}")
+        } else {
+            format!("on node {node}")
+        };
+    }
+    if pod.gated {
+        return "waits for its scheduling gates to be removed; nothing is planned for it before that".to_owned();
+    }
+    if let Some(fault) = &pod.class.malformed {
+        return format!("cannot be understood: {fault}");
+    }
+    if pod.is_daemon() {
+        return "waits for its own node; DaemonSet pods get no new nodes".to_owned();
+    }
+    if let Some(node) = &pod.nominated {
+        return format!("kube-scheduler makes room for it on node {node}");
+    }
+    if let Some(promise) = snapshot.ledger.nomination(&pod.uid) {
+        return format!("pending; its place is {}", place(&promise.place));
+    }
+    let newest = records
+        .iter()
+        .map(|each| &each.record)
+        .find(|record| matches!(record.subject, ObjectRef::Pod(_)));
+    match newest.map(|record| record.verdict) {
+        Some(Verdict::Unschedulable) => "pending; no pool can take it (see why)".to_owned(),
+        Some(Verdict::Ignored) => "pending; not ours to place (see why)".to_owned(),
+        _ if snapshot.pools.is_empty() => "pending; there is no NodePool".to_owned(),
+        _ => "pending; not planned yet: its batch may still be open".to_owned(),
+    }
+}
+
+fn budgets_of(snapshot: &Snapshot, pod: &Pod) -> Vec<mortise_core::names::NamespacedName> {
+    let selects = |budget: &mortise_core::apis::k8s::PodDisruptionBudget| {
+        let Some(selector) = &budget.spec.selector else {
+            return false;
+        };
+        let labels: std::collections::BTreeMap<String, String> = pod
+            .labels
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect();
+        kube::core::Selector::try_from(selector.clone())
+            .is_ok_and(|selector| kube::core::SelectorExt::matches(&selector, &labels))
+    };
+    let mine = snapshot
+        .pdbs
+        .iter()
+        .filter(|(name, budget)| name.namespace == pod.key.namespace && selects(budget));
+    mine.map(|(name, _)| name.clone()).collect()
+}
+
+fn concerns_node(record: &Record, node: &StateNode) -> bool {
+    let (name, claim) = (node.node_name(), node.claim_name());
+    let subject = match &record.subject {
+        ObjectRef::Node(subject) => Some(subject) == name.as_ref(),
+        ObjectRef::Claim(subject) => Some(subject) == claim.as_ref(),
+        _ => false,
+    };
+    let mentions = |reason: &Reason| match reason {
+        Reason::OnNode { node } => Some(node) == name.as_ref(),
+        Reason::OnClaim { claim: each } => Some(each) == claim.as_ref(),
+        _ => false,
+    };
+    subject || record.reasons.iter().any(mentions)
+}
+
+/// Everything that keeps a node from being disrupted, as far as the snapshot shows it.
+fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
+    let mut all = Vec::new();
+    if !node.is_managed() {
+        all.push("it has no NodeClaim: it is not ours to remove".to_owned());
+    }
+    if node.do_not_disrupt() {
+        all.push(format!(
+            "annotation {}: \"true\" on the node or its claim",
+            labels::DO_NOT_DISRUPT
+        ));
+    }
+    if !node.initialized {
+        all.push("it is not initialized".to_owned());
+    }
+    let (_, promises) = machine::promised(snapshot, node);
+    if promises > 0 {
+        all.push(format!("{promises} pending pods are expected on it"));
+    }
+    for pod in &node.pods {
+        if pod.do_not_disrupt.as_deref() == Some("true") {
+            all.push(format!(
+                "pod {} has annotation {}: \"true\"",
+                pod.key,
+                labels::DO_NOT_DISRUPT
+            ));
+        }
+        for budget in budgets_of(snapshot, pod) {
+            if snapshot
+                .pdbs
+                .get(&budget)
+                .is_some_and(|each| each.status.disruptions_allowed <= 0)
+            {
+                all.push(format!(
+                    "pod {} is held by disruption budget {budget}, which allows no eviction now",
+                    pod.key
+                ));
+            }
+        }
+    }
+    all
+}
+
+fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
+    let records = shared
+        .records
+        .newest(DECISIONS, |record| concerns_node(record, node));
+    let blockers = blockers(snapshot, node);
+    let conditions = node
+        .claim
+        .as_ref()
+        .map(|claim| claim.status.conditions.as_slice())
+        .unwrap_or_default();
+    let (promised, promises) = machine::promised(snapshot, node);
+    let now = shared.now();
+    let label = |key: &str| node.label(key).unwrap_or("-").to_owned();
+    let mut lines = vec![
+        (
+            "node",
+            node.node_name()
+                .map_or_else(|| "-".to_owned(), |name| name.to_string()),
+        ),
+        (
+            "nodeclaim",
+            node.claim_name()
+                .map_or_else(|| "-".to_owned(), |name| name.to_string()),
+        ),
+        (
+            "nodepool",
+            node.pool()
+                .map_or_else(|| "-".to_owned(), |name| name.to_string()),
+        ),
+        ("phase", machine::phase(snapshot, node).to_owned()),
+        (
+            "age",
+            node.created()
+                .map_or_else(|| "-".to_owned(), |created| ago(since(now, created))),
+        ),
+        (
+            "offering",
+            format!(
+                "{} {} {}",
+                label(labels::INSTANCE_TYPE),
+                label(labels::TOPOLOGY_ZONE),
+                label(labels::CAPACITY_TYPE)
+            ),
+        ),
+        (
+            "price",
+            node.price
+                .map_or_else(|| "unknown".to_owned(), |price| price.to_string()),
+        ),
+        ("allocatable", amounts::text(&node.allocatable)),
+        (
+            "used",
+            format!("{} by {} pods", amounts::text(&node.used), node.pods.len()),
+        ),
+        (
+            "promised",
+            format!("{} to {promises} pods", amounts::text(&promised)),
+        ),
+    ];
+    let not_true = |condition: &&Condition| {
+        condition.status != ConditionStatus::True
+            && condition.type_ != "Drifted"
+            && condition.type_ != "Consolidatable"
+    };
+    for condition in conditions.iter().filter(not_true) {
+        lines.push((
+            "waits for",
+            format!(
+                "{}: {} {}",
+                condition.type_, condition.reason, condition.message
+            ),
+        ));
+    }
+    if let Some(fence) = node
+        .claim_name()
+        .and_then(|claim| snapshot.ledger.fence(&claim))
+    {
+        lines.push((
+            "fence",
+            format!(
+                "{} since {}",
+                fence.reason.label(),
+                ago(since(now, fence.from))
+            ),
+        ));
+    }
+    for blocker in &blockers {
+        lines.push(("not disrupted", blocker.clone()));
+    }
+    let mut json = machine::json(snapshot, node);
+    json["conditions"] = conditions.iter().map(condition_json).collect();
+    json["taints"] = node
+        .taints
+        .iter()
+        .map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect }))
+        .collect();
+    json["pod_names"] = node
+        .pods
+        .iter()
+        .map(|pod| Value::from(pod.key.to_string()))
+        .collect();
+    json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
+    json["decisions"] = records.iter().map(|each| decision(each)).collect();
+    View {
+        json,
+        text: with_decisions(shared, &lines, &records),
+    }
+}
+
+fn condition_json(condition: &Condition) -> Value {
+    json!({
+        "type": condition.type_, "status": condition.status.as_str(), "reason": condition.reason, "message": condition.message,
+        "since": condition.last_transition_time.as_ref().map(|time| time.0),
+    })
+}
+
+fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, String> {
+    let found = snapshot
+        .pools
+        .get(name)
+        .ok_or_else(|| missing("nodepool", name, snapshot.pools.keys().map(|name| &**name)))?;
+    let concerns = |record: &Record| {
+        let mentions = |reason: &Reason| match reason {
+            Reason::FromPool { pool }
+            | Reason::PoolRefused { pool, .. }
+            | Reason::Budget { pool, .. }
+            | Reason::Limit { pool, .. } => pool == name,
+            _ => false,
+        };
+        matches!(&record.subject, ObjectRef::Pool(subject) if subject == name)
+            || record.reasons.iter().any(mentions)
+    };
+    let records = shared.records.newest(DECISIONS, concerns);
+    let usage = PoolUsage::all(snapshot).remove(name).unwrap_or_default();
+    let limits = found.limits();
+    let class = found.node_class_key();
+    let catalog = snapshot.catalog_of(found);
+    let offered =
+        catalog.map(|catalog| catalog.count_offered(&found.requirements(), &snapshot.well_known));
+    let conditions = &found.status.conditions;
+    let mut lines = vec![
+        ("nodepool", name.to_string()),
+        ("ready", found.is_ready().to_string()),
+        ("node class", class.to_string()),
+        (
+            "node class found",
+            snapshot.node_classes.contains_key(&class).to_string(),
+        ),
+        (
+            "instance types",
+            offered.map_or_else(
+                || "not known yet".to_owned(),
+                |count| {
+                    format!(
+                        "{count} of {}",
+                        catalog.map_or(0, |catalog| catalog.types().len())
+                    )
+                },
+            ),
+        ),
+        ("nodes", usage.nodes.to_string()),
+        ("capacity", amounts::text(&usage.capacity)),
+        ("weight", found.spec.weight.unwrap_or(0).to_string()),
+    ];
+    for (resource, limit) in &limits.resources {
+        lines.push((
+            "limit",
+            format!(
+                "{resource}: {} of {}",
+                amounts::one(resource, usage.capacity.get(resource)),
+                amounts::one(resource, *limit)
+            ),
+        ));
+    }
+    if let Some(nodes) = limits.nodes {
+        lines.push(("limit", format!("nodes: {} of {nodes}", usage.nodes)));
+    }
+    for condition in conditions
+        .iter()
+        .filter(|condition| condition.status != ConditionStatus::True)
+    {
+        lines.push((
+            "waits for",
+            format!(
+                "{}: {} {}",
+                condition.type_, condition.reason, condition.message
+            ),
+        ));
+    }
+    let json = json!({
+        "nodepool": name,
+        "ready": found.is_ready(),
+        "node_class": class.to_string(),
+        "node_class_found": snapshot.node_classes.contains_key(&class),
+        "instance_types_offered": offered,
+        "nodes": usage.nodes,
+        "nodes_limit": limits.nodes,
+        "capacity": amounts::json(&usage.capacity),
+        "limits": limits.resources.iter().map(|(name, amount)| (name.clone(), Value::from(amounts::one(name, *amount)))).collect::<serde_json::Map<_, _>>(),
+        "conditions": conditions.iter().map(condition_json).collect::<Vec<_>>(),
+        "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
+    });
+    Ok(View {
+        json,
+        text: with_decisions(shared, &lines, &records),
+    })
+}
+
+fn with_decisions(shared: &Shared, lines: &[(&str, String)], records: &[Arc<Numbered>]) -> String {
+    let table = decision_table(shared, records).render("no decision about it is in memory");
+    format!("{}\n{table}", facts(lines))
+}

@@ -1,0 +1,393 @@
+//! The single writer: takes inputs in, publishes snapshots, steps deciders, hands effects out.
+//!
+//! The loop runs on a thread of its own, because applying a list of 100,000 pods or a step of a light decider must not
+//! keep a web server's thread. The two deciders that may compute for long have a thread each; a step of theirs works on
+//! the snapshot that it was given and is committed on the then newest one.
+//!
+//! Invariant: nothing here waits for anything but its next input and its next wake-up.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mortise_core::deciders::DeciderId;
+use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
+use mortise_core::index::{News, ObjectKey, ObjectKind};
+use mortise_core::record::Verdict;
+use mortise_core::snapshot::Snapshot;
+use tokio::sync::mpsc;
+
+use crate::clock::until;
+use crate::effects::Command;
+use crate::liveness::Liveness;
+use crate::metrics::replacement_reason;
+use crate::shared::Shared;
+
+/// Inputs that may wait. A list of 100,000 pods comes in faster than it is taken in; 4,096 small messages are enough to
+/// keep this thread busy while the watches wait for room.
+pub(crate) const INPUTS: usize = 4096;
+/// Inputs taken in before a snapshot is published: a freeze costs what changed, so a flood is not worth one per object.
+const DRAIN: usize = 2048;
+/// Longest step of a decider on a thread of its own.
+const STEP: Duration = Duration::from_secs(60);
+/// The loop turns at least this often, so that health and freshness are known.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the driver is told.
+pub(crate) enum Message {
+    /// For the engine.
+    Input(Input),
+    /// A list was read to its end; these are all keys of its kind. What else is known of the kind is gone.
+    Listed {
+        kind: ObjectKind,
+        keys: BTreeSet<ObjectKey>,
+    },
+    /// A heavy step has been run.
+    Finished {
+        id: DeciderId,
+        finished: Box<Finished>,
+        took: Duration,
+    },
+    /// A heavy step panicked.
+    Panicked { id: DeciderId, message: String },
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(input) => input.fmt(f),
+            Self::Listed { kind, keys } => write!(f, "Listed({kind:?}, {} keys)", keys.len()),
+            Self::Finished { id, .. } => write!(f, "Finished({id})"),
+            Self::Panicked { id, message } => write!(f, "Panicked({id}, {message:?})"),
+        }
+    }
+}
+
+/// A decider panicked: the process must not go on with half a memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("decider {decider} panicked: {message}")]
+pub struct StepPanicked {
+    /// Which decider.
+    pub decider: DeciderId,
+    /// What it said.
+    pub message: String,
+}
+
+/// The driver with everything that it holds.
+pub(crate) struct Driver {
+    pub(crate) engine: Engine,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) inputs: mpsc::Receiver<Message>,
+    /// For the answers of heavy steps.
+    pub(crate) answers: mpsc::Sender<Message>,
+    pub(crate) effects: mpsc::UnboundedSender<Command>,
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+const fn is_heavy(id: DeciderId) -> bool {
+    matches!(id, DeciderId::Provisioning | DeciderId::Disruption)
+}
+
+impl Driver {
+    /// Runs until `stopping` is set or every sender of inputs is gone.
+    pub(crate) async fn run(mut self) -> Result<(), StepPanicked> {
+        let mut threads = Threads::default();
+        let mut batch = Vec::with_capacity(256);
+        let mut published = None;
+        loop {
+            self.step_all(&mut threads)?;
+            self.publish(&mut published);
+            let wait = self.wait();
+            let received =
+                tokio::time::timeout(wait, self.inputs.recv_many(&mut batch, DRAIN)).await;
+            if matches!(received, Ok(0)) || self.stopping.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.shared.metrics.inputs_queued(self.inputs.len());
+            for message in batch.drain(..) {
+                self.take(message)?;
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let now = self.shared.now();
+        self.engine
+            .next_wake()
+            .map_or(TICK, |wake| until(now, wake))
+            .min(TICK)
+    }
+
+    fn take(&mut self, message: Message) -> Result<(), StepPanicked> {
+        let now = self.shared.now();
+        match message {
+            Message::Input(input) => {
+                self.note(&input);
+                self.engine.apply(input, now);
+            }
+            Message::Listed { kind, keys } => {
+                let snapshot = self.engine.snapshot(now);
+                for key in known(&snapshot, &kind)
+                    .into_iter()
+                    .filter(|key| !keys.contains(key))
+                {
+                    let input = Input::News(News::Deleted(key));
+                    self.note(&input);
+                    self.engine.apply(input, now);
+                }
+            }
+            Message::Finished { id, finished, took } => {
+                self.shared.metrics.stepped(id, took);
+                let turn = self.engine.commit(*finished, now);
+                self.dispatch(id, turn);
+            }
+            Message::Panicked { id, message } => {
+                return Err(StepPanicked {
+                    decider: id,
+                    message,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at an input on its way in: some things are only seen here.
+    fn note(&self, input: &Input) {
+        match input {
+            Input::News(News::Deleted(ObjectKey::Claim(name))) => self
+                .shared
+                .metrics
+                .claim_gone(name, &self.shared.snapshot()),
+            Input::News(News::Deleted(ObjectKey::Node(name))) => {
+                self.shared.metrics.node_gone(name, &self.shared.snapshot())
+            }
+            Input::Leading(leading) => {
+                self.shared.health.set_leading(*leading);
+                if self.effects.send(Command::Leading(*leading)).is_err() {
+                    tracing::debug!("effects ended before the driver");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn step_all(&mut self, threads: &mut Threads) -> Result<(), StepPanicked> {
+        // One round gives every decider two chances; what is due after that waits for the inputs that came meanwhile.
+        for _ in 0..20 {
+            if self.stopping.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let now = self.shared.now();
+            let Some(id) = self.engine.due(now) else {
+                break;
+            };
+            let Some(job) = self.engine.prepare(id, now) else {
+                break;
+            };
+            if is_heavy(id) {
+                threads.run(id, job, &self.answers, &self.stopping);
+                continue;
+            }
+            let start = Instant::now();
+            let finished =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(&|| false)))
+                    .map_err(|payload| StepPanicked {
+                        decider: id,
+                        message: panic_text(&*payload),
+                    })?;
+            self.shared.metrics.stepped(id, start.elapsed());
+            let turn = self.engine.commit(finished, self.shared.now());
+            self.dispatch(id, turn);
+        }
+        Ok(())
+    }
+
+    fn dispatch(&self, id: DeciderId, turn: Turn) {
+        let Turn { orders, records } = turn;
+        let why = match id {
+            DeciderId::Disruption => {
+                let reasons = records
+                    .iter()
+                    .find(|record| record.verdict == Verdict::Disrupted)
+                    .map(|record| record.reasons.as_slice());
+                replacement_reason(reasons.unwrap_or_default())
+            }
+            _ => "provisioned",
+        };
+        for numbered in self.shared.record(records) {
+            tracing::debug!(
+                decision = numbered.id,
+                by = id.label(),
+                subject = %numbered.record.subject,
+                verdict = numbered.record.verdict.label(),
+                generation = numbered.record.generation,
+                "decided"
+            );
+        }
+        for order in orders {
+            if self.effects.send(Command::Order { order, why }).is_err() {
+                tracing::debug!("effects ended before the driver");
+            }
+        }
+    }
+
+    fn publish(&mut self, published: &mut Option<u64>) {
+        let snapshot = self.engine.snapshot(self.shared.now());
+        if *published != Some(snapshot.generation) {
+            *published = Some(snapshot.generation);
+            self.shared.publish(snapshot);
+        }
+        if self.liveness.is_live() {
+            self.shared.confirm();
+        }
+        self.shared.health.turned();
+    }
+}
+
+/// Keys of a kind that a snapshot knows.
+fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
+    match kind {
+        ObjectKind::Pod => snapshot
+            .pods
+            .iter()
+            .map(|(key, _)| ObjectKey::Pod(key.clone()))
+            .collect(),
+        ObjectKind::Node => snapshot
+            .node_keys
+            .iter()
+            .map(|(key, _)| ObjectKey::Node(key.clone()))
+            .collect(),
+        ObjectKind::Claim => snapshot
+            .claims
+            .iter()
+            .map(|(key, _)| ObjectKey::Claim(key.clone()))
+            .collect(),
+        ObjectKind::Pool => snapshot
+            .pools
+            .keys()
+            .cloned()
+            .map(ObjectKey::Pool)
+            .collect(),
+        ObjectKind::NodeClass { group, kind } => {
+            let mine = snapshot
+                .node_classes
+                .keys()
+                .filter(|key| key.group == *group && key.kind == *kind);
+            mine.cloned().map(ObjectKey::NodeClass).collect()
+        }
+        ObjectKind::Pdb => snapshot.pdbs.keys().cloned().map(ObjectKey::Pdb).collect(),
+        ObjectKind::DaemonSet => snapshot
+            .daemon_sets
+            .keys()
+            .cloned()
+            .map(ObjectKey::DaemonSet)
+            .collect(),
+        ObjectKind::VolumeClaim => snapshot
+            .volume_claims
+            .iter()
+            .map(|(key, _)| ObjectKey::VolumeClaim(key.clone()))
+            .collect(),
+        ObjectKind::Volume => snapshot
+            .volumes
+            .iter()
+            .map(|(key, _)| ObjectKey::Volume(Arc::clone(key)))
+            .collect(),
+        ObjectKind::StorageClass => snapshot
+            .storage_classes
+            .keys()
+            .cloned()
+            .map(ObjectKey::StorageClass)
+            .collect(),
+        ObjectKind::CsiNode => snapshot
+            .csi_nodes
+            .iter()
+            .map(|(key, _)| ObjectKey::CsiNode(key.clone()))
+            .collect(),
+        ObjectKind::Attachment => snapshot
+            .attachments
+            .iter()
+            .map(|(key, _)| ObjectKey::Attachment(Arc::clone(key)))
+            .collect(),
+        ObjectKind::Namespace => snapshot
+            .namespaces
+            .keys()
+            .cloned()
+            .map(ObjectKey::Namespace)
+            .collect(),
+    }
+}
+
+/// Threads of the heavy deciders, made when first needed.
+#[derive(Default)]
+struct Threads {
+    senders: std::collections::BTreeMap<DeciderId, std::sync::mpsc::Sender<Job>>,
+}
+
+impl Threads {
+    fn run(
+        &mut self,
+        id: DeciderId,
+        job: Job,
+        answers: &mpsc::Sender<Message>,
+        stopping: &Arc<AtomicBool>,
+    ) {
+        let sender = self.senders.entry(id).or_insert_with(|| {
+            let (sender, jobs) = std::sync::mpsc::channel::<Job>();
+            let (answers, stopping) = (answers.clone(), Arc::clone(stopping));
+            let spawned = std::thread::Builder::new()
+                .name(id.label().to_owned())
+                .spawn(move || work(id, &jobs, &answers, &stopping));
+            if let Err(error) = spawned {
+                tracing::error!(decider = id.label(), %error, "no thread for a decider");
+            }
+            sender
+        });
+        if sender.send(job).is_err() {
+            let message = "its thread has ended".to_owned();
+            // The queue is drained by the very thread that is here: there is room, or the process is lost anyway.
+            if answers.try_send(Message::Panicked { id, message }).is_err() {
+                tracing::error!(decider = id.label(), "the thread of a decider has ended");
+                std::process::abort();
+            }
+        }
+    }
+}
+
+fn work(
+    id: DeciderId,
+    jobs: &std::sync::mpsc::Receiver<Job>,
+    answers: &mpsc::Sender<Message>,
+    stopping: &AtomicBool,
+) {
+    while let Ok(job) = jobs.recv() {
+        let start = Instant::now();
+        let stop = || stopping.load(Ordering::Relaxed) || start.elapsed() >= STEP;
+        let message =
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(&stop))) {
+                Ok(finished) => Message::Finished {
+                    id,
+                    finished: Box::new(finished),
+                    took: start.elapsed(),
+                },
+                Err(payload) => Message::Panicked {
+                    id,
+                    message: panic_text(&*payload),
+                },
+            };
+        if answers.blocking_send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}

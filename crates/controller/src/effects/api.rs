@@ -1,0 +1,343 @@
+//! Writes to the API server.
+//!
+//! Every answer that shows an object is handed on, so that the index knows it before the outcome is delivered. An answer
+//! that shows an object which the write itself removed (the last finalizer went) is handed on as its end: its version is
+//! that of the deletion, which would bring it back if the watch has reported the end already.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use kube::api::{DeleteParams, Patch as KubePatch, PatchParams, PostParams, Preconditions};
+use kube::core::Request as Build;
+use mortise_core::apis::NodeClaim;
+use mortise_core::effect::{Done, EffectError, ObjectRef, Patch};
+use mortise_core::index::{News, Source};
+use mortise_core::names::{PodKey, Uid};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::limiter::Limiter;
+use super::retry::{self, Class};
+use crate::backoff::Backoff;
+use crate::failpoint::Failpoint;
+use crate::objects::{Identity, Kind, Kinds};
+
+/// Longest time for one write with all its retries.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Longest time for one attempt: the API server itself gives up after 60 s, but an answer later than this helps nobody.
+const ATTEMPT: Duration = Duration::from_secs(15);
+
+/// What a write gave: its outcome, and the news of the object in the answer.
+pub(crate) type Written = (Result<Done, EffectError>, Option<News>);
+
+/// The API server, for writing.
+#[derive(Clone)]
+pub(crate) struct Api {
+    client: kube::Client,
+    limiter: Arc<Limiter>,
+    kinds: Arc<Kinds>,
+}
+
+impl Api {
+    pub(crate) const fn new(
+        client: kube::Client,
+        limiter: Arc<Limiter>,
+        kinds: Arc<Kinds>,
+    ) -> Self {
+        Self {
+            client,
+            limiter,
+            kinds,
+        }
+    }
+
+    /// Sends a request, again and again while that may help.
+    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
+        let deadline = Instant::now() + DEADLINE;
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            self.limiter.acquire().await;
+            let attempt =
+                tokio::time::timeout(ATTEMPT, self.client.request_text(request.clone())).await;
+            let error = match attempt {
+                Ok(Ok(text)) => return Ok(text),
+                Ok(Err(error)) => error,
+                Err(elapsed) => kube::Error::Service(Box::new(elapsed)),
+            };
+            let wait = retry::retry_after(&error)
+                .unwrap_or_default()
+                .max(backoff.next());
+            if retry::classify(&error) != Class::Transient || Instant::now() + wait > deadline {
+                return Err(error);
+            }
+            tracing::debug!(error = %retry::message(&error), attempt = backoff.failures(), "the API server did not take a request; trying again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Creates a claim under its name. A claim of that name from the same pool is the one meant: an earlier answer was lost.
+    pub(super) async fn create_claim(&self, claim: &NodeClaim) -> Written {
+        let target = ObjectRef::Claim(claim.name());
+        let kind = match self.kind(&target) {
+            Ok(kind) => kind,
+            Err(error) => return (Err(error), None),
+        };
+        let body = match serde_json::to_vec(claim) {
+            Ok(body) => body,
+            Err(error) => return (Err(unbuildable(&error)), None),
+        };
+        let build = Build::new(kind.path(None));
+        let created = match build.create(&PostParams::default(), body) {
+            Ok(request) => self.send(request).await,
+            Err(error) => return (Err(unbuildable(&error)), None),
+        };
+        match created {
+            Ok(text) => {
+                Failpoint::AfterCreateClaim.hit();
+                (Ok(Done::Written), read(&kind, &text))
+            }
+            Err(error) if retry::classify(&error) == Class::AlreadyExists => {
+                self.adopt(claim, &kind, &build).await
+            }
+            Err(error) => (Err(retry::effect_error(&error)), None),
+        }
+    }
+
+    async fn adopt(&self, claim: &NodeClaim, kind: &Kind, build: &Build) -> Written {
+        let request = match build.get(&claim.name(), &kube::api::GetParams::default()) {
+            Ok(request) => request,
+            Err(error) => return (Err(unbuildable(&error)), None),
+        };
+        let text = match self.send(request).await {
+            Ok(text) => text,
+            Err(error) => return (Err(retry::effect_error(&error)), None),
+        };
+        let Some(News::Applied(mortise_core::index::Object::Claim(there), source)) =
+            read(kind, &text)
+        else {
+            return (
+                Err(EffectError::Conflict(format!(
+                    "nodeclaim {} exists and cannot be read",
+                    claim.name()
+                ))),
+                None,
+            );
+        };
+        if there.pool() != claim.pool() {
+            let message = format!(
+                "nodeclaim {} exists and is not from the same pool",
+                claim.name()
+            );
+            return (Err(EffectError::Refused { code: 409, message }), None);
+        }
+        (
+            Ok(Done::Written),
+            Some(News::Applied(
+                mortise_core::index::Object::Claim(there),
+                source,
+            )),
+        )
+    }
+
+    /// Carries out a merge patch.
+    pub(super) async fn patch(&self, patch: &Patch) -> Written {
+        let kind = match self.kind(&patch.target) {
+            Ok(kind) => kind,
+            Err(error) => return (Err(error), None),
+        };
+        if patch.status
+            && matches!(patch.target, ObjectRef::Claim(_))
+            && patch.merge.pointer("/status/providerID").is_some()
+        {
+            Failpoint::BeforeStatus.hit();
+        }
+        let mut merge = patch.merge.clone();
+        if let (Some(version), Value::Object(fields)) = (&patch.resource_version, &mut merge) {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+            if let Value::Object(metadata) = metadata {
+                metadata.insert("resourceVersion".to_owned(), Value::String(version.clone()));
+            }
+        }
+        let (namespace, name) = place(&patch.target);
+        let build = Build::new(kind.path(namespace));
+        let (params, body) = (PatchParams::default(), KubePatch::Merge(&merge));
+        let request = if patch.status {
+            build.patch_subresource("status", name, &params, &body)
+        } else {
+            build.patch(name, &params, &body)
+        };
+        match request {
+            Ok(request) => self.answered(&kind, request, Done::Written).await,
+            Err(error) => (Err(unbuildable(&error)), None),
+        }
+    }
+
+    /// Deletes an object. One that is gone, or is another object of the same name, needs no deletion.
+    pub(super) async fn delete(
+        &self,
+        target: &ObjectRef,
+        uid: Option<&Uid>,
+        grace_seconds: Option<i64>,
+    ) -> Written {
+        let kind = match self.kind(target) {
+            Ok(kind) => kind,
+            Err(error) => return (Err(error), None),
+        };
+        let (namespace, name) = place(target);
+        let params = DeleteParams {
+            grace_period_seconds: grace_seconds
+                .map(|seconds| u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)),
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid.to_string()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = match Build::new(kind.path(namespace)).delete(name, &params) {
+            Ok(request) => request,
+            Err(error) => return (Err(unbuildable(&error)), None),
+        };
+        let (result, news) = self.answered(&kind, request, Done::Deleted).await;
+        let result = match result {
+            Err(EffectError::NotFound(_)) => Ok(Done::Deleted),
+            // The only precondition is the UID.
+            Err(EffectError::Conflict(_)) if uid.is_some() => Ok(Done::Deleted),
+            other => other,
+        };
+        (result, news)
+    }
+
+    /// Asks for an eviction.
+    pub(super) async fn evict(&self, pod: &PodKey, uid: &Uid) -> Written {
+        let kind = match self.kind(&ObjectRef::Pod(pod.clone())) {
+            Ok(kind) => kind,
+            Err(error) => return (Err(error), None),
+        };
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
+            "deleteOptions": { "preconditions": { "uid": uid.as_str() } },
+        });
+        let build = Build::new(kind.path(Some(&pod.namespace)));
+        let request = match build.create_subresource(
+            "eviction",
+            &pod.name,
+            &PostParams::default(),
+            body.to_string().into_bytes(),
+        ) {
+            Ok(request) => request,
+            Err(error) => return (Err(unbuildable(&error)), None),
+        };
+        let result = match self.send(request).await {
+            Ok(_) => Ok(Done::Evicted),
+            Err(error) => match retry::classify(&error) {
+                // Gone, or a new pod of the same name: the one that was meant has left.
+                Class::NotFound | Class::Conflict => Ok(Done::Evicted),
+                _ => Err(retry::effect_error(&error)),
+            },
+        };
+        (result, None)
+    }
+
+    async fn answered(&self, kind: &Kind, request: Request<Vec<u8>>, done: Done) -> Written {
+        match self.send(request).await {
+            Ok(text) => (Ok(done), read(kind, &text)),
+            Err(error) => (Err(retry::effect_error(&error)), None),
+        }
+    }
+
+    fn kind(&self, target: &ObjectRef) -> Result<Kind, EffectError> {
+        self.kinds.of(target).ok_or_else(|| EffectError::Refused {
+            code: 0,
+            message: format!("no provider serves the kind of {target}"),
+        })
+    }
+}
+
+/// A request that cannot even be written down: a name or a value that no server would take.
+fn unbuildable(error: &dyn std::fmt::Display) -> EffectError {
+    EffectError::Refused {
+        code: 400,
+        message: error.to_string(),
+    }
+}
+
+fn place(target: &ObjectRef) -> (Option<&str>, &str) {
+    match target {
+        ObjectRef::Node(name) => (None, name),
+        ObjectRef::Claim(name) => (None, name),
+        ObjectRef::Pool(name) => (None, name),
+        ObjectRef::NodeClass(key) => (None, &key.name),
+        ObjectRef::Pod(key) => (Some(&key.namespace), &key.name),
+    }
+}
+
+/// News in an answer: the object as it is now, its end, or nothing when the answer is a mere status.
+fn read(kind: &Kind, text: &str) -> Option<News> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(default)]
+        kind: String,
+    }
+    let envelope: Envelope = serde_json::from_str(text).ok()?;
+    if envelope.kind != kind.kind {
+        return None;
+    }
+    let identity = Identity::read(text).ok()?;
+    let graceful = matches!(kind.index, mortise_core::index::ObjectKind::Pod);
+    if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
+        return Some(News::Deleted(kind.key(&identity.namespace, &identity.name)));
+    }
+    match kind.read(text) {
+        Ok(object) => Some(News::Applied(object, Source::Write)),
+        Err(error) => {
+            // The write is done; the watch will show the object, or count it as unreadable.
+            tracing::warn!(kind = kind.kind, name = identity.name, %error, "the answer to a write cannot be read");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::index::{Object, ObjectKey};
+
+    use super::*;
+
+    #[test]
+    fn answers_become_news() {
+        let kinds = Kinds::new(Vec::new());
+        let kind = kinds.of(&ObjectRef::Claim("c".into())).unwrap();
+        let claim = |rest: &str| {
+            format!(
+                r#"{{"kind":"NodeClaim","apiVersion":"karpenter.sh/v1","metadata":{{"name":"c","resourceVersion":"9"{rest}}},"spec":{{}}}}"#
+            )
+        };
+        assert!(matches!(
+            read(&kind, &claim("")),
+            Some(News::Applied(Object::Claim(_), Source::Write))
+        ));
+        let going = claim(
+            r#","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["karpenter.sh/termination"]"#,
+        );
+        assert!(matches!(read(&kind, &going), Some(News::Applied(..))));
+        let gone = claim(r#","deletionTimestamp":"2026-01-01T00:00:00Z""#);
+        assert!(
+            matches!(read(&kind, &gone), Some(News::Deleted(ObjectKey::Claim(name))) if &*name == "c")
+        );
+        assert!(read(&kind, r#"{"kind":"Status","status":"Success"}"#).is_none());
+        assert!(read(&kind, "not JSON").is_none());
+        let pod = kinds.of(&ObjectRef::Pod(PodKey::new("a", "p"))).unwrap();
+        let going = r#"{"kind":"Pod","metadata":{"namespace":"a","name":"p","resourceVersion":"3","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        assert!(
+            matches!(
+                read(&pod, going),
+                Some(News::Applied(Object::Pod(_), Source::Write))
+            ),
+            "pods go gracefully"
+        );
+    }
+}

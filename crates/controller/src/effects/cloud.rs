@@ -1,0 +1,241 @@
+//! Calls to clouds.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mortise_core::apis::NodeClaim;
+use mortise_core::cloud::{
+    CloudError, CloudProvider, LaunchError, LaunchRequest, NodeClassKind, NodeClassObject, Retry,
+};
+use mortise_core::deciders::DeciderId;
+use mortise_core::effect::{Done, EffectError};
+use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
+
+use crate::backoff::Backoff;
+use crate::failpoint::Failpoint;
+use crate::metrics::Metrics;
+
+/// A launch may take the cloud this long: a fleet call with its own retries.
+const LAUNCH: Duration = Duration::from_secs(120);
+/// Any other call.
+const CALL: Duration = Duration::from_secs(60);
+/// Retries of a call that is worth repeating, before whoever asked decides again. Launches are not repeated here: their
+/// decider has a back-off and may by then want something else.
+const RETRIES: u32 = 2;
+
+/// Every provider, found by the kind of a node class.
+#[derive(Clone)]
+pub(crate) struct Clouds {
+    providers: Arc<[Arc<dyn CloudProvider>]>,
+}
+
+impl Clouds {
+    pub(crate) fn new(providers: Vec<Arc<dyn CloudProvider>>) -> Self {
+        Self {
+            providers: providers.into(),
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn CloudProvider>> {
+        self.providers.iter()
+    }
+
+    /// Kinds of node classes of every provider.
+    pub(crate) fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        self.providers
+            .iter()
+            .flat_map(|provider| provider.node_class_kinds().iter().copied())
+            .collect()
+    }
+
+    fn of(&self, class: &NodeClassKey) -> Result<&Arc<dyn CloudProvider>, CloudError> {
+        let serves =
+            |kind: &NodeClassKind| kind.group == &*class.group && kind.kind == &*class.kind;
+        self.providers
+            .iter()
+            .find(|provider| provider.node_class_kinds().iter().any(serves))
+            .ok_or_else(|| CloudError {
+                label: "no_provider",
+                message: format!(
+                    "no provider serves node classes of kind {} in group {:?}",
+                    class.kind, class.group
+                ),
+                retry: Retry::Never,
+            })
+    }
+
+    pub(super) async fn launch(
+        &self,
+        by: DeciderId,
+        request: &LaunchRequest,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let provider = match self.of(&request.claim.node_class_key()) {
+            Ok(provider) => provider,
+            Err(error) => {
+                return Err(EffectError::Launch(LaunchError::NodeClassNotReady {
+                    message: error.message,
+                }));
+            }
+        };
+        Failpoint::BeforeLaunch.hit();
+        let start = Instant::now();
+        let result = tokio::time::timeout(LAUNCH, provider.launch(request))
+            .await
+            .unwrap_or_else(|_| Err(LaunchError::Other(too_slow(LAUNCH))));
+        let error = result.as_ref().err().map(launch_error_label);
+        metrics.cloud_call(by, "Create", provider.name(), start.elapsed(), error);
+        let launched = result.map_err(EffectError::Launch)?;
+        Failpoint::AfterLaunch.hit();
+        Ok(Done::Launched(Box::new(launched)))
+    }
+
+    pub(super) async fn terminate(
+        &self,
+        by: DeciderId,
+        class: &NodeClassKey,
+        machine: &ProviderId,
+        claim: &ClaimName,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let provider = self.of(class).map_err(EffectError::Cloud)?;
+        let result = call(by, "Delete", &**provider, metrics, || {
+            provider.terminate(machine, claim)
+        })
+        .await;
+        result.map(Done::Terminated).map_err(EffectError::Cloud)
+    }
+
+    pub(super) async fn resolve(
+        &self,
+        by: DeciderId,
+        class: &NodeClassObject,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
+        let result = call(by, "GetInstanceTypes", &**provider, metrics, || {
+            provider.resolve(class)
+        })
+        .await;
+        result
+            .map(|resolved| Done::Resolved(Arc::new(resolved)))
+            .map_err(EffectError::Cloud)
+    }
+
+    pub(super) async fn drifted(
+        &self,
+        by: DeciderId,
+        claim: &NodeClaim,
+        class: &NodeClassObject,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
+        let result = call(by, "IsDrifted", &**provider, metrics, || {
+            provider.drifted(claim, class)
+        })
+        .await;
+        result.map(Done::Drift).map_err(EffectError::Cloud)
+    }
+
+    /// Machines of every provider that can be asked; an error only when none could.
+    pub(super) async fn instances(
+        &self,
+        by: DeciderId,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let asked = self.providers.iter().map(|provider| async move {
+            let result = call(by, "List", &**provider, metrics, || provider.instances()).await;
+            (Arc::<str>::from(provider.name()), result)
+        });
+        let mut lists = BTreeMap::new();
+        let mut failed = None;
+        for (name, result) in futures::future::join_all(asked).await {
+            match result {
+                Ok(instances) => drop(lists.insert(name, instances)),
+                Err(error) => {
+                    tracing::warn!(provider = &*name, %error, "machines could not be listed");
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if lists.is_empty() => Err(EffectError::Cloud(error)),
+            _ => Ok(Done::Instances(lists.into_iter().collect())),
+        }
+    }
+
+    pub(super) async fn acknowledge(
+        &self,
+        by: DeciderId,
+        provider: &str,
+        notice: &str,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let Some(provider) = self.providers.iter().find(|each| each.name() == provider) else {
+            let message = format!("there is no provider {provider:?}");
+            return Err(EffectError::Cloud(CloudError {
+                label: "no_provider",
+                message,
+                retry: Retry::Never,
+            }));
+        };
+        let result = call(by, "Acknowledge", &**provider, metrics, || {
+            provider.acknowledge(notice)
+        })
+        .await;
+        if result.is_ok() {
+            metrics.notice_acknowledged();
+        }
+        result
+            .map(|()| Done::Acknowledged)
+            .map_err(EffectError::Cloud)
+    }
+}
+
+async fn call<T, F>(
+    by: DeciderId,
+    method: &'static str,
+    provider: &dyn CloudProvider,
+    metrics: &Metrics,
+    again: impl Fn() -> F,
+) -> Result<T, CloudError>
+where
+    F: Future<Output = Result<T, CloudError>>,
+{
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+    loop {
+        let start = Instant::now();
+        let result = tokio::time::timeout(CALL, again())
+            .await
+            .unwrap_or_else(|_| Err(too_slow(CALL)));
+        let error = result.as_ref().err().map(|error| error.label);
+        metrics.cloud_call(by, method, provider.name(), start.elapsed(), error);
+        match result {
+            Err(error) if error.retry == Retry::Again && backoff.failures() < RETRIES => {
+                tracing::debug!(provider = provider.name(), method, %error, "a call to the cloud failed; trying again");
+                tokio::time::sleep(backoff.next()).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn too_slow(limit: Duration) -> CloudError {
+    CloudError {
+        label: "timeout",
+        message: format!("no answer within {} s", limit.as_secs()),
+        retry: Retry::Again,
+    }
+}
+
+/// The error label of Karpenter's metric.
+const fn launch_error_label(error: &LaunchError) -> &'static str {
+    match error {
+        LaunchError::InsufficientCapacity { .. } => "InsufficientCapacityError",
+        LaunchError::NodeClassNotReady { .. } => "NodeClassNotReadyError",
+        LaunchError::Create { .. } => "CreateError",
+        LaunchError::Other(error) => error.label,
+    }
+}

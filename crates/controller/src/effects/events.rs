@@ -1,0 +1,258 @@
+//! Events: for people, small, never in the way. Repeated ones are left out, floods are cut, nobody waits for them.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::api::PostParams;
+use kube::core::Request as Build;
+use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::snapshot::Snapshot;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::api::Api;
+use super::limiter::Limiter;
+use super::retry;
+use crate::shared::Shared;
+
+/// Events that may wait to be sent. At 25 per second these are 40 s; older ones help nobody.
+const QUEUE: usize = 1024;
+/// Events remembered so as not to repeat them. 20,000 pods get one each in a large outage, and the rate limit cuts most.
+const REMEMBERED: usize = 8192;
+/// Longest message that the API server takes.
+const MESSAGE: usize = 1024;
+/// Source component, so that alerts written for Karpenter go on matching.
+const COMPONENT: &str = "karpenter";
+
+/// Takes events and sends them in the background.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    queue: mpsc::Sender<Event>,
+    shared: Arc<Shared>,
+}
+
+impl Events {
+    /// The sending half, and the task that must be run.
+    pub(crate) fn new(api: Api, shared: Arc<Shared>) -> (Self, impl Future<Output = ()> + Send) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let task = run(waiting, api, Arc::clone(&shared));
+        (Self { queue, shared }, task)
+    }
+
+    /// Hands an event over, or drops it when too many wait.
+    pub(crate) fn send(&self, event: Event) {
+        if self.queue.try_send(event).is_err() {
+            self.shared.metrics.event_dropped("queue_full");
+        }
+        self.shared
+            .metrics
+            .events_queued(self.queue.max_capacity() - self.queue.capacity());
+    }
+}
+
+async fn run(mut waiting: mpsc::Receiver<Event>, api: Api, shared: Arc<Shared>) {
+    let mut recent = Recent::default();
+    let limits = Limits {
+        all: Limiter::new(25.0, 100),
+        nominated: Limiter::new(5.0, 10),
+    };
+    let instance = super::hostname();
+    while let Some(event) = waiting.recv().await {
+        shared.metrics.events_queued(waiting.len());
+        let now = shared.now();
+        if !recent.is_new(&event, now) {
+            continue;
+        }
+        if !limits.allow(&event) {
+            shared.metrics.event_dropped("rate_limit");
+            continue;
+        }
+        let (namespace, body) = body(&event, &shared.snapshot(), now, &instance);
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let request = match Build::new(path)
+            .create(&PostParams::default(), body.to_string().into_bytes())
+        {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::warn!(reason = event.reason, %error, "an event cannot be written down");
+                continue;
+            }
+        };
+        if let Err(error) = api.send(request).await {
+            shared.metrics.event_dropped("refused");
+            tracing::debug!(reason = event.reason, error = %retry::message(&error), "an event was not taken");
+        }
+    }
+}
+
+struct Limits {
+    all: Limiter,
+    /// Upstream's limit for the one event that comes in thousands.
+    nominated: Limiter,
+}
+
+impl Limits {
+    fn allow(&self, event: &Event) -> bool {
+        (event.reason != "Nominated" || self.nominated.try_acquire()) && self.all.try_acquire()
+    }
+}
+
+/// Which events were sent lately.
+#[derive(Debug, Default)]
+struct Recent {
+    until: BTreeMap<(ObjectRef, &'static str, String), Timestamp>,
+    order: VecDeque<(ObjectRef, &'static str, String)>,
+}
+
+impl Recent {
+    /// `false` for an event that was sent within its time; else it counts as sent now.
+    fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
+        let key = (
+            event.target.clone(),
+            event.reason,
+            event
+                .dedupe_key
+                .clone()
+                .unwrap_or_else(|| event.message.clone()),
+        );
+        if self.until.get(&key).is_some_and(|until| *until > now) {
+            return false;
+        }
+        let until = mortise_core::deciders::after(now, event.dedupe_ms);
+        if self.until.insert(key.clone(), until).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.until.remove(&oldest);
+        }
+        true
+    }
+}
+
+fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (String, Value) {
+    let (namespace, name) = match &event.target {
+        ObjectRef::Pod(key) => (key.namespace.to_string(), key.name.to_string()),
+        ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
+        ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
+        ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
+        ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
+    };
+    let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
+    if let ObjectRef::Pod(key) = &event.target {
+        involved["namespace"] = Value::String(key.namespace.to_string());
+    }
+    if let Some(uid) = uid(&event.target, snapshot) {
+        involved["uid"] = Value::String(uid);
+    }
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let message: String = event.message.chars().take(MESSAGE).collect();
+    let unique = u64::try_from(now.as_nanosecond()).unwrap_or_default()
+        ^ (crate::backoff::random() & 0xFFFF);
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": format!("{name}.{unique:x}"), "namespace": namespace },
+        "involvedObject": involved,
+        "reason": event.reason,
+        "message": message,
+        "type": if event.warning { "Warning" } else { "Normal" },
+        "source": { "component": COMPONENT },
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance,
+    });
+    (namespace, body)
+}
+
+fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
+    match target {
+        ObjectRef::Node(_) | ObjectRef::Pod(_) => "v1".to_owned(),
+        ObjectRef::Claim(_) | ObjectRef::Pool(_) => "karpenter.sh/v1".to_owned(),
+        ObjectRef::NodeClass(key) => {
+            let known = snapshot
+                .node_classes
+                .get(key)
+                .and_then(|class| class.object.get("apiVersion"))
+                .and_then(Value::as_str);
+            known.map_or_else(|| key.group.to_string(), str::to_owned)
+        }
+    }
+}
+
+fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
+    match target {
+        ObjectRef::Pod(key) => snapshot.pods.get(key).map(|pod| pod.uid.to_string()),
+        ObjectRef::Node(name) => snapshot.node(name)?.node.as_ref()?.metadata.uid.clone(),
+        ObjectRef::Claim(name) => snapshot.claims.get(name)?.metadata.uid.clone(),
+        ObjectRef::Pool(name) => snapshot.pools.get(name)?.metadata.uid.clone(),
+        ObjectRef::NodeClass(key) => snapshot
+            .node_classes
+            .get(key)?
+            .object
+            .pointer("/metadata/uid")?
+            .as_str()
+            .map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::names::PodKey;
+
+    use super::*;
+
+    #[test]
+    fn the_same_event_is_sent_once_in_its_time() {
+        let mut recent = Recent::default();
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let event = |message: &str| {
+            Event::normal(ObjectRef::Node("n".into()), "DisruptionBlocked", message)
+        };
+        assert!(recent.is_new(&event("a"), at(0)));
+        assert!(!recent.is_new(&event("a"), at(119)));
+        assert!(
+            recent.is_new(&event("b"), at(1)),
+            "another message is another event"
+        );
+        assert!(recent.is_new(&event("a"), at(120)));
+        let keyed = |message: &str| Event {
+            dedupe_key: Some("k".to_owned()),
+            ..event(message)
+        };
+        assert!(recent.is_new(&keyed("x"), at(0)));
+        assert!(!recent.is_new(&keyed("y"), at(1)), "the key decides");
+        for n in 0..2 * REMEMBERED {
+            recent.is_new(&event(&n.to_string()), at(0));
+        }
+        assert!(recent.until.len() <= REMEMBERED && recent.order.len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn the_body_is_an_event_of_the_component() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        let snapshot =
+            mortise_core::index::Index::new(mortise_core::labels::WellKnown::core(), true, now)
+                .freeze(now);
+        let event = Event::warning(
+            ObjectRef::Pod(PodKey::new("a", "p")),
+            "FailedScheduling",
+            "x".repeat(3000),
+        );
+        let (namespace, body) = body(&event, &snapshot, now, "host");
+        assert_eq!(namespace, "a");
+        assert_eq!(body["source"]["component"], "karpenter");
+        assert_eq!(body["type"], "Warning");
+        assert_eq!(body["lastTimestamp"], "2026-01-02T03:04:05Z");
+        assert_eq!(
+            body["involvedObject"],
+            json!({ "kind": "Pod", "apiVersion": "v1", "name": "p", "namespace": "a" })
+        );
+        assert_eq!(body["message"].as_str().map(str::len), Some(1024));
+    }
+}

@@ -1,0 +1,121 @@
+//! Reading and writing the Lease object.
+
+use std::future::Future;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+
+use super::retry::{self, Class};
+use crate::lease::LeaseRecord;
+
+/// Why the Lease could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// Somebody else wrote in between.
+    #[error("somebody else wrote the lease in between")]
+    Conflict,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Where the Lease is kept.
+pub(crate) trait LeaseStore: Send + Sync {
+    /// The Lease, if there is one.
+    fn get(&self) -> impl Future<Output = Result<Option<LeaseRecord>, StoreError>> + Send;
+    /// Creates it; somebody else's creation is a conflict.
+    fn create(
+        &self,
+        record: &LeaseRecord,
+    ) -> impl Future<Output = Result<LeaseRecord, StoreError>> + Send;
+    /// Replaces the version that the record names.
+    fn update(
+        &self,
+        record: &LeaseRecord,
+    ) -> impl Future<Output = Result<LeaseRecord, StoreError>> + Send;
+}
+
+/// A Lease in a cluster. Its client is not the one that everything else shares: a flood must not cost the leadership.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterLease {
+    api: Api<Lease>,
+    namespace: String,
+    name: String,
+}
+
+impl ClusterLease {
+    pub(crate) fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn object(&self, record: &LeaseRecord) -> Lease {
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            resource_version: Some(record.version.clone()).filter(|version| !version.is_empty()),
+            ..ObjectMeta::default()
+        };
+        let spec = LeaseSpec {
+            holder_identity: Some(record.holder.clone()),
+            lease_duration_seconds: Some(record.duration_seconds),
+            acquire_time: record.acquired.map(MicroTime),
+            renew_time: record.renewed.map(MicroTime),
+            lease_transitions: Some(record.transitions),
+            ..LeaseSpec::default()
+        };
+        Lease {
+            metadata,
+            spec: Some(spec),
+        }
+    }
+}
+
+fn read(lease: Lease) -> LeaseRecord {
+    let spec = lease.spec.unwrap_or_default();
+    LeaseRecord {
+        holder: spec.holder_identity.unwrap_or_default(),
+        duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
+        acquired: spec.acquire_time.map(|time| time.0),
+        renewed: spec.renew_time.map(|time| time.0),
+        transitions: spec.lease_transitions.unwrap_or_default(),
+        version: lease.metadata.resource_version.unwrap_or_default(),
+    }
+}
+
+fn failed(error: &kube::Error) -> StoreError {
+    match retry::classify(error) {
+        Class::Conflict | Class::AlreadyExists => StoreError::Conflict,
+        _ => StoreError::Other(retry::message(error)),
+    }
+}
+
+impl LeaseStore for ClusterLease {
+    async fn get(&self) -> Result<Option<LeaseRecord>, StoreError> {
+        self.api
+            .get_opt(&self.name)
+            .await
+            .map(|lease| lease.map(read))
+            .map_err(|error| failed(&error))
+    }
+
+    async fn create(&self, record: &LeaseRecord) -> Result<LeaseRecord, StoreError> {
+        self.api
+            .create(&PostParams::default(), &self.object(record))
+            .await
+            .map(read)
+            .map_err(|error| failed(&error))
+    }
+
+    async fn update(&self, record: &LeaseRecord) -> Result<LeaseRecord, StoreError> {
+        self.api
+            .replace(&self.name, &PostParams::default(), &self.object(record))
+            .await
+            .map(read)
+            .map_err(|error| failed(&error))
+    }
+}

@@ -1,0 +1,89 @@
+//! One log line per effect: what was changed at info, what was tried at debug; facts in fields, never objects.
+
+use std::time::Duration;
+
+use mortise_core::cloud::LaunchError;
+use mortise_core::effect::{Done, Effect, EffectError};
+use mortise_core::engine::Order;
+
+pub(super) fn effect(order: &Order, result: &Result<Done, EffectError>, took: Duration) {
+    let by = super::by(order.decider);
+    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    match (&*order.effect, result) {
+        (Effect::CreateClaim(claim), Ok(_)) => {
+            let pool = claim
+                .pool()
+                .map(|pool| pool.to_string())
+                .unwrap_or_default();
+            let requests = claim.spec.requests().map(|requests| {
+                requests
+                    .iter()
+                    .map(|(name, amount)| format!("{name}={}", amount.0))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            });
+            let types = claim
+                .spec
+                .requirements
+                .iter()
+                .find(|each| each.key == mortise_core::labels::INSTANCE_TYPE)
+                .map_or(0, |each| each.values().len());
+            tracing::info!(by, nodeclaim = %claim.name(), nodepool = pool, requests, instance_types = types, ms, "created nodeclaim");
+        }
+        (Effect::Launch(request), Ok(Done::Launched(launched))) => {
+            let label = |key: &str| launched.labels.get(key).map_or("", String::as_str);
+            tracing::info!(
+                by,
+                nodeclaim = %request.claim.name(),
+                provider_id = %launched.provider_id,
+                instance_type = label(mortise_core::labels::INSTANCE_TYPE),
+                zone = label(mortise_core::labels::TOPOLOGY_ZONE),
+                capacity_type = label(mortise_core::labels::CAPACITY_TYPE),
+                ms,
+                "launched"
+            );
+        }
+        (
+            Effect::Launch(request),
+            Err(EffectError::Launch(LaunchError::InsufficientCapacity {
+                message,
+                unavailable,
+            })),
+        ) => {
+            tracing::warn!(by, nodeclaim = %request.claim.name(), offerings = unavailable.len(), error = message, ms, "no capacity to launch");
+        }
+        (
+            Effect::Terminate {
+                provider_id, claim, ..
+            },
+            Ok(Done::Terminated(state)),
+        ) => {
+            tracing::info!(by, nodeclaim = %claim, %provider_id, state = ?state, ms, "terminated");
+        }
+        (Effect::Delete { target, .. }, Ok(_)) => {
+            tracing::info!(by, kind = target.kind(), object = %target, ms, "deleted")
+        }
+        (Effect::Evict { pod, .. }, Ok(_)) => tracing::info!(by, %pod, ms, "evicted"),
+        // A budget that says "not now" is the normal course of a drain.
+        (Effect::Evict { pod, .. }, Err(EffectError::Blocked(_))) => {
+            tracing::debug!(by, %pod, ms, "eviction is blocked by a disruption budget")
+        }
+        (Effect::Patch(patch), Ok(_)) => {
+            tracing::debug!(by, object = %patch.target, status = patch.status, ms, "patched")
+        }
+        (effect, Ok(_)) => tracing::debug!(by, effect = effect.label(), ms, "done"),
+        (effect, Err(error @ (EffectError::Conflict(_) | EffectError::NotFound(_)))) => {
+            tracing::debug!(by, effect = effect.label(), object = object(effect), %error, ms, "not done; it will be decided again");
+        }
+        (effect, Err(error)) => {
+            tracing::warn!(by, effect = effect.label(), object = object(effect), %error, ms, "not done")
+        }
+    }
+}
+
+fn object(effect: &Effect) -> String {
+    effect
+        .target()
+        .map(|target| target.to_string())
+        .unwrap_or_default()
+}

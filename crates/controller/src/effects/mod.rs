@@ -1,0 +1,258 @@
+//! Carrying effects out: the only modules that write.
+//!
+//! ```text
+//! order ─► lanes (bounded, in order per object) ─► call with retries ─► news of the answer, then the outcome ─► driver
+//! ```
+//!
+//! Effects run only while this process leads. When that ends, what waits is answered as not done and what runs is cut
+//! off at once; every effect may be carried out twice, so nothing is lost by that.
+
+pub(crate) mod api;
+pub(crate) mod cloud;
+pub(crate) mod events;
+mod lanes;
+pub(crate) mod lease;
+pub(crate) mod limiter;
+mod log;
+pub(crate) mod retry;
+pub(crate) mod secret;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mortise_core::deciders::DeciderId;
+use mortise_core::effect::{Done, Effect, EffectError, Outcome};
+use mortise_core::engine::{Input, Order};
+use mortise_core::index::News;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::Message;
+use crate::shared::Shared;
+use api::Api;
+use cloud::Clouds;
+use events::Events;
+use lanes::{Key, Lane, Lanes};
+
+/// Most writes to the API server at a time; the rate limit is usually what binds.
+const WRITES: usize = 64;
+/// Most terminations at a time; clouds batch them.
+const TERMINATIONS: usize = 16;
+/// Most questions to a cloud at a time.
+const QUESTIONS: usize = 8;
+/// Most acknowledgements at a time.
+const ACKNOWLEDGEMENTS: usize = 16;
+
+/// What the executor is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Carry this out. `why` is the reason of a creation, for metrics.
+    Order { order: Order, why: &'static str },
+    /// This process may act, or may not any more.
+    Leading(bool),
+}
+
+/// Everything that effects need.
+#[derive(Clone)]
+pub(crate) struct Outside {
+    pub(crate) api: Api,
+    pub(crate) clouds: Clouds,
+    pub(crate) events: Events,
+    pub(crate) shared: Arc<Shared>,
+}
+
+struct Ended {
+    lane: Lane,
+    key: Key,
+}
+
+/// Runs until the commands end; then waits for what runs.
+pub(crate) async fn run(
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    results: mpsc::Sender<Message>,
+    outside: Outside,
+    launches: usize,
+) {
+    let mut lanes = Lanes::new(|lane| match lane {
+        Lane::Write => WRITES,
+        Lane::Launch => launches,
+        Lane::Terminate => TERMINATIONS,
+        Lane::Ask => QUESTIONS,
+        Lane::Acknowledge => ACKNOWLEDGEMENTS,
+    });
+    let mut running: JoinSet<Ended> = JoinSet::new();
+    let mut term: Option<CancellationToken> = None;
+    loop {
+        if let Some(term) = &term {
+            while let Some((lane, key, (order, why))) = lanes.next() {
+                let (outside, results, term) = (outside.clone(), results.clone(), term.clone());
+                running.spawn(async move {
+                    carry_out(&outside, &results, &term, order, why).await;
+                    Ended { lane, key }
+                });
+            }
+        }
+        for (lane, waiting, active) in lanes.depths() {
+            outside
+                .shared
+                .metrics
+                .effects_queued(lane.label(), waiting, active);
+        }
+        tokio::select! {
+            // Losing the lease must be noticed before anything else is begun.
+            biased;
+            command = commands.recv() => match command {
+                None => break,
+                Some(Command::Leading(true)) => term = Some(CancellationToken::new()),
+                Some(Command::Leading(false)) => {
+                    if let Some(term) = term.take() {
+                        term.cancel();
+                    }
+                    for (order, _) in lanes.drain() {
+                        deliver(&results, None, order, Err(not_leading())).await;
+                    }
+                }
+                Some(Command::Order { order, why }) => match (&*order.effect, &term) {
+                    (Effect::Event(event), Some(_)) => outside.events.send(event.clone()),
+                    (Effect::Event(_), None) => {}
+                    (_, None) => deliver(&results, None, order, Err(not_leading())).await,
+                    (effect, Some(_)) => lanes.push(Lane::of(effect), effect.target(), (order, why)),
+                },
+            },
+            Some(ended) = running.join_next() => match ended {
+                Ok(Ended { lane, key }) => lanes.done(lane, key),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+fn not_leading() -> EffectError {
+    EffectError::Unavailable("this process does not lead any more".to_owned())
+}
+
+async fn carry_out(
+    outside: &Outside,
+    results: &mpsc::Sender<Message>,
+    term: &CancellationToken,
+    order: Order,
+    why: &'static str,
+) {
+    let start = Instant::now();
+    let done = tokio::select! {
+        () = term.cancelled() => (Err(not_leading()), None),
+        done = perform(outside, &order) => done,
+    };
+    let (result, news) = done;
+    let took = start.elapsed();
+    let word = result.as_ref().map_or_else(EffectError::label, |_| "done");
+    outside
+        .shared
+        .metrics
+        .effect_done(order.effect.label(), word, took);
+    if let (Effect::CreateClaim(claim), Ok(_)) = (&*order.effect, &result) {
+        outside.shared.metrics.claim_created(claim, why);
+    }
+    if let Effect::Evict { .. } = &*order.effect {
+        outside.shared.metrics.eviction(eviction_code(&result));
+    }
+    log::effect(&order, &result, took);
+    deliver(results, news, order, result).await;
+}
+
+async fn perform(outside: &Outside, order: &Order) -> api::Written {
+    let Outside {
+        api,
+        clouds,
+        shared,
+        ..
+    } = outside;
+    let (by, metrics) = (order.decider, &shared.metrics);
+    // Boxed: each arm is a large future, and tens of them may be waiting.
+    let cloud = |result: Result<Done, EffectError>| (result, None);
+    match &*order.effect {
+        Effect::CreateClaim(claim) => Box::pin(api.create_claim(claim)).await,
+        Effect::Patch(patch) => Box::pin(api.patch(patch)).await,
+        Effect::Delete {
+            target,
+            uid,
+            grace_seconds,
+        } => Box::pin(api.delete(target, uid.as_ref(), *grace_seconds)).await,
+        Effect::Evict { pod, uid } => Box::pin(api.evict(pod, uid)).await,
+        Effect::Launch(request) => cloud(Box::pin(clouds.launch(by, request, metrics)).await),
+        Effect::Terminate {
+            class,
+            provider_id,
+            claim,
+        } => cloud(Box::pin(clouds.terminate(by, class, provider_id, claim, metrics)).await),
+        Effect::ListInstances => cloud(Box::pin(clouds.instances(by, metrics)).await),
+        Effect::Resolve(class) => cloud(Box::pin(clouds.resolve(by, class, metrics)).await),
+        Effect::CheckDrift { claim, class } => {
+            cloud(Box::pin(clouds.drifted(by, claim, class, metrics)).await)
+        }
+        Effect::Acknowledge { provider, notice } => {
+            cloud(Box::pin(clouds.acknowledge(by, provider, notice, metrics)).await)
+        }
+        Effect::Event(event) => {
+            outside.events.send(event.clone());
+            (Ok(Done::Sent), None)
+        }
+    }
+}
+
+/// Status code of the answer to an eviction, as Karpenter's metric has it.
+const fn eviction_code(result: &Result<Done, EffectError>) -> &'static str {
+    match result {
+        Ok(_) => "200",
+        Err(EffectError::Blocked(_)) => "429",
+        Err(EffectError::NotFound(_)) => "404",
+        Err(EffectError::Conflict(_)) => "409",
+        Err(EffectError::Refused { .. }) => "4xx",
+        Err(_) => "500",
+    }
+}
+
+/// News first: when the decider gets its outcome, the index knows what the write made.
+async fn deliver(
+    results: &mpsc::Sender<Message>,
+    news: Option<News>,
+    order: Order,
+    result: Result<Done, EffectError>,
+) {
+    let outcome = Outcome {
+        effect: order.effect,
+        result,
+    };
+    let messages = news.into_iter().map(Input::News).chain([Input::Outcome {
+        decider: order.decider,
+        outcome,
+    }]);
+    for message in messages {
+        if results.send(Message::Input(message)).await.is_err() {
+            tracing::debug!("an outcome came after the driver had ended");
+        }
+    }
+}
+
+/// Decision facts of one effect, logged once.
+fn by(decider: DeciderId) -> &'static str {
+    decider.label()
+}
+
+/// Name of this machine; in a cluster, of the pod.
+pub(crate) fn hostname() -> String {
+    let of_environment = std::env::var("HOSTNAME")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let of_kernel = || {
+        std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .ok()
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+    };
+    of_environment
+        .or_else(of_kernel)
+        .unwrap_or_else(|| "mortise".to_owned())
+}

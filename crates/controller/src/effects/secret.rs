@@ -1,0 +1,115 @@
+//! Keeping certificates in a Secret, by optimistic concurrency: replicas may try to make it at the same time.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, PostParams};
+
+use super::retry::{self, Class};
+use crate::certificates::Files;
+
+/// Why the Secret could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("secret {namespace}/{name}: {message}")]
+pub(crate) struct SecretError {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) message: String,
+    /// 403.
+    pub(crate) forbidden: bool,
+}
+
+/// A Secret with certificate files.
+#[derive(Clone, Debug)]
+pub(crate) struct SecretStore {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+}
+
+impl SecretStore {
+    pub(crate) fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Files of the Secret and its version; no files and no version when there is none.
+    pub(crate) async fn load(&self) -> Result<(Files, Option<String>), SecretError> {
+        match self.api.get_opt(&self.name).await {
+            Ok(None) => Ok((Files::default(), None)),
+            Ok(Some(secret)) => {
+                let files = secret
+                    .data
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|(name, ByteString(bytes))| (name, bytes))
+                    .collect();
+                Ok((files, secret.metadata.resource_version))
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Writes the files over the version that was read. `false` = somebody else wrote in between; read again.
+    pub(crate) async fn store(
+        &self,
+        files: &Files,
+        version: Option<String>,
+    ) -> Result<bool, SecretError> {
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                labels: Some(BTreeMap::from([(
+                    "app.kubernetes.io/name".to_owned(),
+                    "mortise".to_owned(),
+                )])),
+                resource_version: version.clone(),
+                ..ObjectMeta::default()
+            },
+            data: Some(
+                files
+                    .iter()
+                    .map(|(name, bytes)| (name.clone(), ByteString(bytes.clone())))
+                    .collect(),
+            ),
+            type_: Some("Opaque".to_owned()),
+            ..Secret::default()
+        };
+        let written = match version {
+            None => self.api.create(&PostParams::default(), &secret).await,
+            Some(_) => {
+                self.api
+                    .replace(&self.name, &PostParams::default(), &secret)
+                    .await
+            }
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(
+                    retry::classify(&error),
+                    Class::Conflict | Class::AlreadyExists | Class::NotFound
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn failed(&self, error: &kube::Error) -> SecretError {
+        let forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
+        SecretError {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            message: retry::message(error),
+            forbidden,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The Kubernetes shell: watches feed the core, effects leave it, and the same HTTP service stands on a cluster or on a
+//! simulation.
+//!
+//! ```text
+//!  API server ─► watch ─┐                           ┌─► effects ─► API server, clouds
+//!  clouds ─► notices ───┼─► driver (engine, one thread) ─► Shared (snapshot, decisions, metrics, health)
+//!  Lease ─► lease ──────┘          ▲        │                   ▲
+//!                                  └────────┘ heavy steps       └── serve: extender, webhooks, debug, page
+//! ```
+//!
+//! Invariants: one thread writes the engine; only [`effects`](self) writes to the outside; whatever answers a request reads
+//! nothing but [`Shared`]; every task is supervised, and the first that ends unasked ends the process.
+
+mod auth;
+mod backoff;
+pub mod certificates;
+mod clients;
+mod clock;
+mod config;
+mod debug;
+mod driver;
+mod effects;
+mod error;
+mod failpoint;
+mod lease;
+mod liveness;
+mod metrics;
+mod notices;
+mod objects;
+mod preflight;
+mod records;
+mod run;
+mod serve;
+mod shared;
+mod shutdown;
+#[cfg(test)]
+mod testing;
+mod tls;
+mod ui;
+mod watch;
+
+pub use auth::{DebugAccess, Refused, Reviewer};
+pub use clients::Clients;
+pub use clock::{Clock, Wall};
+pub use config::{
+    CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, default_extender_clients,
+};
+pub use debug::{Subject, View, explanation};
+pub use driver::StepPanicked;
+pub use error::RunError;
+pub use failpoint::{Failpoint, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
+pub use lease::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
+pub use metrics::Metrics;
+pub use records::{Numbered, Records};
+pub use run::{Running, run, start};
+pub use serve::{Addresses, Listeners, Service, serve};
+pub use shared::{Health, LOOP_STALL, Shared};
+pub use shutdown::Shutdown;
+pub use tls::{Peer, Tls, TlsError};

@@ -1,0 +1,43 @@
+//! Label sets. Values come from closed enums, from pool names or from zones; families are bounded besides.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+            pub(crate) struct $name {
+                $(pub(crate) $field: $ty,)*
+            }
+        )*
+    };
+}
+
+labels! {
+    Created { reason: &'static str, nodepool: String, min_values_relaxed: &'static str }
+    Terminated { nodepool: String, capacity_type: String, zone: String }
+    Disrupted { reason: &'static str, nodepool: String, capacity_type: String, consolidation_policy: &'static str, termination_mode: &'static str }
+    PoolZone { nodepool: String, zone: String }
+    Pool { nodepool: String }
+    PoolResource { resource_type: String, nodepool: String }
+    Code { code: &'static str }
+    Decision { decision: &'static str, reason: &'static str, consolidation_type: &'static str }
+    Method { controller: &'static str, method: &'static str, provider: String }
+    MethodError { controller: &'static str, method: &'static str, provider: String, error: &'static str }
+    Message { message_type: &'static str }
+    Controller { controller: &'static str }
+    Build { version: String, goversion: String, goarch: &'static str, commit: String }
+    Lease { name: String }
+    EffectResult { effect: &'static str, result: &'static str }
+    EffectName { effect: &'static str }
+    Lane { lane: &'static str }
+    Decider { decider: &'static str }
+    DeciderVerdict { decider: &'static str, verdict: &'static str }
+    Kind { kind: String }
+    Why { why: &'static str }
+    Request { path: &'static str, status: &'static str }
+    Path { path: &'static str }
+    Outcome { outcome: &'static str }
+    Call { call: &'static str }
+}

@@ -1,0 +1,369 @@
+//! Metrics: Karpenter's names where dashboards need them, our own under `mortise_`.
+//!
+//! Series come from three sources: things that happened (effects, decisions, calls) are counted when they happen; facts
+//! about the cluster are computed from the snapshot at each scrape, so that what is gone vanishes; and families are
+//! bounded, so that neither a large catalogue nor a large cluster can grow the page beyond some 2,000 series. Karpenter's
+//! metrics with one series per node or pod are left out for that reason.
+
+mod bounded;
+mod labels;
+mod observe;
+mod page;
+mod reason;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use bounded::{Bounded, Dropped};
+pub(crate) use page::CONTENT_TYPE;
+pub(crate) use reason::replacement as replacement_reason;
+
+type Counters<L> = Bounded<L, Counter>;
+type Gauges<L> = Bounded<L, Gauge>;
+type Histograms<L> = Bounded<L, Histogram>;
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    dropped: Dropped,
+    created: Counters<labels::Created>,
+    terminated: Counters<labels::Terminated>,
+    disrupted: Counters<labels::Disrupted>,
+    nodes_created: Counters<labels::PoolZone>,
+    nodes_terminated: Counters<labels::PoolZone>,
+    nodes_drained: Counters<labels::Pool>,
+    evictions: Counters<labels::Code>,
+    disruption_decisions: Counters<labels::Decision>,
+    scheduling_duration: Histograms<labels::Controller>,
+    cloud_duration: Histograms<labels::Method>,
+    cloud_errors: Counters<labels::MethodError>,
+    messages: Counters<labels::Message>,
+    messages_deleted: Counter,
+    leader: Gauges<labels::Lease>,
+    effects: Counters<labels::EffectResult>,
+    effect_duration: Histograms<labels::EffectName>,
+    effects_waiting: Gauges<labels::Lane>,
+    effects_running: Gauges<labels::Lane>,
+    events_dropped: Counters<labels::Why>,
+    events_waiting: Gauge,
+    inputs_waiting: Gauge,
+    decisions: Counters<labels::DeciderVerdict>,
+    step_duration: Histograms<labels::Decider>,
+    watch_restarts: Counters<labels::Kind>,
+    unparsable: Counters<labels::Kind>,
+    requests: Counters<labels::Request>,
+    request_duration: Histograms<labels::Path>,
+    panics: Counter,
+    connections: Gauge,
+    handshakes_failed: Counter,
+    certificate_reloads: Counters<labels::Outcome>,
+}
+
+/// Twelve bounds from 5 ms to 10 min: enough for any quantile that a dashboard shows, at a third of the series.
+fn duration() -> Histogram {
+    Histogram::new([
+        0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 150.0, 600.0,
+    ])
+}
+
+/// Bounds for answers that should take about a millisecond.
+fn short_duration() -> Histogram {
+    Histogram::new([0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0])
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(version: &str) -> Self {
+        let mut registry = Registry::default();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let r = &mut registry;
+        let d = &dropped;
+        let build = Family::<labels::Build, Gauge>::default();
+        r.register(
+            "karpenter_build_info",
+            "Build of this process",
+            build.clone(),
+        );
+        build
+            .get_or_create(&labels::Build {
+                version: version.to_owned(),
+                goversion: String::new(),
+                goarch: architecture(),
+                commit: String::new(),
+            })
+            .set(1);
+        let plain = |registry: &mut Registry, name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let level = |registry: &mut Registry, name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        Self {
+            created: counters(
+                r,
+                "karpenter_nodeclaims_created",
+                "NodeClaims created",
+                120,
+                d,
+            ),
+            terminated: counters(
+                r,
+                "karpenter_nodeclaims_terminated",
+                "NodeClaims gone",
+                150,
+                d,
+            ),
+            disrupted: counters(
+                r,
+                "karpenter_nodeclaims_disrupted",
+                "NodeClaims that were decided to go, by reason",
+                150,
+                d,
+            ),
+            nodes_created: counters(
+                r,
+                "karpenter_nodes_created",
+                "Nodes that registered",
+                100,
+                d,
+            ),
+            nodes_terminated: counters(r, "karpenter_nodes_terminated", "Nodes gone", 100, d),
+            nodes_drained: counters(
+                r,
+                "karpenter_nodes_drained",
+                "Nodes whose pods all left",
+                60,
+                d,
+            ),
+            evictions: counters(
+                r,
+                "karpenter_pods_eviction_requests",
+                "Eviction requests by HTTP status",
+                10,
+                d,
+            ),
+            disruption_decisions: counters(
+                r,
+                "karpenter_voluntary_disruption_decisions",
+                "Decisions to remove or replace nodes",
+                20,
+                d,
+            ),
+            scheduling_duration: histograms(
+                r,
+                "karpenter_scheduler_scheduling_duration_seconds",
+                "Time to plan places for pods",
+                2,
+                duration,
+                d,
+            ),
+            cloud_duration: histograms(
+                r,
+                "karpenter_cloudprovider_duration_seconds",
+                "Time of calls to the cloud",
+                16,
+                duration,
+                d,
+            ),
+            cloud_errors: counters(
+                r,
+                "karpenter_cloudprovider_errors",
+                "Failed calls to the cloud",
+                40,
+                d,
+            ),
+            messages: counters(
+                r,
+                "karpenter_interruption_received_messages",
+                "Messages of the cloud about its machines",
+                10,
+                d,
+            ),
+            messages_deleted: plain(
+                r,
+                "karpenter_interruption_deleted_messages",
+                "Messages removed from the queue",
+            ),
+            leader: gauges(
+                r,
+                "leader_election_master_status",
+                "1 while this process leads",
+                2,
+                d,
+            ),
+            effects: counters(
+                r,
+                "mortise_effects",
+                "Effects by what became of them",
+                140,
+                d,
+            ),
+            effect_duration: histograms(
+                r,
+                "mortise_effect_duration_seconds",
+                "Time from decision to outcome, retries included",
+                12,
+                duration,
+                d,
+            ),
+            effects_waiting: gauges(
+                r,
+                "mortise_effects_waiting",
+                "Effects decided and not begun",
+                8,
+                d,
+            ),
+            effects_running: gauges(
+                r,
+                "mortise_effects_running",
+                "Effects being carried out",
+                8,
+                d,
+            ),
+            events_dropped: counters(r, "mortise_events_dropped", "Events not sent", 6, d),
+            events_waiting: level(r, "mortise_events_waiting", "Events not sent yet"),
+            inputs_waiting: level(
+                r,
+                "mortise_inputs_waiting",
+                "News and outcomes not taken in yet",
+            ),
+            decisions: counters(r, "mortise_decisions", "Decisions and refusals", 160, d),
+            step_duration: histograms(
+                r,
+                "mortise_step_duration_seconds",
+                "Time of one step of a decider",
+                12,
+                duration,
+                d,
+            ),
+            watch_restarts: counters(
+                r,
+                "mortise_watch_restarts",
+                "Watches that had to begin again",
+                24,
+                d,
+            ),
+            unparsable: counters(
+                r,
+                "mortise_unparsable_objects",
+                "Objects that could not be read; the last readable state is kept",
+                24,
+                d,
+            ),
+            requests: counters(
+                r,
+                "mortise_http_requests",
+                "Requests by path and class of status",
+                80,
+                d,
+            ),
+            request_duration: histograms(
+                r,
+                "mortise_http_request_duration_seconds",
+                "Time to answer",
+                16,
+                short_duration,
+                d,
+            ),
+            panics: plain(r, "mortise_http_panics", "Requests that panicked"),
+            connections: level(r, "mortise_https_connections", "Open HTTPS connections"),
+            handshakes_failed: plain(
+                r,
+                "mortise_tls_handshakes_failed",
+                "TLS handshakes that failed or took too long",
+            ),
+            certificate_reloads: counters(
+                r,
+                "mortise_certificate_reloads",
+                "Certificate reloads by outcome",
+                4,
+                d,
+            ),
+            registry,
+            dropped,
+        }
+    }
+}
+
+fn counters<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    most: usize,
+    dropped: &Dropped,
+) -> Counters<L>
+where
+    L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
+{
+    Bounded::register(
+        registry,
+        name,
+        help,
+        most,
+        Family::<L, Counter>::default(),
+        dropped,
+    )
+}
+
+fn gauges<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    most: usize,
+    dropped: &Dropped,
+) -> Gauges<L>
+where
+    L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
+{
+    Bounded::register(
+        registry,
+        name,
+        help,
+        most,
+        Family::<L, Gauge>::default(),
+        dropped,
+    )
+}
+
+fn histograms<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    most: usize,
+    make: fn() -> Histogram,
+    dropped: &Dropped,
+) -> Histograms<L>
+where
+    L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
+{
+    Bounded::register(
+        registry,
+        name,
+        help,
+        most,
+        Family::new_with_constructor(make),
+        dropped,
+    )
+}
+
+/// The architecture as Go names it, because dashboards expect that.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

@@ -1,0 +1,357 @@
+//! Counting what happens.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use mortise_core::apis::NodeClaim;
+use mortise_core::cloud::NoticeKind;
+use mortise_core::deciders::DeciderId;
+use mortise_core::effect::ObjectRef;
+use mortise_core::record::{Record, Verdict};
+use mortise_core::snapshot::Snapshot;
+use prometheus_client::metrics::counter::Counter;
+
+use super::{Metrics, labels, reason};
+
+impl Metrics {
+    /// Counts a decision.
+    pub(crate) fn decided(&self, record: &Record, snapshot: &Snapshot) {
+        let labels = labels::DeciderVerdict {
+            decider: record.decider.label(),
+            verdict: record.verdict.label(),
+        };
+        self.decisions.with(&labels, count);
+        let place = || Place::of(&record.subject, snapshot);
+        match record.verdict {
+            Verdict::Registered => {
+                let place = place();
+                self.nodes_created.with(
+                    &labels::PoolZone {
+                        nodepool: place.pool,
+                        zone: place.zone,
+                    },
+                    count,
+                );
+            }
+            Verdict::Disrupted | Verdict::Notified => {
+                let Some(why) = reason::disruption(&record.reasons) else {
+                    return;
+                };
+                if let Some(consolidation_type) = why.consolidation_type {
+                    let decision = if reason::has_replacement(&record.reasons) {
+                        "replace"
+                    } else {
+                        "delete"
+                    };
+                    self.disruption_decisions.with(
+                        &labels::Decision {
+                            decision,
+                            reason: why.reason,
+                            consolidation_type,
+                        },
+                        count,
+                    );
+                }
+                let place = place();
+                let labels = labels::Disrupted {
+                    reason: why.reason,
+                    nodepool: place.pool,
+                    capacity_type: place.capacity_type,
+                    consolidation_policy: "",
+                    termination_mode: "graceful",
+                };
+                self.disrupted.with(&labels, count);
+            }
+            Verdict::Condition if reason::is_drained(&record.reasons) => {
+                self.nodes_drained.with(
+                    &labels::Pool {
+                        nodepool: place().pool,
+                    },
+                    count,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// A claim was created.
+    pub(crate) fn claim_created(&self, claim: &NodeClaim, reason: &'static str) {
+        let relaxed = claim
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(mortise_core::labels::MIN_VALUES_RELAXED));
+        let labels = labels::Created {
+            reason,
+            nodepool: claim
+                .pool()
+                .map(|pool| pool.to_string())
+                .unwrap_or_default(),
+            min_values_relaxed: if relaxed.is_some_and(|value| value == "true") {
+                "true"
+            } else {
+                "false"
+            },
+        };
+        self.created.with(&labels, count);
+    }
+
+    /// The object of a claim is gone; `snapshot` still knows it.
+    pub(crate) fn claim_gone(&self, name: &mortise_core::names::ClaimName, snapshot: &Snapshot) {
+        let place = Place::of(&ObjectRef::Claim(name.clone()), snapshot);
+        let labels = labels::Terminated {
+            nodepool: place.pool,
+            capacity_type: place.capacity_type,
+            zone: place.zone,
+        };
+        self.terminated.with(&labels, count);
+    }
+
+    /// The object of a node is gone; `snapshot` still knows it. Nodes of others are not counted.
+    pub(crate) fn node_gone(&self, name: &mortise_core::names::NodeName, snapshot: &Snapshot) {
+        if snapshot
+            .node(name)
+            .is_some_and(|node| node.pool().is_some())
+        {
+            let place = Place::of(&ObjectRef::Node(name.clone()), snapshot);
+            self.nodes_terminated.with(
+                &labels::PoolZone {
+                    nodepool: place.pool,
+                    zone: place.zone,
+                },
+                count,
+            );
+        }
+    }
+
+    /// An effect has an outcome.
+    pub(crate) fn effect_done(&self, effect: &'static str, result: &'static str, took: Duration) {
+        self.effects
+            .with(&labels::EffectResult { effect, result }, count);
+        self.effect_duration
+            .with(&labels::EffectName { effect }, |histogram| {
+                histogram.observe(took.as_secs_f64())
+            });
+    }
+
+    /// An eviction was answered with this HTTP status.
+    pub(crate) fn eviction(&self, code: &'static str) {
+        self.evictions.with(&labels::Code { code }, count);
+    }
+
+    /// A cloud was called.
+    pub(crate) fn cloud_call(
+        &self,
+        controller: DeciderId,
+        method: &'static str,
+        provider: &str,
+        took: Duration,
+        error: Option<&'static str>,
+    ) {
+        let labels = labels::Method {
+            controller: controller.label(),
+            method,
+            provider: provider.to_owned(),
+        };
+        self.cloud_duration
+            .with(&labels, |histogram| histogram.observe(took.as_secs_f64()));
+        if let Some(error) = error {
+            let labels = labels::MethodError {
+                controller: controller.label(),
+                method,
+                provider: provider.to_owned(),
+                error,
+            };
+            self.cloud_errors.with(&labels, count);
+        }
+    }
+
+    /// A message of a cloud came in.
+    pub(crate) fn notice(&self, kind: NoticeKind) {
+        self.messages.with(
+            &labels::Message {
+                message_type: kind.label(),
+            },
+            count,
+        );
+    }
+
+    /// A message was removed from its queue.
+    pub(crate) fn notice_acknowledged(&self) {
+        self.messages_deleted.inc();
+    }
+
+    /// Whether this process leads.
+    pub(crate) fn leading(&self, lease: &str, leading: bool) {
+        self.leader.with(
+            &labels::Lease {
+                name: lease.to_owned(),
+            },
+            |gauge| {
+                gauge.set(i64::from(leading));
+            },
+        );
+    }
+
+    /// How many effects of a lane wait and run.
+    pub(crate) fn effects_queued(&self, lane: &'static str, waiting: usize, running: usize) {
+        let labels = labels::Lane { lane };
+        self.effects_waiting.with(&labels, |gauge| {
+            gauge.set(as_i64(waiting));
+        });
+        self.effects_running.with(&labels, |gauge| {
+            gauge.set(as_i64(running));
+        });
+    }
+
+    /// An event was not sent.
+    pub(crate) fn event_dropped(&self, why: &'static str) {
+        self.events_dropped.with(&labels::Why { why }, count);
+    }
+
+    /// How many events wait.
+    pub(crate) fn events_queued(&self, waiting: usize) {
+        self.events_waiting.set(as_i64(waiting));
+    }
+
+    /// How many inputs wait.
+    pub(crate) fn inputs_queued(&self, waiting: usize) {
+        self.inputs_waiting.set(as_i64(waiting));
+    }
+
+    /// A decider stepped.
+    pub(crate) fn stepped(&self, decider: DeciderId, took: Duration) {
+        let seconds = took.as_secs_f64();
+        self.step_duration.with(
+            &labels::Decider {
+                decider: decider.label(),
+            },
+            |histogram| histogram.observe(seconds),
+        );
+        if decider == DeciderId::Provisioning {
+            self.scheduling_duration.with(
+                &labels::Controller {
+                    controller: "provisioner",
+                },
+                |histogram| histogram.observe(seconds),
+            );
+        }
+    }
+
+    /// A watch had to begin again.
+    pub(crate) fn watch_restarted(&self, kind: &str) {
+        self.watch_restarts.with(
+            &labels::Kind {
+                kind: kind.to_owned(),
+            },
+            count,
+        );
+    }
+
+    /// An object could not be read.
+    pub(crate) fn unparsable(&self, kind: &str) {
+        self.unparsable.with(
+            &labels::Kind {
+                kind: kind.to_owned(),
+            },
+            count,
+        );
+    }
+
+    /// A request was answered.
+    pub(crate) fn request(&self, path: &'static str, status: http::StatusCode, took: Duration) {
+        self.requests.with(
+            &labels::Request {
+                path,
+                status: status_class(status),
+            },
+            count,
+        );
+        self.request_duration
+            .with(&labels::Path { path }, |histogram| {
+                histogram.observe(took.as_secs_f64())
+            });
+    }
+
+    /// A request panicked.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// A connection was opened (`true`) or closed.
+    pub(crate) fn connection(&self, opened: bool) {
+        if opened {
+            self.connections.inc();
+        } else {
+            self.connections.dec();
+        }
+    }
+
+    /// A TLS handshake failed.
+    pub(crate) fn handshake_failed(&self) {
+        self.handshakes_failed.inc();
+    }
+
+    /// Certificates were looked at and changed, or could not be read.
+    pub(crate) fn certificates_reloaded(&self, outcome: &'static str) {
+        self.certificate_reloads
+            .with(&labels::Outcome { outcome }, count);
+    }
+}
+
+fn count(counter: &Counter) {
+    counter.inc();
+}
+
+pub(super) fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+const fn status_class(status: http::StatusCode) -> &'static str {
+    match status.as_u16() {
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        401 => "401",
+        403 => "403",
+        400..=499 => "4xx",
+        _ => "5xx",
+    }
+}
+
+/// Pool, zone and capacity type of what a record or an object is about; empty where not known.
+#[derive(Debug, Default)]
+struct Place {
+    pool: String,
+    zone: String,
+    capacity_type: String,
+}
+
+impl Place {
+    fn of(subject: &ObjectRef, snapshot: &Snapshot) -> Self {
+        let node = match subject {
+            ObjectRef::Claim(name) => snapshot.node_of_claim(name),
+            ObjectRef::Node(name) => snapshot.node(name),
+            ObjectRef::Pool(name) => {
+                return Self {
+                    pool: name.to_string(),
+                    ..Self::default()
+                };
+            }
+            ObjectRef::NodeClass(_) | ObjectRef::Pod(_) => None,
+        };
+        let Some(node) = node else {
+            return Self::default();
+        };
+        let label = |key: &str| {
+            node.label(key)
+                .map(Cow::from)
+                .unwrap_or_default()
+                .into_owned()
+        };
+        Self {
+            pool: node.pool().map(|pool| pool.to_string()).unwrap_or_default(),
+            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
+            capacity_type: label(mortise_core::labels::CAPACITY_TYPE),
+        }
+    }
+}

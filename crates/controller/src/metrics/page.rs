@@ -1,0 +1,268 @@
+//! The page that Prometheus reads: counted series, and facts about the cluster computed at this moment.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mortise_core::ledger::PoolUsage;
+use mortise_core::snapshot::Snapshot;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use super::observe::as_i64;
+use super::{Metrics, labels};
+use crate::shared::Shared;
+
+/// Media type of the page.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
+const MOST_POOLS: usize = 40;
+/// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
+const RESOURCES: [&str; 6] = [
+    "cpu",
+    "memory",
+    "pods",
+    "ephemeral-storage",
+    "nvidia.com/gpu",
+    "nodes",
+];
+
+type FloatGauge = Gauge<f64, AtomicU64>;
+
+impl Metrics {
+    /// The page. `calls` are counts kept elsewhere, by label.
+    ///
+    /// # Errors
+    /// Writing text failed, which strings do not do.
+    pub fn page(
+        &self,
+        shared: &Shared,
+        calls: &BTreeMap<&'static str, u64>,
+    ) -> Result<String, fmt::Error> {
+        let mut text = String::with_capacity(32 << 10);
+        encode_registry(&mut text, &self.registry)?;
+        let mut live = Registry::default();
+        let snapshot = shared.snapshot();
+        process(&mut live);
+        state(&mut live, shared, &snapshot);
+        let left_out = pools(&mut live, &snapshot);
+        live.register(
+            "mortise_webhook_calls",
+            "Calls of the control plane and what became of them",
+            webhook_calls(calls),
+        );
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        live.register(
+            "mortise_metrics_dropped",
+            "Observations of series beyond the ceiling of their family",
+            ConstCounter::new(dropped),
+        );
+        live.register(
+            "mortise_metrics_pools_left_out",
+            "Pools without series of their own",
+            ConstGauge::new(as_i64(left_out)),
+        );
+        encode_registry(&mut text, &live)?;
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+}
+
+fn webhook_calls(
+    calls: &BTreeMap<&'static str, u64>,
+) -> Family<labels::Call, prometheus_client::metrics::counter::Counter> {
+    let family = Family::<labels::Call, prometheus_client::metrics::counter::Counter>::default();
+    for (call, count) in calls {
+        family.get_or_create(&labels::Call { call }).inc_by(*count);
+    }
+    family
+}
+
+fn process(live: &mut Registry) {
+    if let Some(bytes) = resident_bytes() {
+        live.register(
+            "process_resident_memory_bytes",
+            "Resident memory of this process",
+            ConstGauge::new(bytes),
+        );
+        live.register(
+            "mortise_resident_memory_bytes",
+            "Resident memory of this process",
+            ConstGauge::new(bytes),
+        );
+    }
+}
+
+/// Resident memory of this process, as the kernel counts it; `None` where there is no `/proc`.
+pub(crate) fn resident_bytes() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<i64>()
+        .ok()
+        .map(|kib| kib * 1024)
+}
+
+fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
+    let synced = i64::from(snapshot.synced);
+    live.register(
+        "karpenter_cluster_state_node_count",
+        "Machines known",
+        ConstGauge::new(as_i64(snapshot.nodes.len())),
+    );
+    live.register(
+        "karpenter_cluster_state_synced",
+        "1 when every list has been read",
+        ConstGauge::new(synced),
+    );
+    let pending = Family::<labels::Controller, Gauge>::default();
+    pending
+        .get_or_create(&labels::Controller {
+            controller: "provisioner",
+        })
+        .set(as_i64(snapshot.pending.len()));
+    live.register(
+        "karpenter_scheduler_queue_depth",
+        "Pods that wait for a place",
+        pending,
+    );
+    let unplaced = snapshot
+        .pending
+        .values()
+        .filter(|pod| snapshot.ledger.nomination(&pod.uid).is_none())
+        .count();
+    let unschedulable = Family::<labels::Controller, Gauge>::default();
+    unschedulable
+        .get_or_create(&labels::Controller {
+            controller: "provisioner",
+        })
+        .set(as_i64(unplaced));
+    live.register(
+        "karpenter_scheduler_unschedulable_pods_count",
+        "Pending pods without a promised place",
+        unschedulable,
+    );
+    live.register(
+        "mortise_snapshot_age_seconds",
+        "Time since the picture of the cluster was confirmed",
+        ConstGauge::new(seconds(shared.snapshot_age_ms())),
+    );
+    live.register(
+        "mortise_snapshot_generation",
+        "Generation of the picture",
+        ConstGauge::new(i64::try_from(snapshot.generation).unwrap_or(i64::MAX)),
+    );
+    live.register(
+        "mortise_pods",
+        "Pods known",
+        ConstGauge::new(as_i64(snapshot.pods.len())),
+    );
+    live.register(
+        "mortise_pod_promises",
+        "Pods with a promised place",
+        ConstGauge::new(as_i64(snapshot.ledger.nominations().count())),
+    );
+    live.register(
+        "mortise_fences",
+        "Machines that get no new pods",
+        ConstGauge::new(as_i64(snapshot.ledger.fences().len())),
+    );
+    let (records, bytes) = shared.records.size();
+    live.register(
+        "mortise_records",
+        "Decisions kept in memory",
+        ConstGauge::new(as_i64(records)),
+    );
+    live.register(
+        "mortise_records_bytes",
+        "Size of the decisions kept in memory",
+        ConstGauge::new(as_i64(bytes)),
+    );
+}
+
+/// Returns how many pools have no series.
+fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
+    let usage = PoolUsage::all(snapshot);
+    let used = Family::<labels::PoolResource, FloatGauge>::default();
+    let limits = Family::<labels::PoolResource, FloatGauge>::default();
+    let costs = Family::<labels::Pool, FloatGauge>::default();
+    for (name, pool) in snapshot.pools.iter().take(MOST_POOLS) {
+        let labels = |resource: &str| labels::PoolResource {
+            resource_type: resource.to_owned(),
+            nodepool: name.to_string(),
+        };
+        if let Some(usage) = usage.get(name) {
+            for resource in RESOURCES {
+                let amount = if resource == "nodes" {
+                    usage.nodes
+                } else {
+                    usage.capacity.get(resource)
+                };
+                if amount != 0 {
+                    used.get_or_create(&labels(resource))
+                        .set(unit(resource, amount));
+                }
+            }
+        }
+        let limit = pool.limits();
+        for (resource, amount) in limit
+            .resources
+            .iter()
+            .filter(|(resource, _)| RESOURCES.contains(&resource.as_str()))
+        {
+            limits
+                .get_or_create(&labels(resource))
+                .set(unit(resource, *amount));
+        }
+        if let Some(nodes) = limit.nodes {
+            limits
+                .get_or_create(&labels("nodes"))
+                .set(unit("nodes", nodes));
+        }
+        let cost: f64 = snapshot
+            .nodes_of_pool(name)
+            .filter_map(|node| node.price)
+            .map(mortise_core::money::MicroUsd::dollars)
+            .sum();
+        costs
+            .get_or_create(&labels::Pool {
+                nodepool: name.to_string(),
+            })
+            .set(cost);
+    }
+    live.register(
+        "karpenter_nodepools_usage",
+        "Resources that the nodes of a pool have",
+        used,
+    );
+    live.register("karpenter_nodepools_limit", "Limits of a pool", limits);
+    live.register(
+        "karpenter_nodepools_cost_total",
+        "Price per hour of the nodes of a pool, where known",
+        costs,
+    );
+    snapshot.pools.len().saturating_sub(MOST_POOLS)
+}
+
+/// Amounts are kept in milli-CPU, bytes and counts; metrics use cores, bytes and counts.
+#[expect(clippy::cast_precision_loss, reason = "for display only")]
+fn unit(resource: &str, amount: i64) -> f64 {
+    if resource == "cpu" {
+        amount as f64 / 1000.0
+    } else {
+        amount as f64
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display only")]
+fn seconds(ms: i64) -> f64 {
+    ms as f64 / 1000.0
+}

@@ -1,0 +1,233 @@
+//! Asked once at start, so that a missing definition or right is one clear line and not a loop of warnings.
+
+use futures::StreamExt as _;
+use futures::stream;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use serde::Deserialize;
+
+use crate::clients::Clients;
+use crate::effects::retry::{self, Class};
+use crate::error::RunError;
+use crate::objects::Kind;
+
+/// A right that this service needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Right {
+    verb: &'static str,
+    group: &'static str,
+    /// `nodeclaims`, or with a subresource `nodeclaims/status`.
+    resource: String,
+    namespace: Option<String>,
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        self.namespace
+            .as_ref()
+            .map_or(Ok(()), |namespace| write!(f, " in namespace {namespace}"))
+    }
+}
+
+/// What besides the watched kinds must be allowed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    /// Namespace of the Lease, when there is an election.
+    pub(crate) lease: Option<String>,
+    /// Namespace of the certificate Secret, when there is one.
+    pub(crate) secret: Option<String>,
+}
+
+/// Checks that the API server answers, knows every kind, and lets us do what we must.
+pub(crate) async fn check(
+    clients: &Clients,
+    kinds: &[Kind],
+    needs: &Needs,
+) -> Result<(), RunError> {
+    reachable(clients).await?;
+    definitions(clients, kinds).await?;
+    rights(clients, kinds, needs).await
+}
+
+async fn reachable(clients: &Clients) -> Result<(), RunError> {
+    match clients.main.apiserver_version().await {
+        Ok(version) => {
+            tracing::info!(
+                server = clients.server,
+                version = version.git_version,
+                "connected to the API server"
+            );
+            Ok(())
+        }
+        Err(error) => Err(unreachable(clients, &error)),
+    }
+}
+
+fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
+    let (server, message) = (clients.server.clone(), crate::clients::with_causes(error));
+    match error {
+        kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
+            server,
+            message: retry::message(error),
+        },
+        _ => RunError::Unreachable { server, message },
+    }
+}
+
+async fn definitions(clients: &Clients, kinds: &[Kind]) -> Result<(), RunError> {
+    #[derive(Deserialize)]
+    struct ResourceList {
+        #[serde(default)]
+        resources: Vec<ApiResource>,
+    }
+    #[derive(Deserialize)]
+    struct ApiResource {
+        name: String,
+    }
+    let mut missing = Vec::new();
+    for kind in kinds.iter().filter(|kind| kind.is_custom()) {
+        let path = format!("/apis/{}/{}", kind.group, kind.version);
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(|error| RunError::Usage(error.to_string()))?;
+        match clients.main.request::<ResourceList>(request).await {
+            Ok(list) if list.resources.iter().any(|each| each.name == kind.plural) => {}
+            Ok(_) => missing.push(kind.resource()),
+            Err(error) if retry::classify(&error) == Class::NotFound => {
+                missing.push(kind.resource())
+            }
+            Err(error) => return Err(unreachable(clients, &error)),
+        }
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::CrdsMissing { names: missing })
+    }
+}
+
+fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
+    let right = |verb, group, resource: &str| Right {
+        verb,
+        group,
+        resource: resource.to_owned(),
+        namespace: None,
+    };
+    let mut all = Vec::new();
+    for kind in kinds {
+        all.extend(["list", "watch"].map(|verb| right(verb, kind.group, kind.plural)));
+        if kind.is_custom() {
+            all.push(right("patch", kind.group, kind.plural));
+            all.push(right(
+                "patch",
+                kind.group,
+                &format!("{}/status", kind.plural),
+            ));
+        }
+    }
+    all.extend(["create", "get", "delete"].map(|verb| right(verb, "karpenter.sh", "nodeclaims")));
+    all.extend([
+        right("patch", "", "nodes"),
+        right("delete", "", "nodes"),
+        right("delete", "", "pods"),
+    ]);
+    all.extend([
+        right("create", "", "pods/eviction"),
+        right("create", "", "events"),
+    ]);
+    let within = |namespace: &Option<String>, group, resource: &str| {
+        let verbs = namespace.iter().flat_map(|_| ["get", "create", "update"]);
+        verbs
+            .map(|verb| Right {
+                namespace: namespace.clone(),
+                ..right(verb, group, resource)
+            })
+            .collect::<Vec<_>>()
+    };
+    all.extend(within(&needs.lease, "coordination.k8s.io", "leases"));
+    all.extend(within(&needs.secret, "", "secrets"));
+    all
+}
+
+async fn rights(clients: &Clients, kinds: &[Kind], needs: &Needs) -> Result<(), RunError> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(clients.main.clone());
+    let asked = stream::iter(needed(kinds, needs)).map(|right| {
+        let api = api.clone();
+        async move { (allowed(&api, &right).await, right) }
+    });
+    let answers: Vec<_> = asked.buffered(16).collect().await;
+    let mut missing = Vec::new();
+    for (answer, right) in answers {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => missing.push(right.to_string()),
+            Err(error) => return Err(unreachable(clients, &error)),
+        }
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::Forbidden {
+            who: "this user".to_owned(),
+            rights: missing,
+        })
+    }
+}
+
+async fn allowed(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<bool, kube::Error> {
+    let (resource, subresource) = match right.resource.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+        None => (right.resource.as_str(), None),
+    };
+    let attributes = ResourceAttributes {
+        verb: Some(right.verb.to_owned()),
+        group: Some(right.group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource,
+        namespace: right.namespace.clone(),
+        ..ResourceAttributes::default()
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let answer = api.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_named_as_kubectl_names_them() {
+        let kinds = Kind::watched(&[]);
+        let needs = Needs {
+            lease: Some("kube-system".to_owned()),
+            secret: None,
+        };
+        let all: Vec<String> = needed(&kinds, &needs)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        for want in [
+            "list pods",
+            "watch nodeclaims.karpenter.sh",
+            "patch nodeclaims/status.karpenter.sh",
+            "create pods/eviction",
+            "update leases.coordination.k8s.io in namespace kube-system",
+        ] {
+            assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
+        }
+        assert!(!all.iter().any(|right| right.contains("secrets")));
+    }
+}

@@ -1,0 +1,499 @@
+//! Putting the parts together on a cluster, supervising them, and ending them in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mortise_core::cloud::{CloudProvider, NodeClassKind};
+use mortise_core::deciders::Decider;
+use mortise_core::engine::{Engine, Input};
+use mortise_core::labels::WellKnown;
+use mortise_webhooks::router::App;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::DebugAccess;
+use crate::certificates::Certificates;
+use crate::clients::Clients;
+use crate::clock::Wall;
+use crate::config::Config;
+use crate::driver::{self, Driver, Message};
+use crate::effects::api::Api;
+use crate::effects::cloud::Clouds;
+use crate::effects::events::Events;
+use crate::effects::lease::ClusterLease;
+use crate::effects::limiter::Limiter;
+use crate::effects::{self, Outside};
+use crate::error::RunError;
+use crate::lease::{Election, RETRY_PERIOD, identity};
+use crate::liveness::Liveness;
+use crate::notices;
+use crate::objects::{Kind, Kinds};
+use crate::preflight::{self, Needs};
+use crate::serve::{Addresses, Listeners, Service, serve};
+use crate::shared::Shared;
+use crate::shutdown::Shutdown;
+use crate::watch::Watch;
+
+/// How long effects that run at shutdown may go on. Each may be repeated, so cutting one off loses nothing but time.
+const LAST_EFFECTS: Duration = Duration::from_secs(5);
+
+/// Runs the service until SIGTERM or SIGINT, and then in order to its end. `deciders` are stepped in their order.
+///
+/// # Errors
+/// What kept it from starting, or ended it; [`RunError::exit_code`] is the exit code of the process.
+pub async fn run(
+    config: Config,
+    clients: Clients,
+    providers: Vec<Arc<dyn CloudProvider>>,
+    deciders: Vec<Box<dyn Decider>>,
+) -> Result<(), RunError> {
+    let shutdown = Shutdown::new();
+    shutdown
+        .on_signals()
+        .map_err(|error| RunError::Usage(format!("signals cannot be handled: {error}")))?;
+    let running = tokio::select! {
+        running = start(config, clients, providers, deciders, shutdown.clone()) => running?,
+        () = shutdown.requested() => return Ok(()),
+    };
+    running.wait().await
+}
+
+/// A service that has started.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Addresses,
+    shared: Arc<Shared>,
+    task: tokio::task::JoinHandle<Result<(), RunError>>,
+}
+
+impl Running {
+    /// Where it listens.
+    #[must_use]
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What ended it, unless it was asked to.
+    pub async fn wait(self) -> Result<(), RunError> {
+        self.task
+            .await
+            .unwrap_or(Err(RunError::Ended("the supervisor")))
+    }
+}
+
+/// Starts the service. It ends when `shutdown` is triggered.
+///
+/// # Errors
+/// What kept it from starting.
+pub async fn start(
+    config: Config,
+    clients: Clients,
+    providers: Vec<Arc<dyn CloudProvider>>,
+    deciders: Vec<Box<dyn Decider>>,
+    shutdown: Shutdown,
+) -> Result<Running, RunError> {
+    crate::failpoint::arm_from_environment().map_err(|error| RunError::Usage(error.to_string()))?;
+    let debug = debug_access(&config, &clients)?;
+    let clouds = Clouds::new(providers);
+    let node_classes = clouds.node_class_kinds();
+    let kinds = Kind::watched(&node_classes);
+    let namespace = config
+        .namespace
+        .clone()
+        .unwrap_or_else(|| clients.namespace.clone());
+    let lease = config.leader_election.as_ref().map(|election| {
+        (
+            election.name.clone(),
+            election
+                .namespace
+                .clone()
+                .unwrap_or_else(|| namespace.clone()),
+        )
+    });
+    let secret = matches!(
+        config.certificates,
+        crate::config::CertificateSource::Secret { .. }
+    );
+    let needs = Needs {
+        lease: lease.as_ref().map(|(_, namespace)| namespace.clone()),
+        secret: secret.then(|| namespace.clone()),
+    };
+    preflight::check(&clients, &kinds, &needs).await?;
+    let listeners = Listeners::bind(&config.listen).await?;
+
+    let known = well_known(&clouds);
+    let effective = if config.effective.is_null() {
+        serde_json::json!({ "settings": config.settings })
+    } else {
+        config.effective.clone()
+    };
+    let shared = Shared::new(Arc::new(Wall), known.clone(), &config.version, effective);
+    let mut certificates = Certificates::new(
+        &config.certificates,
+        &config.server_names,
+        Some((&clients.main, &namespace)),
+        Arc::clone(&shared),
+    )?;
+    certificates.refresh().await?;
+    let addresses = listeners.addresses();
+    let parts = Parts {
+        config,
+        clients,
+        clouds,
+        kinds,
+        node_classes,
+        lease,
+        listeners,
+        certificates,
+        debug,
+        shared: Arc::clone(&shared),
+        known,
+    };
+    let task = tokio::spawn(parts.supervise(deciders, shutdown));
+    Ok(Running {
+        addresses,
+        shared,
+        task,
+    })
+}
+
+fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunError> {
+    let https = config.listen.https;
+    if !config.insecure_debug {
+        return Ok(DebugAccess::cluster(clients.main.clone()));
+    }
+    if !https.ip().is_loopback() {
+        return Err(RunError::Usage(format!(
+            "--insecure-debug serves debug paths to anyone, so it needs a loopback address; {https} is none (use 127.0.0.1)"
+        )));
+    }
+    tracing::warn!(address = %https, "debug paths need no token");
+    Ok(DebugAccess::Loopback)
+}
+
+/// Label keys that some provider defines.
+fn well_known(clouds: &Clouds) -> WellKnown {
+    clouds
+        .all()
+        .map(|cloud| cloud.well_known())
+        .fold(WellKnown::core(), |all, each| {
+            let valued = each.keys().filter_map(|key| {
+                each.known_values(key)
+                    .map(|values| (Arc::clone(key), values.to_vec()))
+            });
+            let all = valued.fold(all, |all, (key, values)| all.with_values(key, values));
+            all.with_keys(each.keys().cloned())
+                .with_domains(each.domains().cloned())
+        })
+}
+
+struct Parts {
+    config: Config,
+    clients: Clients,
+    clouds: Clouds,
+    kinds: Vec<Kind>,
+    node_classes: Vec<NodeClassKind>,
+    lease: Option<(String, String)>,
+    listeners: Listeners,
+    certificates: Certificates,
+    debug: DebugAccess,
+    shared: Arc<Shared>,
+    known: WellKnown,
+}
+
+/// A part with its name and how it ended.
+type Ended = (&'static str, Result<(), RunError>);
+
+/// The ends of the parts, in the order in which they are asked for.
+struct Ends {
+    /// Watches, notices, certificates, probes, election.
+    inputs: CancellationToken,
+    http: CancellationToken,
+    effects: CancellationToken,
+    /// Nothing acts any more: the Lease may go.
+    quiet: CancellationToken,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Parts {
+    async fn supervise(
+        self,
+        deciders: Vec<Box<dyn Decider>>,
+        shutdown: Shutdown,
+    ) -> Result<(), RunError> {
+        let (shared, timeout) = (Arc::clone(&self.shared), self.config.shutdown_timeout);
+        let ends = Ends {
+            inputs: CancellationToken::new(),
+            http: CancellationToken::new(),
+            effects: CancellationToken::new(),
+            quiet: CancellationToken::new(),
+            stopping: Arc::new(AtomicBool::new(false)),
+        };
+        let mut tasks = self.spawn(deciders, &ends);
+        let result = loop {
+            tokio::select! {
+                () = shutdown.requested() => break Ok(()),
+                ended = tasks.join_next() => match ended {
+                    // A cloud that sends no messages.
+                    Some(Ok(("notices", Ok(())))) => {}
+                    Some(Ok((name, Ok(())))) => break Err(RunError::Ended(name)),
+                    Some(Ok((_, Err(error)))) => break Err(error),
+                    Some(Err(_)) => break Err(RunError::Ended("a task (it panicked)")),
+                    None => break Err(RunError::Ended("everything")),
+                },
+            }
+        };
+        if let Err(error) = &result {
+            tracing::error!(%error, "ending");
+        }
+        shared.health.set_stopping();
+        if tokio::time::timeout(timeout, end(ends, tasks))
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                seconds = timeout.as_secs(),
+                "not everything ended in time; going without it"
+            );
+        }
+        result
+    }
+
+    fn spawn(self, deciders: Vec<Box<dyn Decider>>, ends: &Ends) -> JoinSet<Ended> {
+        let Self {
+            config,
+            clients,
+            clouds,
+            kinds,
+            node_classes,
+            lease,
+            listeners,
+            certificates,
+            debug,
+            shared,
+            known,
+        } = self;
+        let mut tasks: JoinSet<Ended> = JoinSet::new();
+        let liveness = Arc::new(Liveness::default());
+        let (inputs, received) = mpsc::channel(driver::INPUTS);
+        let (commands, orders) = mpsc::unbounded_channel();
+
+        let limiter = Arc::new(Limiter::new(
+            config.kube_client_qps,
+            config.kube_client_burst,
+        ));
+        let api = Api::new(
+            clients.main.clone(),
+            limiter,
+            Arc::new(Kinds::new(node_classes.clone())),
+        );
+        let (events, send_events) = Events::new(api.clone(), Arc::clone(&shared));
+        let outside = Outside {
+            api,
+            clouds: clouds.clone(),
+            events,
+            shared: Arc::clone(&shared),
+        };
+        spawn_until(&mut tasks, "events", ends.effects.clone(), send_events);
+        // Ends by itself when the driver has ended and what runs is done.
+        spawn_until(
+            &mut tasks,
+            "effects",
+            ends.effects.clone(),
+            effects::run(orders, inputs.clone(), outside, config.max_launches),
+        );
+
+        let engine = Engine::new(
+            deciders,
+            config.settings.clone(),
+            known,
+            config.seed,
+            shared.now(),
+        );
+        let driver = Driver {
+            engine,
+            shared: Arc::clone(&shared),
+            liveness: Arc::clone(&liveness),
+            inputs: received,
+            answers: inputs.clone(),
+            effects: commands,
+            stopping: Arc::clone(&ends.stopping),
+        };
+        tasks.spawn(driver_thread(driver));
+
+        let unlisted = Arc::new(AtomicUsize::new(kinds.len()));
+        for kind in kinds {
+            let watch = Watch {
+                kind,
+                client: clients.main.clone(),
+                inputs: inputs.clone(),
+                shared: Arc::clone(&shared),
+                liveness: Arc::clone(&liveness),
+                unlisted: Arc::clone(&unlisted),
+            };
+            tasks.spawn(named("watch", watch.run(ends.inputs.clone())));
+        }
+        for provider in clouds.all() {
+            let poll = notices::run(
+                Arc::clone(provider),
+                inputs.clone(),
+                Arc::clone(&shared),
+                ends.inputs.clone(),
+            );
+            tasks.spawn(async move { ("notices", poll.await) });
+        }
+        match lease {
+            Some((name, namespace)) => {
+                let election = Election {
+                    store: ClusterLease::new(clients.lease.clone(), &namespace, &name),
+                    identity: identity(),
+                    name,
+                    shared: Arc::clone(&shared),
+                    liveness,
+                    inputs,
+                    end: ends.inputs.clone(),
+                    quiet: ends.quiet.clone(),
+                };
+                tasks.spawn(named("election", election.run()));
+            }
+            None => {
+                tracing::warn!(
+                    "leader election is off: nothing keeps a second process from acting too"
+                );
+                spawn_until(
+                    &mut tasks,
+                    "probe",
+                    ends.inputs.clone(),
+                    lead_alone(clients.lease.clone(), liveness, inputs),
+                );
+            }
+        }
+
+        let webhooks = App {
+            world: Arc::<Shared>::clone(&shared),
+            counters: Arc::default(),
+            charges: Arc::default(),
+            rules: Arc::new(mortise_webhooks::admission::Rules {
+                deny_impossible: false,
+                node_class_kinds: node_classes,
+            }),
+        };
+        let service = Service {
+            shared,
+            webhooks,
+            debug: Arc::new(debug),
+            clients: config.extender_clients.clone().into(),
+        };
+        tasks.spawn(named(
+            "http",
+            serve(service, certificates.tls(), listeners, ends.http.clone()),
+        ));
+        let period = certificates.period();
+        tasks.spawn(named(
+            "certificates",
+            certificates.run(period, ends.inputs.clone()),
+        ));
+        tasks
+    }
+}
+
+async fn named(name: &'static str, part: impl Future<Output = ()>) -> Ended {
+    part.await;
+    (name, Ok(()))
+}
+
+fn spawn_until(
+    tasks: &mut JoinSet<Ended>,
+    name: &'static str,
+    end: CancellationToken,
+    part: impl Future<Output = ()> + Send + 'static,
+) {
+    tasks.spawn(async move {
+        tokio::select! {
+            () = end.cancelled() => {}
+            () = part => {}
+        }
+        (name, Ok(()))
+    });
+}
+
+/// Runs the driver on a thread of its own.
+async fn driver_thread(driver: Driver) -> Ended {
+    let (done, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let spawned = std::thread::Builder::new()
+        .name("driver".to_owned())
+        .spawn(move || {
+            // Nobody waits any more when the process is past its shutdown time.
+            drop(done.send(runtime.block_on(driver.run())));
+        });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "no thread for the driver");
+        return ("driver", Err(RunError::Ended("the driver")));
+    }
+    // A panic drops the sender; the panic itself was printed.
+    (
+        "driver",
+        ended.await.unwrap_or(Ok(())).map_err(RunError::from),
+    )
+}
+
+/// Without an election: leads from the start, and asks the API server for a sign of life.
+async fn lead_alone(client: kube::Client, liveness: Arc<Liveness>, inputs: mpsc::Sender<Message>) {
+    if inputs
+        .send(Message::Input(Input::Leading(true)))
+        .await
+        .is_err()
+    {
+        return;
+    }
+    loop {
+        match tokio::time::timeout(RETRY_PERIOD * 2, client.apiserver_version()).await {
+            Ok(Ok(_)) => liveness.answered(),
+            Ok(Err(error)) => tracing::debug!(%error, "the API server did not answer"),
+            Err(_) => tracing::debug!("the API server did not answer in time"),
+        }
+        tokio::time::sleep(RETRY_PERIOD).await;
+    }
+}
+
+/// Ends in order: no more decisions, no more inputs, last answers, last effects, and then the Lease.
+async fn end(ends: Ends, mut tasks: JoinSet<Ended>) {
+    ends.stopping.store(true, Ordering::Relaxed);
+    ends.inputs.cancel();
+    ends.http.cancel();
+    let cut = tokio::time::sleep(LAST_EFFECTS);
+    tokio::pin!(cut);
+    let mut effects_end = false;
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                None => return,
+                Some(Ok(("effects", _))) => {
+                    effects_end = true;
+                    ends.effects.cancel();
+                    ends.quiet.cancel();
+                }
+                Some(Ok((_, Err(error)))) => tracing::warn!(%error, "while ending"),
+                Some(_) => {}
+            },
+            () = &mut cut, if !effects_end => {
+                effects_end = true;
+                tracing::warn!("effects that still ran were cut off; they are repeated by whoever leads next");
+                ends.effects.cancel();
+                ends.quiet.cancel();
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What stands before every request of the HTTPS listener: may this caller, is there room, how long may it take, and what
+//! happens when it panics.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use http::{StatusCode, header};
+use mortise_webhooks::routes::{Access, ROUTES, access};
+use tokio::sync::Semaphore;
+
+use crate::auth::DebugAccess;
+use crate::shared::Shared;
+use crate::tls::Peer;
+
+/// Concurrent calls of kube-scheduler. It makes one at a time; several replicas make a few.
+const EXTENDER: usize = 64;
+/// Concurrent admission calls. Anybody may call, so this is also the bound on what a flood can take.
+const OPEN: usize = 32;
+/// Concurrent debug requests, streams included.
+const DEBUG: usize = 64;
+/// Longest time to answer, and to read the body. Streams are exempt: they end by themselves.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The guard's state.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    shared: Arc<Shared>,
+    debug: Arc<DebugAccess>,
+    clients: Arc<[String]>,
+    room: Arc<Room>,
+}
+
+#[derive(Debug)]
+struct Room {
+    extender: Semaphore,
+    open: Semaphore,
+    debug: Semaphore,
+}
+
+impl Guard {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        debug: Arc<DebugAccess>,
+        clients: Arc<[String]>,
+    ) -> Self {
+        let room = Room {
+            extender: Semaphore::new(EXTENDER),
+            open: Semaphore::new(OPEN),
+            debug: Semaphore::new(DEBUG),
+        };
+        Self {
+            shared,
+            debug,
+            clients,
+            room: Arc::new(room),
+        }
+    }
+
+    async fn allow(&self, caller: Caller, access: Access) -> Result<(), Response> {
+        let Caller {
+            peer,
+            method,
+            path,
+            authorization,
+        } = caller;
+        match access {
+            Access::Open => Ok(()),
+            Access::ExtenderClient if peer.is_one_of(&self.clients) => Ok(()),
+            Access::ExtenderClient => {
+                let message = if peer.names.is_empty() {
+                    "a client certificate of the extender CA is needed\n"
+                } else {
+                    "the name of this client certificate is not allowed\n"
+                };
+                Err((StatusCode::FORBIDDEN, message).into_response())
+            }
+            Access::Debug => {
+                let checked = self
+                    .debug
+                    .check(&method, &path, authorization.as_ref(), &peer, &self.clients)
+                    .await;
+                checked.map_err(|refused| {
+                    let mut response =
+                        (refused.status, format!("{}\n", refused.message)).into_response();
+                    if refused.status == StatusCode::UNAUTHORIZED {
+                        response.headers_mut().insert(
+                            header::WWW_AUTHENTICATE,
+                            http::HeaderValue::from_static("Bearer"),
+                        );
+                    }
+                    response
+                })
+            }
+        }
+    }
+}
+
+/// Who calls, for what. Kept apart from the request, whose body cannot be shared between threads.
+struct Caller {
+    peer: Peer,
+    method: http::Method,
+    path: String,
+    authorization: Option<http::HeaderValue>,
+}
+
+impl Caller {
+    fn of(request: &Request) -> Self {
+        Self {
+            peer: request
+                .extensions()
+                .get::<Peer>()
+                .cloned()
+                .unwrap_or_default(),
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            authorization: request.headers().get(header::AUTHORIZATION).cloned(),
+        }
+    }
+}
+
+/// The middleware.
+pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let path = label(request.uri().path());
+    let access = access_of(request.uri().path());
+    let response = match guard.allow(Caller::of(&request), access).await {
+        Ok(()) => answer(&guard, access, path, request, next).await,
+        Err(refused) => refused,
+    };
+    guard
+        .shared
+        .metrics
+        .request(path, response.status(), start.elapsed());
+    response
+}
+
+async fn answer(
+    guard: &Guard,
+    access: Access,
+    path: &'static str,
+    request: Request,
+    next: Next,
+) -> Response {
+    let room = match access {
+        Access::ExtenderClient => &guard.room.extender,
+        Access::Open => &guard.room.open,
+        Access::Debug => &guard.room.debug,
+    };
+    let Ok(_slot) = room.try_acquire() else {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::RETRY_AFTER, "1")],
+            "too many requests at this moment\n",
+        )
+            .into_response();
+    };
+    // Bodies of streams are produced after this future has ended; the limit is on the answer's beginning.
+    let answered =
+        tokio::time::timeout(ANSWER, AssertUnwindSafe(next.run(request)).catch_unwind()).await;
+    match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            guard.shared.metrics.panicked();
+            tracing::error!(
+                path,
+                message = crate::driver::panic_text(&*panic),
+                "a request panicked"
+            );
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n").into_response()
+        }
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
+    }
+}
+
+/// Who may call a path. The page itself is an empty form, the same for everybody: what it shows it must ask for, with a
+/// token that people type into it.
+fn access_of(path: &str) -> Access {
+    if matches!(path, "/" | "/ui/") {
+        Access::Open
+    } else {
+        access(path)
+    }
+}
+
+/// The path as a metric label, from a closed list.
+fn label(path: &str) -> &'static str {
+    const OTHERS: [&str; 8] = [
+        "/debug/config",
+        "/debug/snapshot",
+        "/debug/pending",
+        "/debug/reservations",
+        "/debug/decisions",
+        "/debug/explain",
+        "/api/v1/state",
+        "/api/v1/stream",
+    ];
+    let known = ROUTES
+        .iter()
+        .map(|route| route.path)
+        .chain(OTHERS)
+        .find(|known| *known == path);
+    known.unwrap_or_else(|| {
+        if path.starts_with("/ui/") {
+            "/ui/"
+        } else {
+            "other"
+        }
+    })
+}

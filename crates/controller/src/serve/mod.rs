@@ -1,0 +1,170 @@
+//! The HTTP surface: one HTTPS listener for extender, webhooks, debug paths and page; two plain ones for metrics and health.
+
+mod guard;
+mod http_loop;
+mod plain;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
+use mortise_webhooks::router::App;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::DebugAccess;
+use crate::config::Listen;
+use crate::error::RunError;
+use crate::shared::Shared;
+use crate::tls::Tls;
+
+use guard::Guard;
+
+/// What the HTTPS service is made of.
+#[derive(Clone)]
+pub struct Service {
+    /// State that answers come from.
+    pub shared: Arc<Shared>,
+    /// The webhook and extender handlers.
+    pub webhooks: App,
+    /// Who may look at debug paths.
+    pub debug: Arc<DebugAccess>,
+    /// Names of client certificates that may call the extender and the debug paths.
+    pub clients: Arc<[String]>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service")
+            .field("debug", &self.debug)
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Every route of the HTTPS listener, guarded. Tests call it without a socket; a [`crate::tls::Peer`] in the request's
+    /// extensions stands for the client certificate.
+    pub fn router(&self) -> Router {
+        let guard = Guard::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.debug),
+            Arc::clone(&self.clients),
+        );
+        mortise_webhooks::router::router(self.webhooks.clone())
+            .merge(crate::debug::router(Arc::clone(&self.shared)))
+            .merge(crate::ui::routes())
+            .route("/", get(|| async { Redirect::temporary("/ui/") }))
+            .layer(axum::middleware::from_fn_with_state(guard, guard::check))
+    }
+}
+
+/// Addresses that were really bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Extender, webhooks, debug paths, page.
+    pub https: SocketAddr,
+    /// `/metrics`.
+    pub metrics: SocketAddr,
+    /// `/healthz`, `/readyz`.
+    pub health: SocketAddr,
+}
+
+/// Open listeners that nobody serves yet.
+#[derive(Debug)]
+pub struct Listeners {
+    https: TcpListener,
+    metrics: TcpListener,
+    health: TcpListener,
+    addresses: Addresses,
+}
+
+impl Listeners {
+    /// Opens all three, so that a port that is taken is known before anything else begins.
+    ///
+    /// # Errors
+    /// [`RunError::Listen`] with the address that could not be had.
+    pub async fn bind(listen: &Listen) -> Result<Self, RunError> {
+        let (https, https_at) = bind(listen.https, "HTTPS").await?;
+        let (metrics, metrics_at) = bind(listen.metrics, "metrics").await?;
+        let (health, health_at) = bind(listen.health, "health").await?;
+        Ok(Self {
+            https,
+            metrics,
+            health,
+            addresses: Addresses {
+                https: https_at,
+                metrics: metrics_at,
+                health: health_at,
+            },
+        })
+    }
+
+    /// What was bound.
+    #[must_use]
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+}
+
+async fn bind(
+    address: SocketAddr,
+    purpose: &'static str,
+) -> Result<(TcpListener, SocketAddr), RunError> {
+    let failed = |source| RunError::Listen {
+        purpose,
+        address,
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// Serves until `end`, then lets open requests finish. Returns when the last connection is closed.
+pub async fn serve(service: Service, tls: Arc<Tls>, listeners: Listeners, end: CancellationToken) {
+    let Listeners {
+        https,
+        metrics,
+        health,
+        addresses,
+    } = listeners;
+    tracing::info!(https = %addresses.https, metrics = %addresses.metrics, health = %addresses.health, "listening");
+    let shared = Arc::clone(&service.shared);
+    let calls = Arc::clone(&service.webhooks.counters);
+    let connections = TaskTracker::new();
+    let loops = [
+        http_loop::Loop {
+            listener: https,
+            tls: Some(tls),
+            router: service.router(),
+            shared: Arc::clone(&shared),
+        },
+        http_loop::Loop {
+            listener: metrics,
+            tls: None,
+            router: plain::metrics(Arc::clone(&shared), calls),
+            shared: Arc::clone(&shared),
+        },
+        http_loop::Loop {
+            listener: health,
+            tls: None,
+            router: plain::health(Arc::clone(&shared)),
+            shared,
+        },
+    ];
+    futures::future::join_all(
+        loops
+            .into_iter()
+            .map(|each| each.run(connections.clone(), end.clone())),
+    )
+    .await;
+    connections.close();
+    connections.wait().await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+use axum::body::Body;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use mortise_webhooks::Counters;
+use mortise_webhooks::routes::{Access, ROUTES};
+use rustls_pki_types::pem::PemObject as _;
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::certificates::{self, Files};
+use crate::config::default_extender_clients;
+use crate::testing;
+use crate::tls::Peer;
+
+fn service(debug: DebugAccess) -> Service {
+    let shared = testing::shared();
+    let webhooks = App {
+        world: Arc::<Shared>::clone(&shared),
+        counters: Arc::default(),
+        charges: Arc::default(),
+        rules: Arc::default(),
+    };
+    Service {
+        shared,
+        webhooks,
+        debug: Arc::new(debug),
+        clients: default_extender_clients().into(),
+    }
+}
+
+async fn call(
+    service: &Service,
+    method: Method,
+    path: &str,
+    names: &[&str],
+    body: &'static str,
+) -> (StatusCode, String) {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(Body::from(body))
+        .unwrap();
+    request.extensions_mut().insert(Peer {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    });
+    let response = service.router().oneshot(request).await.unwrap();
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[tokio::test]
+async fn each_path_has_its_callers() {
+    let service = service(DebugAccess::CertificateOnly);
+    for route in ROUTES {
+        let (status, body) = call(&service, Method::POST, route.path, &[], "{}").await;
+        match route.access {
+            Access::ExtenderClient => {
+                assert_eq!(status, StatusCode::FORBIDDEN, "{}: {body}", route.path)
+            }
+            Access::Open => assert_eq!(status, StatusCode::OK, "{}: {body}", route.path),
+            Access::Debug => assert_eq!(status, StatusCode::UNAUTHORIZED, "{}: {body}", route.path),
+        }
+    }
+    let filter = "/extender/v1/filter";
+    assert_eq!(
+        call(&service, Method::POST, filter, &["somebody"], "{}")
+            .await
+            .0,
+        StatusCode::FORBIDDEN
+    );
+    let (status, _) = call(
+        &service,
+        Method::POST,
+        filter,
+        &["mortise-extender-client"],
+        "not JSON",
+    )
+    .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "the handler answers");
+    for path in ["/debug/config", "/api/v1/state", "/nothing"] {
+        assert_eq!(
+            call(&service, Method::GET, path, &[], "").await.0,
+            StatusCode::UNAUTHORIZED,
+            "{path}"
+        );
+    }
+    assert_eq!(
+        call(
+            &service,
+            Method::GET,
+            "/debug/config",
+            &["system:kube-scheduler"],
+            ""
+        )
+        .await
+        .0,
+        StatusCode::OK
+    );
+    let page = service
+        .shared
+        .metrics
+        .page(&service.shared, &Counters::default().snapshot())
+        .unwrap();
+    assert!(
+        page.contains("mortise_http_requests_total{path=\"/extender/v1/filter\",status=\"403\"} 2"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn large_bodies_are_refused_and_panics_are_answered() {
+    let service = service(DebugAccess::Loopback);
+    let body = "x".repeat((8 << 20) + 1).leak();
+    assert_eq!(
+        call(&service, Method::POST, "/admission/v1/validate", &[], body)
+            .await
+            .0,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
+    let guard = Guard::new(
+        Arc::clone(&service.shared),
+        Arc::clone(&service.debug),
+        Arc::clone(&service.clients),
+    );
+    let router: Router = Router::new()
+        .route("/debug/config", get(broken))
+        .layer(axum::middleware::from_fn_with_state(guard, guard::check));
+    let response = router
+        .oneshot(Request::get("/debug/config").body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let page = service
+        .shared
+        .metrics
+        .page(&service.shared, &Counters::default().snapshot())
+        .unwrap();
+    assert!(page.contains("mortise_http_panics_total 1"), "{page}");
+}
+
+async fn broken() -> StatusCode {
+    panic!("as a test")
+}
+
+/// What a client says over a real connection; `with` = the extender's client certificate is shown.
+async fn over_tls(
+    address: SocketAddr,
+    files: &Files,
+    with: bool,
+    alpn: &str,
+    path: &str,
+) -> Result<StatusCode, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    for cert in certificates::chain(&files[certificates::CA_CERT]).unwrap() {
+        roots.add(cert).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = if with {
+        let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(
+            &files[certificates::EXTENDER_CLIENT_KEY],
+        )
+        .unwrap();
+        builder
+            .with_client_auth_cert(
+                certificates::chain(&files[certificates::EXTENDER_CLIENT_CERT]).unwrap(),
+                key,
+            )
+            .unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .map_err(|error| error.to_string())?;
+    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|error| error.to_string())?;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(alpn.as_bytes()));
+    let request = Request::post(format!("https://localhost{path}"))
+        .header("host", "localhost")
+        .body("{}".to_owned())
+        .unwrap();
+    let io = TokioIo::new(stream);
+    let response = if alpn == "h2" {
+        let (mut send, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+                .await
+                .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        send.send_request(request).await
+    } else {
+        let (mut send, connection) = hyper::client::conn::http1::handshake(io)
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        send.send_request(request).await
+    };
+    response
+        .map(|response| response.status())
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_client_certificate_opens_the_extender_over_both_protocols() {
+    let files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
+    let others = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
+    let tls = Arc::new(Tls::new());
+    tls.load(&files).unwrap();
+    let listeners = Listeners::bind(&Listen::any_port(std::net::Ipv4Addr::LOCALHOST.into()))
+        .await
+        .unwrap();
+    let Addresses {
+        https,
+        metrics,
+        health,
+    } = listeners.addresses();
+    let end = CancellationToken::new();
+    let server = tokio::spawn(serve(
+        service(DebugAccess::CertificateOnly),
+        tls,
+        listeners,
+        end.clone(),
+    ));
+    for alpn in ["http/1.1", "h2"] {
+        assert_eq!(
+            over_tls(https, &files, false, alpn, "/extender/v1/filter").await,
+            Ok(StatusCode::FORBIDDEN)
+        );
+        assert_ne!(
+            over_tls(https, &files, true, alpn, "/extender/v1/filter").await,
+            Ok(StatusCode::FORBIDDEN)
+        );
+        assert_eq!(
+            over_tls(https, &files, false, alpn, "/admission/v1/validate").await,
+            Ok(StatusCode::OK)
+        );
+    }
+    let mixed = Files::from_iter(files.clone().into_iter().chain([
+        (
+            certificates::EXTENDER_CLIENT_CERT.to_owned(),
+            others[certificates::EXTENDER_CLIENT_CERT].clone(),
+        ),
+        (
+            certificates::EXTENDER_CLIENT_KEY.to_owned(),
+            others[certificates::EXTENDER_CLIENT_KEY].clone(),
+        ),
+    ]));
+    assert!(
+        over_tls(https, &mixed, true, "http/1.1", "/admission/v1/validate")
+            .await
+            .is_err(),
+        "a certificate of another CA is refused in the handshake"
+    );
+    assert!(
+        plain(metrics, "/metrics")
+            .await
+            .contains("karpenter_cluster_state_node_count 2")
+    );
+    assert!(plain(health, "/readyz").await.starts_with("HTTP/1.1 200"));
+    end.cancel();
+    server.await.unwrap();
+    assert!(
+        tokio::net::TcpStream::connect(https).await.is_err(),
+        "the listener is closed"
+    );
+}
+
+async fn plain(address: SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(
+            format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes(),
+        )
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn readiness_names_what_is_missing() {
+    let shared = testing::shared();
+    let status = async |shared: &Arc<Shared>, path: &str| {
+        let response = plain::health(Arc::clone(shared))
+            .oneshot(Request::get(path).body(Body::empty()).unwrap())
+            .await
+            .unwrap();
+        let status = response.status().as_u16();
+        (
+            status,
+            String::from_utf8(
+                response
+                    .into_body()
+                    .collect()
+                    .await
+                    .unwrap()
+                    .to_bytes()
+                    .to_vec(),
+            )
+            .unwrap(),
+        )
+    };
+    assert_eq!(status(&shared, "/readyz").await.0, 200);
+    shared.health.set_certificate(false);
+    assert_eq!(
+        status(&shared, "/readyz").await,
+        (503, "no certificate is loaded\n".to_owned())
+    );
+    assert_eq!(status(&shared, "/healthz").await.0, 200);
+    shared.health.set_stopping();
+    assert!(status(&shared, "/readyz").await.1.contains("shutting down"));
+    let empty = Shared::new(
+        Arc::new(crate::Wall),
+        mortise_core::labels::WellKnown::core(),
+        "x",
+        serde_json::Value::Null,
+    );
+    assert!(
+        status(&empty, "/readyz")
+            .await
+            .1
+            .contains("have not all been read")
+    );
+}

@@ -1,0 +1,231 @@
+//! What every part of the service reads: the newest snapshot, the decisions, the metrics and the state of health.
+//!
+//! Invariant: one writer (the driver, or the simulator in the demo) publishes; everybody else reads without a lock. HTTP
+//! answers need nothing but this, so the same service runs on a cluster and on a simulation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use mortise_core::index::Index;
+use mortise_core::labels::WellKnown;
+use mortise_core::record::Record;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::World;
+use tokio::sync::{Semaphore, watch};
+
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::records::{Numbered, Records};
+
+/// A loop that did not turn for this long is stuck: steps that take longer run on threads of their own.
+pub const LOOP_STALL: Duration = Duration::from_secs(10);
+
+/// Live streams at a time. Each remembers what it has shown, some 600 bytes per machine.
+const STREAMS: usize = 16;
+
+/// State shared by all parts. Made once, held in an `Arc`.
+#[derive(Debug)]
+pub struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    generation: watch::Sender<u64>,
+    confirmed_ms: AtomicI64,
+    clock: Arc<dyn Clock>,
+    /// Decisions.
+    pub records: Records,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Health.
+    pub health: Health,
+    /// Effective flags and settings, for `/debug/config`. No secrets in here.
+    pub effective: serde_json::Value,
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        well_known: WellKnown,
+        version: &str,
+        effective: serde_json::Value,
+    ) -> Arc<Self> {
+        let empty = Index::new(well_known, true, clock.now()).freeze(clock.now());
+        Arc::new(Self {
+            snapshot: ArcSwap::from_pointee(empty),
+            generation: watch::Sender::new(0),
+            confirmed_ms: AtomicI64::new(0),
+            clock,
+            records: Records::default(),
+            metrics: Metrics::new(version),
+            health: Health::default(),
+            effective,
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        })
+    }
+
+    /// The newest snapshot. One atomic load.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Makes a snapshot the newest. Listeners are woken only when its generation is another.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        let generation = snapshot.generation;
+        self.snapshot.store(snapshot);
+        self.generation
+            .send_if_modified(|known| std::mem::replace(known, generation) != generation);
+    }
+
+    /// The newest snapshot shows what the API server has at this moment, as far as anybody can know: something came in, or
+    /// every watch stands and the API server answers.
+    pub fn confirm(&self) {
+        self.confirmed_ms
+            .store(self.now().as_millisecond(), Ordering::Relaxed);
+    }
+
+    /// Changes with every published generation.
+    #[must_use]
+    pub fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Keeps, counts and hands on decisions.
+    pub fn record(&self, records: Vec<Record>) -> Vec<Arc<Numbered>> {
+        for record in &records {
+            self.metrics.decided(record, &self.snapshot.load());
+        }
+        self.records.extend(records)
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// Milliseconds since the picture was last confirmed.
+    #[must_use]
+    pub fn snapshot_age_ms(&self) -> i64 {
+        self.now()
+            .as_millisecond()
+            .saturating_sub(self.confirmed_ms.load(Ordering::Relaxed))
+            .max(0)
+    }
+}
+
+impl World for Shared {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    fn age_ms(&self) -> i64 {
+        self.snapshot_age_ms()
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+}
+
+/// What readiness depends on, and a few facts for people.
+#[derive(Debug)]
+pub struct Health {
+    start: Instant,
+    turned_ms: AtomicU64,
+    certificate: AtomicBool,
+    leading: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            turned_ms: AtomicU64::new(0),
+            certificate: AtomicBool::new(false),
+            leading: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Health {
+    /// The loop turned once more.
+    pub fn turned(&self) {
+        self.turned_ms.store(self.uptime_ms(), Ordering::Relaxed);
+    }
+
+    /// How long ago the loop turned.
+    #[must_use]
+    pub fn since_turn(&self) -> Duration {
+        Duration::from_millis(
+            self.uptime_ms()
+                .saturating_sub(self.turned_ms.load(Ordering::Relaxed)),
+        )
+    }
+
+    /// A certificate is loaded.
+    pub fn set_certificate(&self, loaded: bool) {
+        self.certificate.store(loaded, Ordering::Relaxed);
+    }
+
+    /// This process leads.
+    pub fn set_leading(&self, leading: bool) {
+        self.leading.store(leading, Ordering::Relaxed);
+    }
+
+    /// Whether this process leads.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Relaxed)
+    }
+
+    /// Shutdown has begun.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether shutdown has begun: open streams end then.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// What readiness still waits for; empty = ready.
+    #[must_use]
+    pub fn missing(&self, synced: bool) -> Vec<&'static str> {
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        [
+            (
+                !self.certificate.load(Ordering::Relaxed),
+                "no certificate is loaded",
+            ),
+            (
+                !synced,
+                "the lists of the API server have not all been read",
+            ),
+            (
+                self.since_turn() >= LOOP_STALL,
+                "the main loop does not turn",
+            ),
+            (stopping, "shutting down"),
+        ]
+        .into_iter()
+        .filter_map(|(missing, what)| missing.then_some(what))
+        .collect()
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,139 @@
+//! A small world for tests: two nodes, a pool, pods bound and pending, promises and decisions.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::apis::NodePool;
+use mortise_core::apis::k8s;
+use mortise_core::deciders::{DeciderId, after};
+use mortise_core::effect::ObjectRef;
+use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::labels::WellKnown;
+use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::names::PodKey;
+use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::resources::Resources;
+use serde_json::json;
+
+use crate::clock::Clock;
+use crate::shared::Shared;
+
+/// A clock that stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopped(pub(crate) Timestamp);
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// The time in this world.
+pub(crate) fn noon() -> Timestamp {
+    "2026-05-01T12:00:00Z".parse().unwrap()
+}
+
+fn objects() -> Vec<Object> {
+    let created = "2026-05-01T11:55:00Z";
+    let node = |name: &str, version: &str| -> k8s::Node {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": version, "creationTimestamp": created, "labels": {
+                "karpenter.sh/nodepool": "general", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+                "node.kubernetes.io/instance-type": "c-4x", "topology.kubernetes.io/zone": "zone-a", "karpenter.sh/capacity-type": "spot",
+            } },
+            "spec": { "providerID": format!("kwok://{name}") },
+            "status": { "capacity": { "cpu": "4", "memory": "8Gi", "pods": "110" }, "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "110" },
+                "conditions": [{ "type": "Ready", "status": "True" }] },
+        }))
+        .unwrap()
+    };
+    let pod = |name: &str, version: &str, on: Option<&str>, cpu: &str| -> k8s::Pod {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "shop", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version, "creationTimestamp": created,
+                "labels": { "app": "web" }, "annotations": { "secret-note": "never shown" } },
+            "spec": { "nodeName": on, "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } }, "env": [{ "name": "PASSWORD", "value": "hunter2" }] }] },
+            "status": { "phase": if on.is_some() { "Running" } else { "Pending" } },
+        }))
+        .unwrap()
+    };
+    let pool: NodePool = serde_json::from_value(json!({
+        "metadata": { "name": "general", "uid": "uid-general", "resourceVersion": "5" },
+        "spec": { "limits": { "cpu": "100", "nodes": "10" }, "template": { "spec": { "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" }, "requirements": [] } } },
+        "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "NodeClassReady", "message": "not yet", "lastTransitionTime": created }] },
+    }))
+    .unwrap();
+    let pdb: k8s::PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": "web", "resourceVersion": "6" },
+        "spec": { "selector": { "matchLabels": { "app": "web" } } },
+        "status": { "disruptionsAllowed": 0 },
+    }))
+    .unwrap();
+    vec![
+        Object::Pool(Box::new(pool)),
+        Object::Pdb(Box::new(pdb)),
+        Object::Node(Box::new(node("n1", "7"))),
+        Object::Node(Box::new(node("n2", "8"))),
+        Object::Pod(Box::new(pod("web-1", "9", Some("n1"), "1"))),
+        Object::Pod(Box::new(pod("web-2", "10", None, "1500m"))),
+        Object::Pod(Box::new(pod("big", "11", None, "64"))),
+    ]
+}
+
+/// The world, published and confirmed, with a loaded certificate and a loop that turned.
+pub(crate) fn shared() -> Arc<Shared> {
+    let now = noon();
+    let shared = Shared::new(
+        Arc::new(Stopped(now)),
+        WellKnown::kwok(),
+        "9.9.9",
+        json!({ "batch_idle": "1s", "seed": 7 }),
+    );
+    let mut index = Index::new(WellKnown::kwok(), true, now);
+    for object in objects() {
+        index.apply(News::Applied(object, Source::Watch));
+    }
+    index.set_synced();
+    let promise = Nomination {
+        pod: PodKey::new("shop", "web-2"),
+        uid: "uid-web-2".into(),
+        place: Place::Node("n2".into()),
+        requests: Resources::of(1500, 0).with("pods", 1),
+        priority: 0,
+        from: now,
+        until: after(now, 90_000),
+    };
+    index.change_ledger(LedgerOp::Nominate(promise));
+    index.change_ledger(LedgerOp::Fence(Fence {
+        claim: "general-x".into(),
+        reason: FenceReason::Disruption,
+        from: now,
+    }));
+    shared.publish(Arc::new(index.freeze(now)));
+    shared.confirm();
+    shared.health.set_certificate(true);
+    shared.health.turned();
+    let record = |subject, verdict, reasons| Record {
+        at: now,
+        decider: DeciderId::Provisioning,
+        subject,
+        verdict,
+        reasons,
+        generation: 1,
+    };
+    shared.record(vec![
+        record(
+            ObjectRef::Pod(PodKey::new("shop", "web-2")),
+            Verdict::Nominated,
+            vec![Reason::OnNode { node: "n2".into() }],
+        ),
+        record(
+            ObjectRef::Pod(PodKey::new("shop", "big")),
+            Verdict::Unschedulable,
+            vec![Reason::PoolRefused {
+                pool: "general".into(),
+                constraint: "no instance type has enough cpu".to_owned(),
+            }],
+        ),
+    ]);
+    shared
+}

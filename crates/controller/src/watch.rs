@@ -1,0 +1,370 @@
+//! Watches: from the API server to news for the index.
+//!
+//! ```text
+//! list (pages, consistent) ─► watch from its version ─► ended, broken, silent ─► watch again from the last version seen
+//!      ▲                                                                              │
+//!      └───────────────────────── that version is too old (410) ◄────────────────────┘
+//! ```
+//!
+//! Lists are consistent reads and not answers from some replica's cache: a list that is older than what was seen already
+//! would take objects out of the picture that are there. An object that cannot be read is counted, named once in the log,
+//! and kept as it was last readable; its deletion is noticed by its name alone.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, ListParams, WatchParams};
+use kube::core::{ApiResource, WatchEvent};
+use mortise_core::engine::Input;
+use mortise_core::index::{News, Object, ObjectKey, Source};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::{Backoff, jitter};
+use crate::driver::Message;
+use crate::effects::retry;
+use crate::liveness::Liveness;
+use crate::objects::{Identity, Kind};
+use crate::shared::Shared;
+
+/// Objects per page of a list. 500 pods are some 3 MB of text, which is held for a moment.
+const PAGE: u32 = 500;
+/// The server ends a watch after this time, spread so that they do not all end together.
+const WATCH_SECONDS: u32 = 240;
+/// A watch on which nothing came for this long, not even a bookmark (they come every minute), counts as dead.
+const SILENCE: Duration = Duration::from_secs(100);
+
+/// One kind, watched.
+pub(crate) struct Watch {
+    pub(crate) kind: Kind,
+    pub(crate) client: kube::Client,
+    pub(crate) inputs: mpsc::Sender<Message>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) liveness: Arc<Liveness>,
+    /// How many kinds have not been listed yet.
+    pub(crate) unlisted: Arc<AtomicUsize>,
+}
+
+/// Why a watch ended.
+enum End {
+    /// It ended as watches do: go on from the version.
+    Resume(String),
+    /// The version is too old.
+    Relist,
+    /// It failed.
+    Failed {
+        version: Option<String>,
+        error: String,
+    },
+    /// Nobody takes the news any more.
+    Closed,
+}
+
+impl Watch {
+    /// Watches until `end`, or until nobody takes the news any more.
+    pub(crate) async fn run(self, end: CancellationToken) {
+        tokio::select! {
+            () = end.cancelled() => {}
+            () = self.watch() => {}
+        }
+    }
+
+    async fn watch(&self) {
+        let resource = ApiResource {
+            group: self.kind.group.to_owned(),
+            version: self.kind.version.to_owned(),
+            api_version: if self.kind.group.is_empty() {
+                self.kind.version.to_owned()
+            } else {
+                format!("{}/{}", self.kind.group, self.kind.version)
+            },
+            kind: self.kind.kind.to_owned(),
+            plural: self.kind.plural.to_owned(),
+        };
+        let api: Api<Item> = Api::all_with(self.client.clone(), &resource);
+        let mut state = State {
+            unreadable: BTreeSet::new(),
+            broken: false,
+            listed: false,
+        };
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
+        let mut version = None;
+        loop {
+            let end = match version.take() {
+                None => self.list(&api, &mut state).await,
+                Some(version) => self.follow(&api, version, &mut state, &mut backoff).await,
+            };
+            match end {
+                Ok(next) => version = Some(next),
+                Err(End::Closed) => return,
+                Err(End::Resume(next)) => version = Some(next),
+                Err(End::Relist) => {
+                    tracing::info!(
+                        kind = self.kind.kind,
+                        "the watch fell behind; listing again"
+                    );
+                    self.shared.metrics.watch_restarted(self.kind.kind);
+                }
+                Err(End::Failed {
+                    version: last,
+                    error,
+                }) => {
+                    self.broke(&mut state, &error, backoff.failures());
+                    version = last;
+                    tokio::time::sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    fn broke(&self, state: &mut State, error: &str, failures: u32) {
+        self.shared.metrics.watch_restarted(self.kind.kind);
+        if !state.broken {
+            state.broken = true;
+            self.liveness.watch_broke(true);
+        }
+        // One refused connection is common (a rolling API server); several in a row are news.
+        if failures == 2 {
+            tracing::warn!(
+                resource = self.kind.resource(),
+                error,
+                "the watch does not come back; the picture of the cluster may be old"
+            );
+        } else {
+            tracing::debug!(
+                resource = self.kind.resource(),
+                error,
+                failures,
+                "the watch broke"
+            );
+        }
+    }
+
+    fn stands(&self, state: &mut State) {
+        self.liveness.answered();
+        if state.broken {
+            state.broken = false;
+            self.liveness.watch_broke(false);
+        }
+    }
+
+    /// Reads the whole list. Objects are handed on as they come; what is gone is found at the end, by key.
+    async fn list(&self, api: &Api<Item>, state: &mut State) -> Result<String, End> {
+        let mut keys = BTreeSet::new();
+        let mut params = ListParams::default().limit(PAGE);
+        let version = loop {
+            let page = match api.list(&params).await {
+                Ok(page) => page,
+                // The list took longer than the server remembers.
+                Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
+                Err(error) => return Err(failed(None, &error)),
+            };
+            self.liveness.answered();
+            for item in page.items {
+                let key = self.kind.key(&item.namespace, &item.name);
+                self.seen(item, &key, state).await?;
+                keys.insert(key);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break page.metadata.resource_version.unwrap_or_default(),
+            }
+        };
+        state.unreadable.retain(|key| keys.contains(key));
+        self.send(Message::Listed {
+            kind: self.kind.index.clone(),
+            keys,
+        })
+        .await?;
+        if !state.listed {
+            state.listed = true;
+            tracing::debug!(resource = self.kind.resource(), "listed");
+            if self.unlisted.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.send(Message::Input(Input::Synced)).await?;
+            }
+        }
+        Ok(version)
+    }
+
+    async fn follow(
+        &self,
+        api: &Api<Item>,
+        mut version: String,
+        state: &mut State,
+        backoff: &mut Backoff,
+    ) -> Result<String, End> {
+        let spread = u32::try_from(jitter(Duration::from_secs(50)).as_secs()).unwrap_or(0);
+        let params = WatchParams::default().timeout(WATCH_SECONDS + spread);
+        let stream = match api.watch(&params, &version).await {
+            Ok(stream) => stream.boxed(),
+            Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
+            Err(error) => return Err(failed(Some(version), &error)),
+        };
+        self.stands(state);
+        let mut stream = stream;
+        loop {
+            let event = match tokio::time::timeout(SILENCE, stream.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(None) => return Err(End::Resume(version)),
+                Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
+                Err(_) => {
+                    return Err(End::Failed {
+                        version: Some(version),
+                        error: "nothing came for too long".to_owned(),
+                    });
+                }
+            };
+            match event {
+                WatchEvent::Added(item) | WatchEvent::Modified(item) => {
+                    backoff.reset();
+                    item.version.clone_into(&mut version);
+                    let key = self.kind.key(&item.namespace, &item.name);
+                    self.seen(item, &key, state).await?;
+                }
+                WatchEvent::Deleted(item) => {
+                    backoff.reset();
+                    item.version.clone_into(&mut version);
+                    let key = self.kind.key(&item.namespace, &item.name);
+                    state.unreadable.remove(&key);
+                    self.send(Message::Input(Input::News(News::Deleted(key))))
+                        .await?;
+                }
+                WatchEvent::Bookmark(mark) => {
+                    backoff.reset();
+                    version = mark.metadata.resource_version;
+                }
+                WatchEvent::Error(status) if status.code == 410 => return Err(End::Relist),
+                WatchEvent::Error(status) => {
+                    return Err(End::Failed {
+                        version: Some(version),
+                        error: status.message,
+                    });
+                }
+            }
+        }
+    }
+
+    async fn seen(&self, item: Item, key: &ObjectKey, state: &mut State) -> Result<(), End> {
+        match item.read(&self.kind) {
+            Ok(object) => {
+                state.unreadable.remove(key);
+                self.send(Message::Input(Input::News(News::Applied(
+                    object,
+                    Source::Watch,
+                ))))
+                .await
+            }
+            Err(error) => {
+                self.shared.metrics.unparsable(self.kind.kind);
+                if state.unreadable.insert(key.clone()) {
+                    tracing::warn!(
+                        resource = self.kind.resource(),
+                        namespace = item.namespace,
+                        name = item.name,
+                        %error,
+                        "an object cannot be read; it counts as it was before"
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&self, message: Message) -> Result<(), End> {
+        self.inputs.send(message).await.map_err(|_| End::Closed)
+    }
+}
+
+fn failed(version: Option<String>, error: &kube::Error) -> End {
+    End::Failed {
+        version,
+        error: retry::message(error),
+    }
+}
+
+struct State {
+    unreadable: BTreeSet<ObjectKey>,
+    broken: bool,
+    listed: bool,
+}
+
+/// An object as it came, with the little that is read of it in any case.
+#[derive(Clone)]
+struct Item {
+    name: String,
+    namespace: String,
+    version: String,
+    text: Box<RawValue>,
+    meta: ObjectMeta,
+}
+
+impl Item {
+    fn read(&self, kind: &Kind) -> Result<Object, serde_json::Error> {
+        kind.read(self.text.get())
+    }
+}
+
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}", self.namespace, self.name, self.version)
+    }
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let Identity {
+            name,
+            namespace,
+            resource_version: version,
+            ..
+        } = Identity::read(text.get()).map_err(serde::de::Error::custom)?;
+        Ok(Self {
+            name,
+            namespace,
+            version,
+            text,
+            meta: ObjectMeta::default(),
+        })
+    }
+}
+
+impl kube::Resource for Item {
+    type DynamicType = ApiResource;
+    type Scope = kube::core::DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests;

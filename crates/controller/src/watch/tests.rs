@@ -1,0 +1,169 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use kube::client::Body;
+use mortise_core::index::ObjectKind;
+use mortise_core::labels::WellKnown;
+
+use super::*;
+use crate::clock::Wall;
+
+/// An API server that answers with these bodies in turn, and then never again. Requests are noted by path and query.
+#[derive(Clone, Default)]
+struct Script(Arc<Mutex<(Answers, Vec<String>)>>);
+
+/// Status codes and bodies, in order.
+type Answers = VecDeque<(u16, String)>;
+
+impl Script {
+    fn client(answers: &[(u16, &str)]) -> (Self, kube::Client) {
+        let script = Self::default();
+        script.0.lock().unwrap().0 = answers
+            .iter()
+            .map(|(code, body)| (*code, (*body).to_owned()))
+            .collect();
+        let of_service = script.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let mut inner = of_service.0.lock().unwrap();
+            inner.1.push(request.uri().to_string());
+            let answer = inner.0.pop_front();
+            async move {
+                match answer {
+                    Some((code, body)) => Ok::<_, tower::BoxError>(
+                        http::Response::builder()
+                            .status(code)
+                            .body(Body::from(body.into_bytes()))
+                            .unwrap(),
+                    ),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        (script, kube::Client::new(service, "default"))
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().1.clone()
+    }
+}
+
+fn watch(client: kube::Client) -> (Watch, mpsc::Receiver<Message>) {
+    let (inputs, received) = mpsc::channel(64);
+    let kind = Kind::watched(&[])
+        .into_iter()
+        .find(|kind| kind.index == ObjectKind::Pool)
+        .unwrap();
+    let shared = Shared::new(
+        Arc::new(Wall),
+        WellKnown::core(),
+        "test",
+        serde_json::Value::Null,
+    );
+    (
+        Watch {
+            kind,
+            client,
+            inputs,
+            shared,
+            liveness: Arc::default(),
+            unlisted: Arc::new(AtomicUsize::new(1)),
+        },
+        received,
+    )
+}
+
+fn pool(name: &str, version: u32, rest: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{{"name":"{name}","resourceVersion":"{version}"}}{rest}}}"#
+    )
+}
+
+fn list(version: u32, token: &str, items: &[String]) -> String {
+    format!(
+        r#"{{"apiVersion":"karpenter.sh/v1","kind":"NodePoolList","metadata":{{"resourceVersion":"{version}","continue":"{token}"}},"items":[{}]}}"#,
+        items.join(",")
+    )
+}
+
+async fn next(received: &mut mpsc::Receiver<Message>) -> String {
+    match received.recv().await.unwrap() {
+        Message::Input(Input::News(News::Applied(Object::Pool(pool), Source::Watch))) => format!(
+            "applied {}@{}",
+            pool.name(),
+            pool.metadata.resource_version.unwrap()
+        ),
+        Message::Input(Input::News(News::Deleted(ObjectKey::Pool(name)))) => {
+            format!("deleted {name}")
+        }
+        Message::Input(Input::Synced) => "synced".to_owned(),
+        Message::Listed { keys, .. } => format!("listed {keys:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_pages_follows_and_resumes_where_it_was() {
+    let bad = pool("bad", 3, r#","spec":{"weight":"heavy"}"#);
+    let events = [
+        format!(r#"{{"type":"MODIFIED","object":{}}}"#, pool("a", 11, "")),
+        format!(r#"{{"type":"MODIFIED","object":{}}}"#, pool("b", 12, r#","spec":7"#)),
+        format!(r#"{{"type":"DELETED","object":{}}}"#, pool("bad", 13, r#","spec":{"weight":"heavy"}"#)),
+        r#"{"type":"BOOKMARK","object":{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"resourceVersion":"20"}}}"#.to_owned(),
+    ];
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}"#;
+    let (script, client) = Script::client(&[
+        (200, &list(9, "next", &[pool("a", 1, "")])),
+        (200, &list(10, "", &[pool("b", 2, ""), bad])),
+        (200, &events.join("\n")),
+        (503, "{}"),
+        (200, gone),
+        (200, &list(30, "", &[pool("c", 25, "")])),
+    ]);
+    let (watch, mut received) = watch(client);
+    let (metrics, liveness) = (Arc::clone(&watch.shared), Arc::clone(&watch.liveness));
+    let end = CancellationToken::new();
+    let task = tokio::spawn(watch.run(end.clone()));
+    for want in [
+        "applied a@1",
+        "applied b@2",
+        "listed {Pool(\"a\"), Pool(\"b\"), Pool(\"bad\")}",
+        "synced",
+        "applied a@11",
+        "deleted bad",
+        "applied c@25",
+        "listed {Pool(\"c\")}",
+    ] {
+        assert_eq!(next(&mut received).await, want);
+    }
+    let requests = script.requests();
+    assert!(requests[1].contains("continue=next"), "{requests:?}");
+    assert!(
+        requests[2].contains("watch=true")
+            && requests[2].contains("resourceVersion=10")
+            && requests[2].contains("allowWatchBookmarks=true"),
+        "{requests:?}"
+    );
+    assert!(
+        requests[3].contains("resourceVersion=20"),
+        "goes on from the bookmark: {requests:?}"
+    );
+    assert!(
+        requests[4].contains("resourceVersion=20"),
+        "and again after the failure: {requests:?}"
+    );
+    assert!(
+        !requests[5].contains("watch"),
+        "too old: lists again: {requests:?}"
+    );
+    let page = metrics
+        .metrics
+        .page(&metrics, &std::collections::BTreeMap::new())
+        .unwrap();
+    assert!(
+        page.contains("mortise_unparsable_objects_total{kind=\"NodePool\"} 2"),
+        "bad in the list, b in the watch"
+    );
+    assert!(liveness.is_live(), "the watch stood again");
+    end.cancel();
+    task.await.unwrap();
+}
