@@ -38,15 +38,20 @@ pub(crate) struct Choice<'a> {
     pub(crate) candidates: Vec<Candidate<'a>>,
 }
 
-/// Chooses for a claim: types that meet its requirements and hold its requests, spot before on-demand where both are allowed.
-/// `None` when nothing is left.
-pub(crate) fn choose<'a>(types: impl IntoIterator<Item = &'a InstanceType>, asked: &Requirements, requests: &Resources) -> Option<Choice<'a>> {
+/// Chooses for a claim: types that meet its requirements and hold its requests, in `usable` offerings, spot before on-demand where
+/// both are allowed. `None` when nothing is left.
+pub(crate) fn choose<'a>(
+    types: &'a [InstanceType],
+    asked: &Requirements,
+    requests: &Resources,
+    usable: impl Fn(&InstanceType, &Offering) -> bool,
+) -> Option<Choice<'a>> {
     let known = WellKnown::aws();
     let relaxed = asked.has_min_values(); // dropping types could drop the variety that was asked for
     let mut candidates: Vec<Candidate<'a>> = types
-        .into_iter()
+        .iter()
         .filter(|each| each.requirements.is_compatible(asked, &known) && requests.fits_in(&each.allocatable()))
-        .map(|instance_type| Candidate { instance_type, offerings: instance_type.offerings.iter().filter(|offering| offering.available && allows(asked, offering)).collect() })
+        .map(|each| Candidate { instance_type: each, offerings: each.offerings.iter().filter(|offering| allows(asked, offering) && usable(each, offering)).collect() })
         .filter(|candidate| !candidate.offerings.is_empty())
         .collect();
     if !relaxed && candidates.iter().any(|candidate| !is_exotic(candidate.instance_type)) {
@@ -116,6 +121,10 @@ mod tests {
     use crate::catalog;
     use mortise_core::requirements::Operator;
 
+    fn all(_: &InstanceType, _: &Offering) -> bool {
+        true
+    }
+
     fn types() -> Vec<InstanceType> {
         catalog::embedded("us-east-1", &["us-east-1a", "us-east-1b"]).unwrap()
     }
@@ -128,7 +137,7 @@ mod tests {
     fn cheapest_that_fits_comes_first() {
         let types = types();
         let amd64 = asked(&[(labels::ARCH, Operator::In, &["amd64"]), (labels::CAPACITY_TYPE, Operator::In, &["on-demand"])]);
-        let choice = choose(&types, &amd64, &Resources::of(3_000, 10 << 30)).unwrap();
+        let choice = choose(&types, &amd64, &Resources::of(3_000, 10 << 30), all).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::OnDemand);
         assert_eq!(choice.candidates.len(), MAX_TYPES);
         let prices: Vec<_> = choice.candidates.iter().map(cheapest).collect();
@@ -143,7 +152,7 @@ mod tests {
     fn spot_goes_before_on_demand() {
         let types = types();
         let any = asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large", "c5.large"]), (labels::TOPOLOGY_ZONE, Operator::In, &["us-east-1b"])]);
-        let choice = choose(&types, &any, &Resources::of(100, 1 << 20)).unwrap();
+        let choice = choose(&types, &any, &Resources::of(100, 1 << 20), all).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::Spot);
         for candidate in &choice.candidates {
             assert_eq!(candidate.offerings.iter().map(|each| &*each.zone).collect::<Vec<_>>(), ["us-east-1b"]);
@@ -154,19 +163,17 @@ mod tests {
     fn exotic_machines_only_when_nothing_else_is_left() {
         let types = types();
         let gpu = asked(&[(labels::INSTANCE_TYPE, Operator::In, &["g5.xlarge"])]);
-        assert!(choose(&types, &gpu, &Resources::of(100, 1 << 20).with("nvidia.com/gpu", 1)).is_some());
+        assert!(choose(&types, &gpu, &Resources::of(100, 1 << 20).with("nvidia.com/gpu", 1), all).is_some());
         let both = asked(&[(labels::INSTANCE_TYPE, Operator::In, &["g5.xlarge", "m5.metal", "m5.xlarge"])]);
-        let choice = choose(&types, &both, &Resources::of(100, 1 << 20)).unwrap();
+        let choice = choose(&types, &both, &Resources::of(100, 1 << 20), all).unwrap();
         assert_eq!(choice.candidates.iter().map(|each| &*each.instance_type.name).collect::<Vec<_>>(), ["m5.xlarge"]);
     }
 
     #[test]
     fn nothing_left_is_none() {
         let types = types();
-        assert!(choose(&types, &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.huge"])]), &Resources::zero()).is_none());
-        assert!(choose(&types, &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large"])]), &Resources::of(64_000, 0)).is_none());
-        let mut off = types;
-        off.iter_mut().flat_map(|each| &mut each.offerings).for_each(|offering| offering.available = false);
-        assert!(choose(&off, &Requirements::new(), &Resources::zero()).is_none());
+        assert!(choose(&types, &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.huge"])]), &Resources::zero(), all).is_none());
+        assert!(choose(&types, &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large"])]), &Resources::of(64_000, 0), all).is_none());
+        assert!(choose(&types, &Requirements::new(), &Resources::zero(), |_, _| false).is_none());
     }
 }

@@ -22,6 +22,7 @@ use crate::keys;
 use crate::networks::{self, FoundSubnet};
 use crate::node_shape::{self, NodeShape};
 use crate::provider::AwsProvider;
+use crate::unavailable::Marks;
 
 /// How long a launch may use what was found before; the class is looked at again every few minutes anyway.
 const FRESH: Duration = Duration::from_secs(10 * 60);
@@ -44,8 +45,10 @@ pub(crate) struct Class {
     pub(crate) amis: Vec<Ami>,
     /// Its instance profile.
     pub(crate) profile: Option<String>,
-    /// Types with offerings in its zones, as if everything could be had.
-    pub(crate) types: Arc<Vec<InstanceType>>,
+    /// Types with offerings in its zones, as if everything could be had. Sorted by name.
+    pub(crate) types: Vec<InstanceType>,
+    /// Which of the images each type boots, beside `types`.
+    images: Vec<Option<usize>>,
     /// Hash of what drifts nodes; `None` while the cluster's facts are not known.
     pub(crate) hash: Option<String>,
     /// Why nothing can be launched with it; `None` when it is ready.
@@ -57,6 +60,17 @@ impl Class {
     /// Name of the object.
     pub(crate) fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// A type by its name.
+    pub(crate) fn instance_type(&self, name: &str) -> Option<&InstanceType> {
+        self.types.binary_search_by(|each| (*each.name).cmp(name)).ok().and_then(|at| self.types.get(at))
+    }
+
+    /// The image that a type boots; `None` for one that no image suits.
+    pub(crate) fn image(&self, name: &str) -> Option<&Ami> {
+        let at = self.types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
+        self.images.get(at).copied().flatten().and_then(|image| self.amis.get(image))
     }
 
     /// Zones that have a subnet, with their ids.
@@ -136,12 +150,20 @@ impl AwsProvider {
         }
     }
 
-    /// The class's types, without the offerings that could not be had a moment ago.
-    pub(crate) fn offered(&self, class: &Class) -> Vec<InstanceType> {
+    /// What of the class cannot be had just now.
+    pub(crate) fn marks(&self, class: &Class) -> Marks {
         let usable = class.subnets.iter().filter(|each| !self.unavailable.is_subnet_full(&each.subnet.id));
-        let zones: Vec<Arc<str>> = usable.map(|each| Arc::from(&*each.subnet.zone)).collect();
-        let mut types = (*class.types).clone();
-        self.unavailable.apply(&mut types, &zones);
+        self.unavailable.marks(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
+    }
+
+    /// The class's types, with the offerings switched off that could not be had a moment ago.
+    fn offered(&self, class: &Class) -> Vec<InstanceType> {
+        let marks = self.marks(class);
+        let mut types = class.types.clone();
+        for each in &mut types {
+            let allowed: Vec<bool> = each.offerings.iter().map(|offering| marks.allow(each, offering)).collect();
+            each.offerings.iter_mut().zip(allowed).for_each(|(offering, allowed)| offering.available = allowed);
+        }
         types
     }
 
@@ -227,13 +249,14 @@ impl AwsProvider {
         let not_ready = not_ready(&status.conditions);
         object.status = status;
         let hash = cluster.as_ref().ok().map(|cluster| object.hash(&cluster.ca_bundle).to_string());
-        let mut class = Class { object, shape: shape.unwrap_or_default(), subnets, groups, amis, profile, types: Arc::new(Vec::new()), hash, not_ready, found: Instant::now() };
+        let mut class = Class { object, shape: shape.unwrap_or_default(), subnets, groups, amis, profile, types: Vec::new(), images: Vec::new(), hash, not_ready, found: Instant::now() };
         let zones = class.zones();
         let types = view.types.iter().filter_map(|info| {
             let places = self.market.places(&view, &info.name, &zones);
             (!places.is_empty()).then(|| info.instance_type(&class.shape, &Placement { region: Arc::from(&*self.api.region), places }))
         });
-        class.types = Arc::new(types.collect());
+        class.types = types.collect();
+        class.images = images::positions(&class.amis, &class.types);
         let class = Arc::new(class);
         self.classes.put(Arc::clone(&class));
         Ok((class, patch))

@@ -10,6 +10,7 @@ use mortise_core::apis::requirement::RequirementSpec;
 use mortise_core::cloud::InstanceType;
 use mortise_core::labels::{self, WellKnown, aws as key};
 use mortise_core::objects::requirements_of;
+use mortise_core::requirements::Requirements;
 
 use crate::api::Api;
 use crate::api::describe::filter;
@@ -147,10 +148,11 @@ fn newest(found: Vec<Found>) -> Vec<Ami> {
     all.into_iter().map(|each| each.ami).collect()
 }
 
-/// The image that a type boots: the first whose requirements the type meets.
-pub(crate) fn image_for<'a>(amis: &'a [Ami], instance_type: &InstanceType) -> Option<&'a Ami> {
+/// For each type the position of the image that it boots: the first whose requirements the type meets.
+pub(crate) fn positions(amis: &[Ami], types: &[InstanceType]) -> Vec<Option<usize>> {
     let known = WellKnown::aws();
-    amis.iter().find(|ami| instance_type.requirements.is_compatible(&requirements_of(&ami.requirements), &known))
+    let wanted: Vec<Requirements> = amis.iter().map(|ami| requirements_of(&ami.requirements)).collect();
+    types.iter().map(|each| wanted.iter().position(|wanted| each.requirements.is_compatible(wanted, &known))).collect()
 }
 
 type Paths = Vec<(String, Vec<Vec<RequirementSpec>>)>;
@@ -256,12 +258,15 @@ mod tests {
             ami("ami-neuron", needs("amd64", Variant::Neuron)),
             ami("ami-arm", needs("arm64", Variant::Standard)),
         ];
+        let positions = positions(&amis, &types);
+        let boots = |name: &str| {
+            let at = types.iter().position(|each| &*each.name == name).unwrap_or_else(|| panic!("{name}"));
+            positions[at].map(|image| &*amis[image].id)
+        };
         for (name, image) in [("m5.large", "ami-std"), ("g5.xlarge", "ami-gpu"), ("inf2.xlarge", "ami-neuron"), ("m7g.large", "ami-arm")] {
-            let each = types.iter().find(|each| &*each.name == name).unwrap_or_else(|| panic!("{name}"));
-            assert_eq!(image_for(&amis, each).map(|ami| &*ami.id), Some(image), "{name}");
+            assert_eq!(boots(name), Some(image), "{name}");
         }
-        let arm_gpu = types.iter().find(|each| &*each.name == "g5g.xlarge").unwrap();
-        assert_eq!(image_for(&amis, arm_gpu), None);
+        assert_eq!(boots("g5g.xlarge"), None, "no image for graphics processors on ARM");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Taint;
 use mortise_core::apis::ec2nodeclass_status::Ami;
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, Launched, Retry, Unavailable};
+use mortise_core::cloud::{CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, Launched, Offering, Retry, Unavailable};
 use mortise_core::labels;
 use mortise_core::objects::resources_of;
 use mortise_core::requirements::Operator;
@@ -148,9 +148,9 @@ impl AwsProvider {
     async fn try_launch(&self, claim: &NodeClaim, uid: &str, class: &Class) -> Result<Launched, Attempted> {
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
-        let types = self.offered(class);
-        let bootable = types.iter().filter(|each| images::image_for(&class.amis, each).is_some());
-        let choice = choose(bootable, &asked, &requests).ok_or_else(|| LaunchError::InsufficientCapacity {
+        let marks = self.marks(class);
+        let usable = |each: &InstanceType, offering: &Offering| marks.allow(each, offering) && class.image(&each.name).is_some();
+        let choice = choose(&class.types, &asked, &requests, usable).ok_or_else(|| LaunchError::InsufficientCapacity {
             message: "all requested instance types were unavailable during launch".to_owned(),
             unavailable: Vec::new(),
         })?;
@@ -179,7 +179,7 @@ impl AwsProvider {
         let fabric = requests.extended(EFA);
         let mut by_template: BTreeMap<(String, i64, i64), Vec<Override>> = BTreeMap::new();
         for candidate in &choice.candidates {
-            let Some(ami) = images::image_for(&class.amis, candidate.instance_type) else { continue };
+            let Some(ami) = class.image(&candidate.instance_type.name) else { continue };
             let adapters = if fabric > 0 { candidate.instance_type.capacity.extended(EFA) } else { 0 };
             let overrides = by_template.entry((ami.id.clone(), candidate.instance_type.capacity.pods, adapters)).or_default();
             for offering in &candidate.offerings {
@@ -330,8 +330,7 @@ impl AwsProvider {
 
     /// What the claim learns of its machine.
     fn launched(&self, claim: &NodeClaim, class: &Class, machine: &Machine) -> Result<Launched, LaunchError> {
-        let instance_type = class.types.iter().find(|each| *each.name == *machine.instance_type);
-        let instance_type = instance_type.ok_or_else(|| create("InstanceTypeResolutionFailed", format!("instance type {} of {} is not known", machine.instance_type, machine.id)))?;
+        let instance_type = class.instance_type(&machine.instance_type).ok_or_else(|| create("InstanceTypeResolutionFailed", format!("instance type {} of {} is not known", machine.instance_type, machine.id)))?;
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
         let (mut capacity, mut allocatable) = (instance_type.capacity.clone(), instance_type.allocatable());
         if requests.extended(EFA) == 0 && class.shape.interfaces.is_empty() {
@@ -346,7 +345,7 @@ impl AwsProvider {
         annotations.extend(class.profile.iter().map(|profile| (keys::INSTANCE_PROFILE.to_owned(), profile.clone())));
         Ok(Launched {
             provider_id: keys::provider_id(&machine.zone, &machine.id).into(),
-            image_id: machine.image.clone().or_else(|| images::image_for(&class.amis, instance_type).map(|ami| ami.id.clone())),
+            image_id: machine.image.clone().or_else(|| class.image(&machine.instance_type).map(|ami| ami.id.clone())),
             labels: machine_labels(instance_type, class, machine),
             annotations,
             capacity: capacity.to_api(),

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use crate::api::describe::filter;
 use crate::failure::Failure;
-use crate::images;
 use crate::keys;
 use crate::provider::AwsProvider;
 
@@ -248,9 +247,8 @@ impl AwsProvider {
             return Err(unknown("subnets"));
         }
         if let (Some(image), Some(name)) = (claim.status.image_id.as_deref(), claim.label(labels::INSTANCE_TYPE)) {
-            // A type that left the catalogue, or that no image suits any more, cannot be launched as it is: that is drift, too.
-            let wanted = class.types.iter().find(|each| *each.name == *name).and_then(|each| images::image_for(&class.amis, each));
-            if wanted.is_none_or(|ami| ami.id != image) {
+            // A type that is not in the list just now says nothing about the image: a gap in EC2's list must not replace a fleet.
+            if class.instance_type(name).is_some() && class.image(name).is_none_or(|ami| ami.id != image) {
                 return Ok(Some("AMIDrift".to_owned()));
             }
         }

@@ -1,10 +1,10 @@
 //! What could not be had a moment ago, and is not asked for again for three minutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mortise_core::cloud::{CapacityType, InstanceType, Unavailable};
+use mortise_core::cloud::{CapacityType, InstanceType, Offering, Unavailable};
 use tokio::time::Instant;
 
 /// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused.
@@ -46,35 +46,24 @@ impl Unavailability {
         self.has(&Place::Subnet(subnet.to_owned()))
     }
 
-    /// Switches off what cannot be had, in a list of types. `zones` are the zones that still have a subnet with addresses.
-    pub(crate) fn apply(&self, types: &mut [InstanceType], zones: &[Arc<str>]) {
-        let (offerings, capacity_types) = {
-            let mut until = self.lock();
-            let now = Instant::now();
-            until.retain(|_, end| *end > now);
-            let mut offerings = std::collections::BTreeSet::new();
-            let mut capacity_types = std::collections::BTreeSet::new();
-            for place in until.keys() {
-                match place {
-                    Place::Offering(offering) => {
-                        offerings.insert((Arc::clone(&offering.instance_type), Arc::clone(&offering.zone), offering.capacity_type));
-                    }
-                    Place::CapacityType(capacity_type) => {
-                        capacity_types.insert(*capacity_type);
-                    }
-                    Place::Subnet(_) => {}
+    /// What cannot be had now, for questions about many offerings. `zones` are the zones that still have a subnet with addresses.
+    pub(crate) fn marks(&self, zones: BTreeSet<Arc<str>>) -> Marks {
+        let mut until = self.lock();
+        let now = Instant::now();
+        until.retain(|_, end| *end > now);
+        let mut marks = Marks { zones, offerings: BTreeSet::new(), capacity_types: BTreeSet::new() };
+        for place in until.keys() {
+            match place {
+                Place::Offering(offering) => {
+                    marks.offerings.insert(offering.clone());
                 }
-            }
-            (offerings, capacity_types)
-        };
-        for each in types {
-            for offering in &mut each.offerings {
-                let empty = capacity_types.contains(&offering.capacity_type)
-                    || !zones.contains(&offering.zone)
-                    || (!offerings.is_empty() && offerings.contains(&(Arc::clone(&each.name), Arc::clone(&offering.zone), offering.capacity_type)));
-                offering.available &= !empty;
+                Place::CapacityType(capacity_type) => {
+                    marks.capacity_types.insert(*capacity_type);
+                }
+                Place::Subnet(_) => {}
             }
         }
+        marks
     }
 
     fn mark(&self, place: Place) {
@@ -90,40 +79,52 @@ impl Unavailability {
     }
 }
 
+/// What could not be had, at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks {
+    zones: BTreeSet<Arc<str>>,
+    offerings: BTreeSet<Unavailable>,
+    capacity_types: BTreeSet<CapacityType>,
+}
+
+impl Marks {
+    /// Whether an offering may be asked for.
+    pub(crate) fn allow(&self, instance_type: &InstanceType, offering: &Offering) -> bool {
+        let key = || Unavailable { instance_type: Arc::clone(&instance_type.name), zone: Arc::clone(&offering.zone), capacity_type: offering.capacity_type };
+        offering.available
+            && self.zones.contains(&offering.zone)
+            && !self.capacity_types.contains(&offering.capacity_type)
+            && (self.offerings.is_empty() || !self.offerings.contains(&key()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::catalog;
 
-    fn available(types: &[InstanceType]) -> usize {
-        types.iter().flat_map(|each| &each.offerings).filter(|offering| offering.available).count()
-    }
-
     #[tokio::test(start_paused = true)]
     async fn marks_end_after_three_minutes() {
         let zone: Arc<str> = Arc::from("us-east-1a");
-        let mut types = catalog::embedded("us-east-1", &["us-east-1a"]).unwrap();
-        types.retain(|each| &*each.name == "m5.large");
-        let all = available(&types);
-        assert_eq!(all, 2);
-        let marks = Unavailability::default();
-        let zones = [Arc::clone(&zone)];
-        let count = || {
-            let mut copy = types.clone();
-            marks.apply(&mut copy, &zones);
-            available(&copy)
+        let types = catalog::embedded("us-east-1", &["us-east-1a"]).unwrap();
+        let large = types.iter().find(|each| &*each.name == "m5.large").unwrap();
+        let unavailable = Unavailability::default();
+        let zones = BTreeSet::from([Arc::clone(&zone)]);
+        let left = || {
+            let marks = unavailable.marks(zones.clone());
+            large.offerings.iter().filter(|offering| marks.allow(large, offering)).count()
         };
-        marks.mark_offering(Unavailable { instance_type: Arc::from("m5.large"), zone: Arc::clone(&zone), capacity_type: CapacityType::Spot });
-        assert_eq!(count(), 1);
-        marks.mark_capacity_type(CapacityType::OnDemand);
-        marks.mark_subnet("subnet-1");
-        assert_eq!(count(), 0);
-        assert!(marks.is_subnet_full("subnet-1") && !marks.is_subnet_full("subnet-2"));
+        assert_eq!(left(), 2);
+        unavailable.mark_offering(Unavailable { instance_type: Arc::from("m5.large"), zone: Arc::clone(&zone), capacity_type: CapacityType::Spot });
+        assert_eq!(left(), 1);
+        unavailable.mark_capacity_type(CapacityType::OnDemand);
+        unavailable.mark_subnet("subnet-1");
+        assert_eq!(left(), 0);
+        assert!(unavailable.is_subnet_full("subnet-1") && !unavailable.is_subnet_full("subnet-2"));
         tokio::time::advance(TTL + Duration::from_secs(1)).await;
-        assert_eq!(count(), all);
-        assert!(!marks.is_subnet_full("subnet-1"));
-        let mut copy = types.clone();
-        marks.apply(&mut copy, &[]);
-        assert_eq!(available(&copy), 0, "a zone without a usable subnet");
+        assert_eq!(left(), 2);
+        assert!(!unavailable.is_subnet_full("subnet-1"));
+        let nowhere = unavailable.marks(BTreeSet::new());
+        assert!(!large.offerings.iter().any(|offering| nowhere.allow(large, offering)), "a zone without a usable subnet");
     }
 }
