@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::labels;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::resources::Resources;
 use mortise_core::scheduling::{LaunchPlan, PlannedClaim, SolveReport, solve};
 use recorded::{Catalogs, World, lines, requirements, resources, tags, world};
 use serde_json::Value;
@@ -57,8 +58,29 @@ fn claim_requirements(of: &Requirements, class_names: &BTreeMap<String, String>)
         })
         .collect();
     renamed.into_iter().for_each(|each| all.replace(each));
-    // The text of a set shows five values at most; a debug text shows all.
-    format!("{all:?}")
+    // The text of a requirement shows five values at most: print all of them.
+    let text = |each: &Requirement| {
+        let bounds = [
+            each.at_least(),
+            each.at_most(),
+            each.min_values().map(i64::from),
+        ];
+        format!(
+            "{} {} {:?} {bounds:?}",
+            each.key(),
+            each.operator(),
+            each.values()
+        )
+    };
+    all.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+/// Requests as text. A fraction of a byte is rounded up per container here and once per sum there, so the last digits of
+/// memory do not count.
+fn rounded(requests: &Resources) -> String {
+    let mut requests = requests.clone();
+    requests.memory >>= 7;
+    requests.to_string()
 }
 
 fn ours(world: &World, plan: &LaunchPlan, report: &SolveReport, cut: bool) -> Reduced {
@@ -75,7 +97,7 @@ fn ours(world: &World, plan: &LaunchPlan, report: &SolveReport, cut: bool) -> Re
             pods,
             pool: claim.pool.to_string(),
             requirements: claim_requirements(&claim.requirements, &world.class_names),
-            requests: claim.requests.to_string(),
+            requests: rounded(&claim.requests),
             types: if cut { Vec::new() } else { types },
         }
     };
@@ -126,7 +148,7 @@ fn theirs(answer: &Value, cut: bool) -> Result<Reduced, String> {
                 &requirements(&each["requirements"])?,
                 &BTreeMap::new(),
             ),
-            requests: resources(&each["requests"])?.to_string(),
+            requests: rounded(&resources(&each["requests"])?),
             types: if cut {
                 Vec::new()
             } else {
@@ -220,10 +242,7 @@ fn compare(record: &Value, catalogs: &mut Catalogs, show: bool) -> Result<Agreem
         }
     }
     let price = plan.price().map_or(0, |price| price.0);
-    if record["stable"] != true
-        && best == Agreement::Different
-        && answers.iter().any(|answer| is_as_good(&own, price, answer))
-    {
+    if record["stable"] != true && answers.iter().any(|answer| is_as_good(&own, price, answer)) {
         best = Agreement::AsGood;
     }
     if show && best != Agreement::AsGood {
@@ -232,7 +251,28 @@ fn compare(record: &Value, catalogs: &mut Catalogs, show: bool) -> Result<Agreem
             record["id"], record["features"], record["stable"]
         );
         let want = theirs(answers[0], cut)?;
-        println!("ours   {own:#?}\ntheirs {want:#?}");
+        let differing = |one: &Reduced, other: &Reduced, who: &str| {
+            for claim in one
+                .claims
+                .iter()
+                .filter(|claim| !other.claims.contains(claim))
+            {
+                println!("{who}: {claim:?}");
+            }
+            for (pod, node) in one
+                .existing
+                .iter()
+                .filter(|(pod, node)| other.existing.get(*pod) != Some(node))
+            {
+                println!("{who}: {pod} on {node}");
+            }
+            println!(
+                "{who}: errors {:?}",
+                one.errors.difference(&other.errors).collect::<Vec<_>>()
+            );
+        };
+        differing(&own, &want, "ours  ");
+        differing(&want, &own, "theirs");
         println!("their errors {:#}", record["answer"]["podErrors"]);
         for each in &report.unplaced {
             println!("our error {:?}: {}", each.pods, each.message);

@@ -42,14 +42,14 @@ impl Daemons {
     /// The DaemonSets of a snapshot.
     ///
     /// # Cost
-    /// One pass over the pods on nodes, unless there is no DaemonSet.
+    /// One pass over the pods, unless there is no DaemonSet.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         if snapshot.daemon_sets.is_empty() {
             return Self::default();
         }
         let mut newest: BTreeMap<(&str, &str), &Arc<Pod>> = BTreeMap::new();
-        for pod in snapshot.nodes.values().flat_map(|node| &node.pods) {
+        for pod in snapshot.pods.values() {
             let Some(owner) = pod
                 .owner
                 .as_ref()

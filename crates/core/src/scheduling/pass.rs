@@ -389,10 +389,13 @@ impl Pass<'_> {
         let class = &self.classes[self.items[at].class];
         let ask = &self.asks.all[class.steps[step].ask];
         let claim = &mut self.claims[to];
-        claim.shape = shape;
+        let before = std::mem::replace(&mut claim.shape, shape);
         add(&mut claim.taken, &ask.requests);
         claim.ports.extend(ask.ports.iter().cloned());
         claim.pods.push(at);
+        if before != shape {
+            self.count_settled(to, before);
+        }
         let shape = self.shapes.get(shape);
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.repels) {
@@ -406,19 +409,50 @@ impl Pass<'_> {
             }
             let values = shape.values(&key.name);
             // Until the machine is launched its domain may be open. A pod that others must avoid blocks every domain that
-            // is possible; one that is counted counts once the domain is known.
+            // is possible; one that is counted counts once the domain is settled.
             let blocks = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
             if (values.len() == 1 || blocks)
                 && admits_claim(group, &self.templates[shape.template], shape)
             {
-                values
-                    .iter()
-                    .filter_map(|value| key.domain(value))
-                    .for_each(|domain| group.record(domain));
+                let domains = values.iter().filter_map(|value| key.domain(value));
+                domains.for_each(|domain| group.record(domain));
             }
         }
         self.placed[at] = Some(Target::Claim(to));
         self.progress += 1;
+    }
+
+    /// The last pod settled in which domain a machine is: now the pods that were there before count too.
+    fn count_settled(&mut self, to: usize, before: ShapeId) {
+        let (before, after) = (
+            self.shapes.get(before),
+            self.shapes.get(self.claims[to].shape),
+        );
+        let Topology { keys, groups, .. } = &mut self.topology;
+        for (at, key) in keys.iter().enumerate().filter(|(_, key)| !key.is_host) {
+            let [value] = after.values(&key.name) else {
+                continue;
+            };
+            let Some(domain) = key
+                .domain(value)
+                .filter(|_| before.values(&key.name).len() != 1)
+            else {
+                continue;
+            };
+            let pods = &self.claims[to].pods;
+            for pod in pods.iter().take(pods.len() - 1) {
+                for of in &self.classes[self.items[*pod].class].counted_in {
+                    let group = &mut groups[*of];
+                    let waits = matches!(group.statement.kind, Kind::Spread { .. } | Kind::Near);
+                    if group.key == at
+                        && waits
+                        && admits_claim(group, &self.templates[after.template], after)
+                    {
+                        group.record(domain);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -61,11 +61,14 @@ impl<'a> Volume<'a> {
         };
         let key = NamespacedName::new(Arc::clone(namespace), name);
         let claim = snapshot.volume_claims.get(&key).map(|claim| &**claim);
-        let own = claim.and_then(|claim| claim.spec.storage_class_name.as_deref());
+        let own = match claim {
+            Some(claim) => claim.spec.storage_class_name.as_deref(),
+            None => template.or_else(|| default_class(snapshot)),
+        };
         Self {
             key,
             claim,
-            class_name: own.or(template).unwrap_or_default(),
+            class_name: own.unwrap_or_default(),
         }
     }
 
@@ -126,11 +129,10 @@ impl<'a> Volume<'a> {
                     Some(_) => None,
                 };
             }
-        } else if exists {
+        } else {
+            // A claim that is made for the pod comes after the pod; what is wrong with it shows then.
             let name = &key.name;
-            return Some(format!(
-                "getting persistent volume claim, persistentvolumeclaims {name:?} not found (PersistentVolumeClaim={name})"
-            ));
+            return exists.then(|| format!("getting persistent volume claim, persistentvolumeclaims {name:?} not found (PersistentVolumeClaim={name})"));
         }
         if self.class_name.is_empty() {
             return Some(format!(
@@ -212,6 +214,24 @@ impl<'a> Volume<'a> {
                 .into(),
         )
     }
+}
+
+/// The class of claims that name none: of those marked as default the newest, then the first by name.
+fn default_class(snapshot: &Snapshot) -> Option<&str> {
+    const MARK: &str = "storageclass.kubernetes.io/is-default-class";
+    let marked = snapshot.storage_classes.iter().filter(|(_, class)| {
+        let annotations = class.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.get(MARK).is_some_and(|value| value == "true"))
+    });
+    let newest = marked.min_by_key(|(name, class)| {
+        let created = class
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0);
+        (std::cmp::Reverse(created), Arc::clone(name))
+    });
+    newest.map(|(name, _)| &**name)
 }
 
 /// A term of a volume's node affinity. The host name of local storage is left out: the volume is on one node, but nodes of

@@ -286,6 +286,45 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
     }
     index.set_synced();
+    // What the reference's state knew of a node may lag behind the API objects; a pod that nobody selects stands for the rest.
+    let snapshot = index.freeze(now);
+    for each in record["cluster"]["nodes"].as_array().into_iter().flatten() {
+        let name = each["node"]["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default();
+        let Some(node) = snapshot.node(name) else {
+            continue;
+        };
+        let unseen = node
+            .free()
+            .sub(&resources(&each["derived"]["available"])?)
+            .max(&Resources::zero());
+        if unseen.is_zero() {
+            continue;
+        }
+        let requests: BTreeMap<String, String> = unseen
+            .to_quantities()
+            .into_iter()
+            .filter(|(name, _)| name != "pods")
+            .map(|(name, amount)| (name, amount.to_string()))
+            .collect();
+        for count in 0..unseen.pods.max(1) {
+            let requests = if count == 0 {
+                requests.clone()
+            } else {
+                BTreeMap::new()
+            };
+            let pod = json!({
+                "metadata": {"namespace": "of-the-state", "name": format!("{name}-{count}"), "uid": format!("{name}-{count}")},
+                "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+                "status": {"phase": "Running"},
+            });
+            index.apply(News::Applied(
+                Object::Pod(Box::new(read(&pod)?)),
+                Source::Watch,
+            ));
+        }
+    }
     let options = SolveOptions {
         pending: true,
         respect_preferences: settings["preferencePolicy"] != "Ignore",
