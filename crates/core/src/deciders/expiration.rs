@@ -14,11 +14,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::agenda::{Agenda, attempt};
+use super::agenda::Agenda;
+use super::outbox::Outbox;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, EffectError, Event, ObjectRef};
+use crate::effect::{Effect, Event, ObjectRef};
 use crate::index::Changes;
 use crate::names::ClaimName;
 use crate::record::{Reason, Verdict};
@@ -31,7 +32,7 @@ const PACE_MS: i64 = 1_000;
 #[derive(Debug)]
 pub struct Expiration {
     agenda: Agenda<ClaimName>,
-    deletes: InFlight<ClaimName>,
+    outbox: Outbox,
     not_before: Option<Timestamp>,
 }
 
@@ -47,7 +48,7 @@ impl Expiration {
     pub const fn new() -> Self {
         Self {
             agenda: Agenda::new(),
-            deletes: InFlight::new(1_000, 60_000),
+            outbox: Outbox::new(),
             not_before: None,
         }
     }
@@ -67,7 +68,10 @@ impl Expiration {
         if let Some(at) = self.not_before.filter(|at| *at > input.now) {
             return Some(at);
         }
-        if let Err(at) = attempt(&mut self.deletes, name, input.now) {
+        if let Err(at) = self
+            .outbox
+            .send(input.now, writes::delete_claim(claim), step)
+        {
             return at;
         }
         self.not_before = Some(after(input.now, PACE_MS));
@@ -95,7 +99,6 @@ impl Expiration {
             Verdict::Disrupted,
             vec![Reason::Expired],
         );
-        step.effect(writes::delete_claim(claim));
         None
     }
 }
@@ -131,12 +134,8 @@ impl Decider for Expiration {
                     ..
                 } = &*outcome.effect
             {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                        self.deletes.succeeded(name)
-                    }
-                    Err(_) => drop(self.deletes.failed(name, input.now)),
-                }
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
                 todo.insert(name.clone());
             }
         }
@@ -154,6 +153,7 @@ impl Decider for Expiration {
             let again = self.look(input, name, &mut step);
             self.agenda.set(name, again);
         }
+        self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);
         }

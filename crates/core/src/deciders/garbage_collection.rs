@@ -17,11 +17,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::agenda::attempt;
+use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
 use crate::cloud::Instance;
-use crate::effect::{Done, Effect, EffectError, ObjectRef, Outcome};
+use crate::effect::{Done, Effect, ObjectRef, Outcome};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, ProviderId};
 use crate::record::{Reason, Verdict};
@@ -35,7 +36,7 @@ const ORPHAN_AGE_MS: i64 = 30_000;
 pub struct GarbageCollection {
     next: Option<Timestamp>,
     list: InFlight<()>,
-    deletes: InFlight<ClaimName>,
+    outbox: Outbox,
     orphans: InFlight<ProviderId>,
     /// When machines without a creation time were first seen without a claim.
     first_seen: BTreeMap<ProviderId, Timestamp>,
@@ -57,7 +58,7 @@ impl GarbageCollection {
         Self {
             next: None,
             list: InFlight::new(5_000, 60_000),
-            deletes: InFlight::new(1_000, 60_000),
+            outbox: Outbox::new(),
             orphans: InFlight::new(1_000, 60_000),
             first_seen: BTreeMap::new(),
             classes: BTreeMap::new(),
@@ -76,16 +77,8 @@ impl GarbageCollection {
                 }
                 _ => self.next = Some(self.list.failed(&(), input.now)),
             },
-            Effect::Delete {
-                target: ObjectRef::Claim(name),
-                ..
-            } => match result {
-                Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                    self.deletes.succeeded(name);
-                }
-                // Tried again after the next list: nothing is in a hurry here.
-                Err(_) => drop(self.deletes.failed(name, input.now)),
-            },
+            // A deletion that failed is tried again after the next list: nothing is in a hurry here.
+            Effect::Delete { .. } => drop(self.outbox.answered(input.now, &outcome.effect, result)),
             Effect::Terminate { provider_id, .. } => match result {
                 Ok(_) => self.orphans.succeeded(provider_id),
                 Err(_) => drop(self.orphans.failed(provider_id, input.now)),
@@ -112,8 +105,7 @@ impl GarbageCollection {
             .collect();
         self.first_seen.retain(|id, _| there.contains(id));
         self.orphans.retain(|id| there.contains(id));
-        self.deletes
-            .retain(|name| input.snapshot.claims.contains(name));
+        self.outbox.sweep(input.now, input.snapshot);
         self.told.sweep(input.now);
     }
 
@@ -173,7 +165,8 @@ impl GarbageCollection {
             {
                 continue;
             }
-            if attempt(&mut self.deletes, name, input.now).is_err() {
+            let delete = writes::delete_claim(claim);
+            if self.outbox.send(input.now, delete, step).is_err() {
                 continue;
             }
             let target = ObjectRef::Claim(name.clone());
@@ -187,7 +180,6 @@ impl GarbageCollection {
                 Verdict::Disrupted,
                 reasons,
             );
-            step.effect(writes::delete_claim(claim));
         }
     }
 

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::agenda::attempt;
+use super::outbox::Outbox;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
+use super::{Decider, DeciderId, Delivery, Step, StepInput};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{Notice, NoticeKind};
 use crate::effect::{Effect, EffectError, Event, ObjectRef};
@@ -41,7 +41,7 @@ pub struct Interruption {
     open: BTreeMap<MessageKey, BTreeSet<Uid>>,
     /// Claims to be deleted.
     doomed: BTreeMap<Uid, ClaimName>,
-    deletes: InFlight<Uid>,
+    outbox: Outbox,
 }
 
 impl Default for Interruption {
@@ -59,7 +59,7 @@ impl Interruption {
             ids: BTreeMap::new(),
             open: BTreeMap::new(),
             doomed: BTreeMap::new(),
-            deletes: InFlight::new(500, 10_000),
+            outbox: Outbox::new(),
         }
     }
 
@@ -189,19 +189,20 @@ impl Interruption {
                 self.done(&uid, step);
                 continue;
             };
-            match attempt(&mut self.deletes, &uid, input.now) {
-                Ok(()) => {
-                    step.ledger.push(LedgerOp::Fence(Fence {
-                        claim: name.clone(),
-                        reason: FenceReason::Interruption,
-                        from: input.now,
-                    }));
-                    let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
-                    step.effect(writes::unversioned(ObjectRef::Claim(name), fence));
-                    step.effect(writes::delete_claim(claim));
+            step.ledger.push(LedgerOp::Fence(Fence {
+                claim: name.clone(),
+                reason: FenceReason::Interruption,
+                from: input.now,
+            }));
+            let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
+            // The deletion does not wait for the fence: writes to one object are carried out in order.
+            for write in [
+                writes::unversioned(ObjectRef::Claim(name), fence),
+                writes::delete_claim(claim),
+            ] {
+                if let Err(Some(at)) = self.outbox.send(input.now, write, step) {
+                    step.wake_at(at);
                 }
-                Err(Some(at)) => step.wake_at(at),
-                Err(None) => {}
             }
         }
     }
@@ -209,7 +210,6 @@ impl Interruption {
     /// The claim is deleted: messages that waited for it, and for nothing else, may go.
     fn done(&mut self, uid: &Uid, step: &mut Step) {
         self.doomed.remove(uid);
-        self.deletes.succeeded(uid);
         for waits in self.open.values_mut() {
             waits.remove(uid);
         }
@@ -283,18 +283,19 @@ impl Decider for Interruption {
                     self.notice(input, provider, notice, &mut step)
                 }
                 Delivery::Outcome(outcome) => {
-                    if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect {
-                        match &outcome.result {
-                            Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                                self.done(uid, &mut step)
-                            }
-                            Err(_) => drop(self.deletes.failed(uid, input.now)),
-                        }
+                    self.outbox
+                        .answered(input.now, &outcome.effect, &outcome.result);
+                    if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect
+                        && let Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) =
+                            &outcome.result
+                    {
+                        self.done(uid, &mut step);
                     }
                 }
             }
         }
         self.delete(input, &mut step);
+        self.outbox.sweep(input.now, input.snapshot);
         step
     }
 }

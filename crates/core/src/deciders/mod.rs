@@ -16,6 +16,7 @@ mod lifecycle;
 mod new_claim;
 mod node_class;
 mod node_pool;
+mod outbox;
 mod provisioning;
 mod termination;
 #[cfg(test)]
@@ -208,4 +209,21 @@ pub trait Decider: Send {
 
     /// One step. `stop` turns true when the answer so far should be given (steps must be anytime).
     fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step;
+}
+
+/// Every decider, in the order in which they are stepped: what tells about the world first, what spends last.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Decider>> {
+    vec![
+        Box::new(NodeClass::default()),
+        Box::new(NodePool::default()),
+        Box::new(Interruption::default()),
+        Box::new(Lifecycle::default()),
+        Box::new(Termination::default()),
+        Box::new(ClaimConditions::default()),
+        Box::new(Expiration::default()),
+        Box::new(GarbageCollection::default()),
+        Box::new(Provisioning::default()),
+        Box::new(Disruption::default()),
+    ]
 }

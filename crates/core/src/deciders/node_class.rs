@@ -19,11 +19,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::agenda::{Agenda, attempt, earlier};
+use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::cloud::{NodeClassObject, ResolvedNodeClass};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome, Patch};
+use crate::effect::{Done, Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::NodeClassKey;
 use crate::record::{Reason, Verdict};
@@ -52,7 +53,7 @@ pub struct NodeClass {
     agenda: Agenda<NodeClassKey>,
     known: BTreeMap<NodeClassKey, Known>,
     resolves: InFlight<NodeClassKey>,
-    writes: InFlight<NodeClassKey>,
+    outbox: Outbox,
     told: Told,
 }
 
@@ -70,7 +71,7 @@ impl NodeClass {
             agenda: Agenda::new(),
             known: BTreeMap::new(),
             resolves: InFlight::new(1_000, 60_000),
-            writes: InFlight::new(100, 30_000),
+            outbox: Outbox::new(),
             told: Told::default(),
         }
     }
@@ -117,16 +118,21 @@ impl NodeClass {
             Effect::Patch(Patch {
                 target: ObjectRef::NodeClass(key),
                 status,
+                merge,
                 ..
             }) => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_)) => {
-                        self.writes.succeeded(key);
-                        if let Some(known) = self.known.get_mut(key).filter(|_| *status) {
-                            known.written = true;
-                        }
-                    }
-                    Err(_) => drop(self.writes.failed(key, input.now)),
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                if let Some(known) = self.known.get_mut(key)
+                    && *status
+                    && outcome.result.is_ok()
+                {
+                    // There may be a newer answer than the one that was written.
+                    let answer = known
+                        .answer
+                        .as_ref()
+                        .and_then(|answer| answer.status.as_ref());
+                    known.written = merge.get("status") == answer;
                 }
                 Some(key.clone())
             }
@@ -147,15 +153,11 @@ impl NodeClass {
         };
         let meta = metadata(class);
         let again = self.resolve(input.now, class, meta.generation, step);
-        let write = self.next_write(input, class, &meta, step);
-        let Some(write) = write else { return again };
-        match attempt(&mut self.writes, key, input.now) {
-            Ok(()) => {
-                step.effect(write);
-                again
-            }
-            Err(at) => earlier(again, at),
-        }
+        let Some(write) = self.next_write(input, class, &meta, step) else {
+            return again;
+        };
+        let sent = self.outbox.send(input.now, write, step);
+        earlier(again, sent.err().flatten())
     }
 
     /// Has the class resolved if its spec is new or its time has come.
@@ -334,6 +336,7 @@ impl Decider for NodeClass {
             self.agenda.set(&key, again);
         }
         self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);
         }

@@ -23,13 +23,14 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use super::agenda::{Agenda, attempt, earlier};
+use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
-use crate::effect::{Done, Effect, EffectError, ObjectRef, Outcome, Patch};
+use crate::effect::{Done, Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey};
 use crate::record::{Reason, Verdict};
@@ -54,7 +55,7 @@ struct Checked {
 #[derive(Debug)]
 pub struct ClaimConditions {
     agenda: Agenda<ClaimName>,
-    writes: InFlight<ClaimName>,
+    outbox: Outbox,
     /// Last pod event per claim, until status shows it.
     events: BTreeMap<ClaimName, Timestamp>,
     /// First check of claims that were never asked about, spread over the period.
@@ -81,7 +82,7 @@ impl ClaimConditions {
     pub fn new() -> Self {
         Self {
             agenda: Agenda::new(),
-            writes: InFlight::new(100, 30_000),
+            outbox: Outbox::new(),
             events: BTreeMap::new(),
             first_checks: BTreeMap::new(),
             checked: BTreeMap::new(),
@@ -99,10 +100,7 @@ impl ClaimConditions {
                 target: ObjectRef::Claim(name),
                 ..
             }) => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(name),
-                    Err(_) => drop(self.writes.failed(name, now)),
-                }
+                self.outbox.answered(now, &outcome.effect, &outcome.result);
                 Some(name.clone())
             }
             Effect::CheckDrift { claim, .. } => {
@@ -232,15 +230,11 @@ impl ClaimConditions {
         if list.is_none() && event.is_none() {
             return again;
         }
-        if let Err(at) = attempt(&mut self.writes, name, input.now) {
-            return earlier(again, at);
-        }
-        self.note_drift(input, claim, &drift, step);
         let mut fields = Map::new();
         if let Some(event) = event {
             fields.insert("lastPodEventTime".to_owned(), json!(event.to_string()));
         }
-        step.effect(match list {
+        let write = match list {
             Some(list) => writes::claim_status(claim, fields, &list),
             None => Effect::Patch(Patch {
                 target: ObjectRef::Claim(name.clone()),
@@ -248,7 +242,11 @@ impl ClaimConditions {
                 resource_version: None,
                 merge: json!({ "status": fields }),
             }),
-        });
+        };
+        if let Err(at) = self.outbox.send(input.now, write, step) {
+            return earlier(again, at);
+        }
+        self.note_drift(input, claim, &drift, step);
         again
     }
 
@@ -492,6 +490,8 @@ impl Decider for ClaimConditions {
             self.agenda.set(&name, again);
         }
         self.send_checks(input, &mut step);
+        self.outbox.sweep(input.now, input.snapshot);
+        self.told.sweep(input.now);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);
         }

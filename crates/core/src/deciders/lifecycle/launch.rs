@@ -172,15 +172,10 @@ impl Lifecycle {
                 Err(at) => return at,
             }
             if !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
-                if let Err(at) = attempt(&mut self.writes, &target, now) {
-                    return at;
-                }
-                step.effect(writes::with_finalizer(
-                    target,
-                    &claim.metadata,
-                    labels::TERMINATION_FINALIZER,
-                ));
-                return deadline;
+                let write =
+                    writes::with_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
+                let sent = self.outbox.send(now, write, step);
+                return earlier(deadline, sent.err().flatten());
             }
             let again = match attempt(&mut self.launches, &uid, now) {
                 Ok(()) => {
@@ -219,11 +214,10 @@ impl Lifecycle {
             self.failures.remove(uid);
             return None;
         };
-        if let Err(at) = attempt(&mut self.writes, &ObjectRef::Claim(claim.name()), now) {
-            return at;
-        }
-        step.effect(writes::claim_status(claim, Map::new(), &list));
-        None
+        let sent = self
+            .outbox
+            .send(now, writes::claim_status(claim, Map::new(), &list), step);
+        sent.err().flatten()
     }
 
     /// The machine is known, the claim does not say so yet: labels and annotations first, so that capacity is never seen
@@ -237,9 +231,6 @@ impl Lifecycle {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let target = ObjectRef::Claim(claim.name());
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
-            return at;
-        }
         let labels: BTreeMap<_, _> = machine
             .labels
             .iter()
@@ -252,11 +243,18 @@ impl Lifecycle {
             .collect();
         let complete = labels.is_empty() && annotations.is_empty();
         if !deleting && !complete {
-            step.effect(writes::unversioned(
-                target,
-                json!({ "metadata": { "labels": labels, "annotations": annotations } }),
-            ));
-            return None;
+            let deadline = claim
+                .uid()
+                .and_then(|uid| self.in_time(input, claim, &uid, "Launched", step));
+            if deadline.is_none() {
+                let delete = writes::delete_claim(claim);
+                return self.outbox.send(input.now, delete, step).err().flatten();
+            }
+            let merge = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, merge), step);
+            return earlier(deadline, sent.err().flatten());
         }
         let mut fields = Map::new();
         fields.insert("providerID".to_owned(), json!(machine.provider_id));
@@ -277,12 +275,11 @@ impl Lifecycle {
                 conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
             }
         });
-        step.effect(writes::claim_status(
-            claim,
-            fields,
-            list.as_deref().unwrap_or(&claim.status.conditions),
-        ));
-        None
+        let list = list.as_deref().unwrap_or(&claim.status.conditions);
+        let sent = self
+            .outbox
+            .send(input.now, writes::claim_status(claim, fields, list), step);
+        sent.err().flatten()
     }
 
     /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
@@ -303,21 +300,21 @@ impl Lifecycle {
             return None;
         }
         let target = ObjectRef::Claim(claim.name());
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
+        let write = writes::without_finalizer(
+            target.clone(),
+            &claim.metadata,
+            labels::TERMINATION_FINALIZER,
+        );
+        if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
         step.record(
             input,
             DeciderId::Lifecycle,
-            target.clone(),
+            target,
             Verdict::Removed,
             vec![Reason::Deleted],
         );
-        step.effect(writes::without_finalizer(
-            target,
-            &claim.metadata,
-            labels::TERMINATION_FINALIZER,
-        ));
         None
     }
 

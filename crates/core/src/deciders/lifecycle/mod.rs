@@ -31,13 +31,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::agenda::{Agenda, attempt, earlier};
+use super::agenda::{Agenda, earlier};
+use super::outbox::Outbox;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Launched;
-use crate::effect::{Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{ClaimName, Uid};
@@ -46,8 +47,6 @@ use crate::snapshot::StateNode;
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
-/// Back-off of refused or conflicting writes. The first wait is about one watch delay.
-const WRITE_BACKOFF_MS: (i64, i64) = (100, 30_000);
 /// Back-off of lists of machines.
 const SEARCH_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
 /// Longest text of an error in a condition.
@@ -90,8 +89,7 @@ pub struct Lifecycle {
     doomed: BTreeSet<Uid>,
     /// Condition reason and message of the last failed launch.
     failures: BTreeMap<Uid, (String, String)>,
-    writes: InFlight<ObjectRef>,
-    deletes: InFlight<Uid>,
+    outbox: Outbox,
     /// Deleted claims that may have a machine nobody knows of, by UID; and those that the list in flight answers for.
     wanted: BTreeMap<Uid, ClaimName>,
     asked: BTreeMap<Uid, ClaimName>,
@@ -116,8 +114,7 @@ impl Lifecycle {
             empty: BTreeSet::new(),
             doomed: BTreeSet::new(),
             failures: BTreeMap::new(),
-            writes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
-            deletes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
+            outbox: Outbox::new(),
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
             search: InFlight::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
@@ -137,32 +134,15 @@ impl Lifecycle {
                 self.launched(input, request, &outcome.result, step);
                 todo.insert(request.claim.name());
             }
-            Effect::Patch(patch) => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(&patch.target),
-                    Err(_) => drop(self.writes.failed(&patch.target, now)),
-                }
-                match &patch.target {
+            Effect::Patch(Patch { target, .. }) | Effect::Delete { target, .. } => {
+                self.outbox.answered(now, &outcome.effect, &outcome.result);
+                match target {
                     ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
                     ObjectRef::Node(name) => {
                         todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name()))
                     }
                     _ => {}
                 }
-            }
-            Effect::Delete {
-                target: ObjectRef::Claim(name),
-                uid: Some(uid),
-                ..
-            } => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                        self.deletes.succeeded(uid);
-                        self.doomed.remove(uid);
-                    }
-                    Err(_) => drop(self.deletes.failed(uid, now)),
-                }
-                todo.insert(name.clone());
             }
             Effect::ListInstances => self.listed(now, &outcome.result, todo),
             _ => {}
@@ -213,7 +193,6 @@ impl Lifecycle {
         self.forget_launch(uid);
         self.doomed.remove(uid);
         self.launches.retain(|each| each != uid);
-        self.deletes.retain(|each| each != uid);
     }
 
     /// Records what the objects show to have happened, once per process.
@@ -277,8 +256,7 @@ impl Lifecycle {
         if !self.doomed.contains(uid) {
             return Ok(false);
         }
-        attempt(&mut self.deletes, uid, now)?;
-        step.effect(writes::delete_claim(claim));
+        self.outbox.send(now, writes::delete_claim(claim), step)?;
         Ok(true)
     }
 
@@ -358,14 +336,11 @@ impl Lifecycle {
             && !registration::is_marked(node, labels::INITIALIZED)
         {
             let target = writes::node_ref(node);
-            match attempt(&mut self.writes, &target, input.now) {
-                Ok(()) => step.effect(writes::unversioned(
-                    target,
-                    json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } }),
-                )),
-                Err(at) => again = earlier(again, at),
-            }
-            return again;
+            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, mark), step);
+            return earlier(again, sent.err().flatten());
         }
         let list = writes::edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
@@ -390,19 +365,15 @@ impl Lifecycle {
         if list.is_none() && !renamed {
             return again;
         }
-        if let Err(at) = attempt(&mut self.writes, &ObjectRef::Claim(claim.name()), input.now) {
-            return earlier(again, at);
-        }
         let mut fields = Map::new();
         if renamed {
             fields.insert("nodeName".to_owned(), json!(node_name));
         }
-        step.effect(writes::claim_status(
-            claim,
-            fields,
-            list.as_deref().unwrap_or(&claim.status.conditions),
-        ));
-        again
+        let list = list.as_deref().unwrap_or(&claim.status.conditions);
+        let sent = self
+            .outbox
+            .send(input.now, writes::claim_status(claim, fields, list), step);
+        earlier(again, sent.err().flatten())
     }
 
     fn register(
@@ -414,7 +385,8 @@ impl Lifecycle {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let target = writes::node_ref(node);
-        if let Err(at) = attempt(&mut self.writes, &target, now) {
+        let write = writes::versioned(target.clone(), &node.metadata, patch);
+        if let Err(at) = self.outbox.send(now, write, step) {
             return at;
         }
         let born_tainted = node
@@ -434,7 +406,6 @@ impl Lifecycle {
                 text,
             ));
         }
-        step.effect(writes::versioned(target, &node.metadata, patch));
         None
     }
 }
@@ -457,6 +428,8 @@ impl Decider for Lifecycle {
             }
         }
         if input.changes.everything {
+            // Another process may have led meanwhile, and launched what had no machine.
+            self.empty.clear();
             todo.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
             todo.extend(self.phases.keys().cloned());
         }
@@ -473,6 +446,7 @@ impl Decider for Lifecycle {
             self.agenda.set(&name, again);
         }
         self.search(input.now, &mut step);
+        self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);
         }

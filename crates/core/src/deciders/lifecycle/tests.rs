@@ -332,3 +332,23 @@ fn conflicts_are_decided_again() {
     assert!(world.is_true("c", "Initialized"));
     assert_eq!(world.machines.len(), 1);
 }
+
+#[test]
+fn a_label_that_admission_takes_off_is_not_written_as_fast_as_the_server_answers() {
+    let mut world = World::new();
+    world.claim("c", &json!({}));
+    world.settle();
+    let node = world.join("c");
+    world.vetoed_label = Some("team");
+    world.pass(60_000);
+    let writes = world
+        .done
+        .iter()
+        .filter(|each| **each == format!("patch node/{node}"))
+        .count();
+    assert!((5..=8).contains(&writes), "{writes} writes in a minute");
+    assert!(!world.is_true("c", "Registered"));
+    world.vetoed_label = None;
+    world.pass(60_000);
+    assert!(world.is_true("c", "Registered"));
+}

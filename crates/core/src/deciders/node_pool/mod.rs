@@ -23,16 +23,17 @@ use serde_json::{Map, Value, json};
 
 pub use validation::faults_of_pool;
 
-use super::agenda::{Agenda, attempt, earlier};
+use super::agenda::{Agenda, earlier};
+use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
 use crate::apis::Condition;
 use crate::apis::conditions::{self, ConditionStatus, Conditions};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool as Pool;
 use crate::cloud::NodeClassObject;
-use crate::effect::{Effect, EffectError, ObjectRef, Outcome, Patch};
+use crate::effect::{Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{ClaimName, PoolName};
@@ -49,7 +50,7 @@ const COUNTERS_MS: i64 = 1_000;
 #[derive(Debug)]
 pub struct NodePool {
     agenda: Agenda<PoolName>,
-    writes: InFlight<ObjectRef>,
+    outbox: Outbox,
     /// What each machine was counted as.
     counted: BTreeMap<NodeKey, (PoolName, Resources)>,
     sums: BTreeMap<PoolName, Sum>,
@@ -79,7 +80,7 @@ impl NodePool {
     pub fn new() -> Self {
         Self {
             agenda: Agenda::new(),
-            writes: InFlight::new(100, 30_000),
+            outbox: Outbox::new(),
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             not_before: BTreeMap::new(),
@@ -140,10 +141,7 @@ impl NodePool {
         let Effect::Patch(Patch { target, .. }) = &*outcome.effect else {
             return;
         };
-        match &outcome.result {
-            Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(target),
-            Err(_) => drop(self.writes.failed(target, now)),
-        }
+        self.outbox.answered(now, &outcome.effect, &outcome.result);
         match target {
             ObjectRef::Pool(name) => drop(pools.insert(name.clone())),
             ObjectRef::Claim(name) => drop(claims.insert(name.clone())),
@@ -166,16 +164,11 @@ impl NodePool {
         };
         let target = ObjectRef::Pool(name.clone());
         if let Some(annotations) = hash_annotations(pool) {
-            return match attempt(&mut self.writes, &target, input.now) {
-                Ok(()) => {
-                    step.effect(writes::unversioned(
-                        target,
-                        json!({ "metadata": { "annotations": annotations } }),
-                    ));
-                    None
-                }
-                Err(at) => at,
-            };
+            let merge = json!({ "metadata": { "annotations": annotations } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, merge), step);
+            return sent.err().flatten();
         }
         let list = writes::edited(
             conditions::NODE_POOL,
@@ -186,7 +179,6 @@ impl NodePool {
         );
         let sum = self.sums.get(name).cloned().unwrap_or_default();
         let mut fields = counters(pool, &sum);
-        let mut again = None;
         if list.is_none() {
             if fields.is_empty() {
                 return None;
@@ -195,16 +187,8 @@ impl NodePool {
                 return Some(*at);
             }
         }
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
-            return at;
-        }
-        if !fields.is_empty() {
-            let at = after(input.now, COUNTERS_MS);
-            self.not_before.insert(name.clone(), at);
-            again = Some(at);
-        }
+        let counts = !fields.is_empty();
         if let Some(list) = &list {
-            self.note(input, name, list, step);
             fields.insert("conditions".to_owned(), json!(list));
         }
         let resource_version = pool
@@ -212,13 +196,24 @@ impl NodePool {
             .resource_version
             .clone()
             .filter(|_| list.is_some());
-        step.effect(Effect::Patch(Patch {
+        let write = Effect::Patch(Patch {
             target,
             status: true,
             resource_version,
             merge: json!({ "status": fields }),
-        }));
-        again
+        });
+        if let Err(at) = self.outbox.send(input.now, write, step) {
+            return at;
+        }
+        if let Some(list) = &list {
+            self.note(input, name, list, step);
+        }
+        if !counts {
+            return None;
+        }
+        let at = after(input.now, COUNTERS_MS);
+        self.not_before.insert(name.clone(), at);
+        Some(at)
     }
 
     /// Records conditions that keep the pool from being used.
@@ -271,11 +266,6 @@ impl NodePool {
             return;
         }
         let target = ObjectRef::Claim(claim.name());
-        match attempt(&mut self.writes, &target, input.now) {
-            Ok(()) => {}
-            Err(Some(at)) => return self.stamps.sooner(&claim.name(), at),
-            Err(None) => return,
-        }
         let mut annotations = Map::new();
         annotations.insert(
             labels::NODEPOOL_HASH_VERSION.to_owned(),
@@ -287,10 +277,13 @@ impl NodePool {
                 json!(pool.hash().to_string()),
             );
         }
-        step.effect(writes::unversioned(
-            target,
-            json!({ "metadata": { "annotations": annotations } }),
-        ));
+        let merge = json!({ "metadata": { "annotations": annotations } });
+        if let Err(Some(at)) = self
+            .outbox
+            .send(input.now, writes::unversioned(target, merge), step)
+        {
+            self.stamps.sooner(&claim.name(), at);
+        }
     }
 }
 
@@ -360,7 +353,13 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
             conditions.set_true("NodeClassReady")
         }
         Some(ready) if ready.status == ConditionStatus::False => {
-            conditions.set_false("NodeClassReady", &ready.reason, &ready.message)
+            // The schema wants a reason.
+            let reason = Some(ready.reason.as_str()).filter(|reason| !reason.is_empty());
+            conditions.set_false(
+                "NodeClassReady",
+                reason.unwrap_or("NodeClassNotReady"),
+                &ready.message,
+            )
         }
         _ => conditions.set_false(
             "NodeClassReady",
@@ -476,6 +475,7 @@ impl Decider for NodePool {
             }
         }
         self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = earlier(self.agenda.next(), self.stamps.next()) {
             step.wake_at(at);
         }

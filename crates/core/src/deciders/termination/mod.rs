@@ -36,6 +36,7 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use super::agenda::{Agenda, attempt, earlier};
+use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
@@ -50,7 +51,6 @@ use crate::record::Verdict;
 use crate::snapshot::{NodeKey, StateNode};
 use objects::{deadline_of, is_going, is_ours, new_deadline, why};
 
-const WRITE_BACKOFF_MS: (i64, i64) = (100, 10_000);
 /// Back-off of evictions, per pod.
 const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
 const TERMINATE_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
@@ -67,8 +67,7 @@ const NAMES_IN_EVENT: usize = 5;
 #[derive(Debug)]
 pub struct Termination {
     agenda: Agenda<NodeKey>,
-    writes: InFlight<ObjectRef>,
-    deletes: InFlight<ObjectRef>,
+    outbox: Outbox,
     evictions: InFlight<Request>,
     /// When pods were last asked to leave with success.
     asked: BTreeMap<Request, Timestamp>,
@@ -121,8 +120,7 @@ impl Termination {
     pub fn new() -> Self {
         Self {
             agenda: Agenda::new(),
-            writes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
-            deletes: InFlight::new(WRITE_BACKOFF_MS.0, WRITE_BACKOFF_MS.1),
+            outbox: Outbox::new(),
             evictions: InFlight::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
             asked: BTreeMap::new(),
             terminations: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
@@ -163,12 +161,7 @@ impl Termination {
         if let (Some(claim), Some(_)) = (claim, node_going)
             && claim.metadata.deletion_timestamp.is_none()
         {
-            return self.delete(
-                input.now,
-                ObjectRef::Claim(claim.name()),
-                writes::delete_claim(claim),
-                step,
-            );
+            return self.send(input.now, writes::delete_claim(claim), step);
         }
         if let Some(claim) = claim_going
             && let Some(deadline) = new_deadline(claim)
@@ -192,12 +185,7 @@ impl Termination {
             (None, Some(_), Some(node))
                 if registered(node) && node.metadata.deletion_timestamp.is_none() =>
             {
-                self.delete(
-                    input.now,
-                    writes::node_ref(node),
-                    writes::delete_node(node),
-                    step,
-                )
+                self.send(input.now, writes::delete_node(node), step)
             }
             // Somebody else's finalizer keeps the node; its pods may still be there.
             (None, Some(_), Some(node)) if registered(node) => None,
@@ -215,36 +203,9 @@ impl Termination {
         self.tainted.remove(key);
     }
 
-    fn delete(
-        &mut self,
-        now: Timestamp,
-        target: ObjectRef,
-        effect: Effect,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        match attempt(&mut self.deletes, &target, now) {
-            Ok(()) => {
-                step.effect(effect);
-                None
-            }
-            Err(at) => at,
-        }
-    }
-
-    fn write(
-        &mut self,
-        now: Timestamp,
-        target: &ObjectRef,
-        effect: impl FnOnce() -> Effect,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        match attempt(&mut self.writes, target, now) {
-            Ok(()) => {
-                step.effect(effect());
-                None
-            }
-            Err(at) => at,
-        }
+    /// Sends a write; returns when to come back if it must wait.
+    fn send(&mut self, now: Timestamp, effect: Effect, step: &mut Step) -> Option<Timestamp> {
+        self.outbox.send(now, effect, step).err().flatten()
     }
 
     fn set_deadline(
@@ -256,16 +217,18 @@ impl Termination {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let target = ObjectRef::Claim(claim.name());
-        if let Err(at) = attempt(&mut self.writes, &target, input.now) {
+        let text = deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let merge =
+            json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } });
+        if let Err(at) =
+            self.outbox
+                .send(input.now, writes::unversioned(target.clone(), merge), step)
+        {
             return at;
         }
-        let text = deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        for target in [
-            Some(target.clone()),
-            machine.node_name().map(ObjectRef::Node),
-        ]
-        .into_iter()
-        .flatten()
+        for target in [Some(target), machine.node_name().map(ObjectRef::Node)]
+            .into_iter()
+            .flatten()
         {
             step.event(Event::warning(
                 target,
@@ -273,10 +236,6 @@ impl Termination {
                 format!("All pods will be deleted by {text}"),
             ));
         }
-        step.effect(writes::unversioned(
-            target,
-            json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } }),
-        ));
         None
     }
 
@@ -343,18 +302,9 @@ impl Termination {
                 vec![why(claim)],
             );
         }
-        self.write(
-            input.now,
-            &target,
-            || {
-                writes::without_finalizer(
-                    target.clone(),
-                    &claim.metadata,
-                    labels::TERMINATION_FINALIZER,
-                )
-            },
-            step,
-        )
+        let write =
+            writes::without_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
+        self.send(input.now, write, step)
     }
 
     /// Writes the conditions that this look found out, all at once.
@@ -376,12 +326,7 @@ impl Termination {
                 };
             }
         })?;
-        self.write(
-            now,
-            &ObjectRef::Claim(claim.name()),
-            || writes::claim_status(claim, Map::new(), &list),
-            step,
-        )
+        self.send(now, writes::claim_status(claim, Map::new(), &list), step)
     }
 
     /// Asks for the list of machines if some node that is going is not ready.
@@ -436,7 +381,8 @@ impl Decider for Termination {
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything
             || !changes.nodes.is_empty()
-            || (changes.surroundings && self.agenda_waits())
+            // Budgets and attachments matter while some node is being drained.
+            || (changes.surroundings && !self.tainted.is_empty())
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
@@ -451,6 +397,9 @@ impl Decider for Termination {
             }
         }
         if input.changes.everything {
+            // What was true when this process last led may not be now.
+            self.gone.clear();
+            self.ending.clear();
             todo.extend(
                 input
                     .snapshot
@@ -471,16 +420,10 @@ impl Decider for Termination {
         }
         self.search_lost(input.now, &mut step);
         self.sweep(input);
+        self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);
         }
         step
-    }
-}
-
-impl Termination {
-    /// Some node is being drained, so that budgets and attachments matter.
-    fn agenda_waits(&self) -> bool {
-        !self.tainted.is_empty()
     }
 }

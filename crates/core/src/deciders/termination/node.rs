@@ -29,12 +29,8 @@ impl Termination {
         let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
         if !known_gone || going.machine.is_ready() {
             if let Some(patch) = going_patch(node) {
-                return self.write(
-                    input.now,
-                    &target,
-                    || writes::versioned(target.clone(), &node.metadata, patch),
-                    step,
-                );
+                let write = writes::versioned(target, &node.metadata, patch);
+                return self.send(input.now, write, step);
             }
             if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
                 self.lost.insert(id);
@@ -66,18 +62,9 @@ impl Termination {
                 vec![reason],
             );
         }
-        self.write(
-            input.now,
-            &target,
-            || {
-                writes::without_finalizer(
-                    target.clone(),
-                    &node.metadata,
-                    labels::TERMINATION_FINALIZER,
-                )
-            },
-            step,
-        )
+        let write =
+            writes::without_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
+        self.send(input.now, write, step)
     }
 
     /// Empties the node. `None` = it is empty and was for long enough; else when to look again.
@@ -118,6 +105,21 @@ impl Termination {
                 return Some(Some(hold));
             }
             going.settings.push(("Drained", Wanted::True));
+            let target = writes::node_ref(node);
+            if self.told.is_news(&target, "drained", "", now, i64::MAX) {
+                let reason = Reason::ConditionIs {
+                    condition: "Drained".to_owned(),
+                    status: "True".to_owned(),
+                    why: "Drained".to_owned(),
+                };
+                step.record(
+                    input,
+                    DeciderId::Termination,
+                    target,
+                    Verdict::Condition,
+                    vec![reason],
+                );
+            }
             return None;
         }
         going

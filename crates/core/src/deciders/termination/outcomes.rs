@@ -25,10 +25,7 @@ impl Termination {
         let now = input.now;
         match &*outcome.effect {
             Effect::Patch(patch) => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_)) => self.writes.succeeded(&patch.target),
-                    Err(_) => drop(self.writes.failed(&patch.target, now)),
-                }
+                self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, &patch.target)
             }
             Effect::Delete {
@@ -42,12 +39,7 @@ impl Termination {
                 key_of(input.snapshot, &ObjectRef::Node(node))
             }
             Effect::Delete { target, .. } => {
-                match &outcome.result {
-                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
-                        self.deletes.succeeded(target)
-                    }
-                    Err(_) => drop(self.deletes.failed(target, now)),
-                }
+                self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, target)
             }
             Effect::Terminate {

@@ -58,6 +58,8 @@ pub(super) struct World {
     leaving: BTreeMap<String, Timestamp>,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
     pub(super) die_after: Option<&'static str>,
+    /// A label that an admission webhook takes off every Node.
+    pub(super) vetoed_label: Option<&'static str>,
     /// Patches of this many objects fail with a conflict first.
     pub(super) conflicts: usize,
     /// Every effect but events: label and target.
@@ -108,6 +110,7 @@ impl World {
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
             die_after: None,
+            vetoed_label: None,
             conflicts: 0,
             done: Vec::new(),
             events: Vec::new(),
@@ -163,6 +166,12 @@ impl World {
     fn store(&mut self, key: String, mut value: Value, source: Source) {
         self.count += 1;
         value["metadata"]["resourceVersion"] = self.count.to_string().into();
+        if let (Some(label), Some(labels)) = (
+            self.vetoed_label,
+            value["metadata"]["labels"].as_object_mut(),
+        ) {
+            labels.remove(label);
+        }
         let over = value["metadata"].get("deletionTimestamp").is_some()
             && no_finalizers(&value)
             && !key.starts_with("Pod/");
