@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mortise_core::apis::conditions::{Condition, ConditionStatus, Conditions, EC2_NODE_CLASS, READY, find};
+use mortise_core::apis::conditions::{
+    Condition, ConditionStatus, Conditions, EC2_NODE_CLASS, READY, find,
+};
 use mortise_core::apis::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
 use mortise_core::apis::ec2nodeclass_status::{Ami, Ec2NodeClassStatus, SecurityGroup, Subnet};
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
@@ -28,7 +30,12 @@ use crate::unavailable::Marks;
 const FRESH: Duration = Duration::from_secs(10 * 60);
 
 /// Tag keys that a class may not set, because they are ours.
-const RESTRICTED_TAGS: [&str; 4] = [keys::EKS_CLUSTER, keys::NODEPOOL, keys::NODECLAIM, keys::NODE_CLASS];
+const RESTRICTED_TAGS: [&str; 4] = [
+    keys::EKS_CLUSTER,
+    keys::NODEPOOL,
+    keys::NODECLAIM,
+    keys::NODE_CLASS,
+];
 
 /// A class with everything found for it.
 #[derive(Clone, Debug)]
@@ -64,18 +71,36 @@ impl Class {
 
     /// A type by its name.
     pub(crate) fn instance_type(&self, name: &str) -> Option<&InstanceType> {
-        self.types.binary_search_by(|each| (*each.name).cmp(name)).ok().and_then(|at| self.types.get(at))
+        self.types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()
+            .and_then(|at| self.types.get(at))
     }
 
     /// The image that a type boots; `None` for one that no image suits.
     pub(crate) fn image(&self, name: &str) -> Option<&Ami> {
-        let at = self.types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
-        self.images.get(at).copied().flatten().and_then(|image| self.amis.get(image))
+        let at = self
+            .types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()?;
+        self.images
+            .get(at)
+            .copied()
+            .flatten()
+            .and_then(|image| self.amis.get(image))
     }
 
     /// Zones that have a subnet, with their ids.
     pub(crate) fn zones(&self) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
-        self.subnets.iter().map(|each| (Arc::from(&*each.subnet.zone), each.subnet.zone_id.as_deref().map(Arc::from))).collect()
+        self.subnets
+            .iter()
+            .map(|each| {
+                (
+                    Arc::from(&*each.subnet.zone),
+                    each.subnet.zone_id.as_deref().map(Arc::from),
+                )
+            })
+            .collect()
     }
 }
 
@@ -89,16 +114,24 @@ impl Classes {
     fn get(&self, object: &Ec2NodeClass) -> Option<Arc<Class>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let class = known.get(object.metadata.name.as_deref()?)?;
-        let same = class.object.metadata.uid == object.metadata.uid && class.object.metadata.generation == object.metadata.generation && class.object.spec == object.spec;
+        let same = class.object.metadata.uid == object.metadata.uid
+            && class.object.metadata.generation == object.metadata.generation
+            && class.object.spec == object.spec;
         (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
     }
 
     fn put(&self, class: Arc<Class>) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(class.name().to_owned(), class);
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(class.name().to_owned(), class);
     }
 
     fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
     }
 }
 
@@ -119,26 +152,46 @@ fn settle<T>(result: Result<T, Failure>, reason: &'static str) -> Result<Found<T
 /// It is not an `EC2NodeClass`; the text names the field.
 fn read(object: &NodeClassObject) -> Result<Ec2NodeClass, CloudError> {
     let read = serde_json::from_value::<Ec2NodeClass>((*object.object).clone());
-    read.map_err(|error| CloudError { label: "invalid_class", message: format!("{} cannot be read: {error}", object.key), retry: Retry::Never })
+    read.map_err(|error| CloudError {
+        label: "invalid_class",
+        message: format!("{} cannot be read: {error}", object.key),
+        retry: Retry::Never,
+    })
 }
 
 impl AwsProvider {
     /// Looks everything up anew.
-    pub(crate) async fn resolve_class(&self, object: &NodeClassObject) -> Result<ResolvedNodeClass, CloudError> {
+    pub(crate) async fn resolve_class(
+        &self,
+        object: &NodeClassObject,
+    ) -> Result<ResolvedNodeClass, CloudError> {
         let class = read(object)?;
         if class.metadata.deletion_timestamp.is_some() {
             let name = class.metadata.name.as_deref().unwrap_or_default();
             self.classes.forget(name);
             self.delete_templates(name).await?;
-            return Ok(ResolvedNodeClass { status: None, annotations: BTreeMap::new(), finalizer: Some(keys::CLASS_FINALIZER), instance_types: Vec::new() });
+            return Ok(ResolvedNodeClass {
+                status: None,
+                annotations: BTreeMap::new(),
+                finalizer: Some(keys::CLASS_FINALIZER),
+                instance_types: Vec::new(),
+            });
         }
         let (class, status) = self.find_class(class).await?;
         let mut annotations = BTreeMap::new();
         if let Some(hash) = &class.hash {
             annotations.insert(keys::CLASS_HASH.to_owned(), hash.clone());
-            annotations.insert(keys::CLASS_HASH_VERSION.to_owned(), EC2_NODE_CLASS_HASH_VERSION.to_owned());
+            annotations.insert(
+                keys::CLASS_HASH_VERSION.to_owned(),
+                EC2_NODE_CLASS_HASH_VERSION.to_owned(),
+            );
         }
-        Ok(ResolvedNodeClass { status, annotations, finalizer: Some(keys::CLASS_FINALIZER), instance_types: self.offered(&class) })
+        Ok(ResolvedNodeClass {
+            status,
+            annotations,
+            finalizer: Some(keys::CLASS_FINALIZER),
+            instance_types: self.offered(&class),
+        })
     }
 
     /// The class as it was found a moment ago, or found now.
@@ -152,8 +205,12 @@ impl AwsProvider {
 
     /// What of the class cannot be had just now.
     pub(crate) fn marks(&self, class: &Class) -> Marks {
-        let usable = class.subnets.iter().filter(|each| !self.unavailable.is_subnet_full(&each.subnet.id));
-        self.unavailable.marks(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
+        let usable = class
+            .subnets
+            .iter()
+            .filter(|each| !self.unavailable.is_subnet_full(&each.subnet.id));
+        self.unavailable
+            .marks(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
     }
 
     /// The class's types, with the offerings switched off that could not be had a moment ago.
@@ -161,13 +218,23 @@ impl AwsProvider {
         let marks = self.marks(class);
         let mut types = class.types.clone();
         for each in &mut types {
-            let allowed: Vec<bool> = each.offerings.iter().map(|offering| marks.allow(each, offering)).collect();
-            each.offerings.iter_mut().zip(allowed).for_each(|(offering, allowed)| offering.available = allowed);
+            let allowed: Vec<bool> = each
+                .offerings
+                .iter()
+                .map(|offering| marks.allow(each, offering))
+                .collect();
+            each.offerings
+                .iter_mut()
+                .zip(allowed)
+                .for_each(|(offering, allowed)| offering.available = allowed);
         }
         types
     }
 
-    async fn find_class(&self, mut object: Ec2NodeClass) -> Result<(Arc<Class>, Option<Value>), CloudError> {
+    async fn find_class(
+        &self,
+        mut object: Ec2NodeClass,
+    ) -> Result<(Arc<Class>, Option<Value>), CloudError> {
         let spec = &object.spec;
         let now = Timestamp::now();
         let (subnets, groups, cluster, view) = futures::join!(
@@ -176,16 +243,32 @@ impl AwsProvider {
             self.cluster.get(&self.api, &self.config),
             self.market.view(&self.api),
         );
-        let subnets = settle(subnets, "SubnetsNotFound")?
-            .and_then(|found| if found.is_empty() { Err(("SubnetsNotFound", "SubnetSelector did not match any Subnets".to_owned())) } else { Ok(found) });
+        let subnets = settle(subnets, "SubnetsNotFound")?.and_then(|found| {
+            if found.is_empty() {
+                Err((
+                    "SubnetsNotFound",
+                    "SubnetSelector did not match any Subnets".to_owned(),
+                ))
+            } else {
+                Ok(found)
+            }
+        });
         let groups = settle(groups, "SecurityGroupsNotFound")?.and_then(|found| {
-            if found.is_empty() { Err(("SecurityGroupsNotFound", "SecurityGroupSelector did not match any SecurityGroups".to_owned())) } else { Ok(found) }
+            if found.is_empty() {
+                Err((
+                    "SecurityGroupsNotFound",
+                    "SecurityGroupSelector did not match any SecurityGroups".to_owned(),
+                ))
+            } else {
+                Ok(found)
+            }
         });
         let cluster = settle(cluster, "ClusterNotFound")?;
         let view = view?;
         let amis = self.find_images(spec, &cluster, now).await?;
         let family = AmiFamily::of(spec);
-        let shape = NodeShape::read(spec, self.config.shape).map_err(|error| ("InvalidKubeletConfiguration", error.to_string()));
+        let shape = NodeShape::read(spec, self.config.shape)
+            .map_err(|error| ("InvalidKubeletConfiguration", error.to_string()));
         let valid = validate(spec).and_then(|()| shape.as_ref().map(|_| ()).map_err(Clone::clone)).and_then(|()| match (&cluster, family) {
             (Err((_, message)), _) => Err(("ClusterResolutionFailed", message.clone())),
             (Ok(cluster), AmiFamily::Al2023) if cluster.service_cidr.is_none() => Err(("ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR".to_owned())),
@@ -194,7 +277,12 @@ impl AwsProvider {
             }
             (Ok(_), _) => Ok(()),
         });
-        let profile = spec.instance_profile.clone().or_else(|| spec.role.as_deref().and_then(|role| role.rsplit('/').next()).map(str::to_owned));
+        let profile = spec.instance_profile.clone().or_else(|| {
+            spec.role
+                .as_deref()
+                .and_then(|role| role.rsplit('/').next())
+                .map(str::to_owned)
+        });
 
         let mut conditions = object.status.conditions.clone();
         let mut set = Conditions::of(EC2_NODE_CLASS, &object.metadata, &mut conditions, now);
@@ -204,7 +292,9 @@ impl AwsProvider {
         // Profiles are made by somebody else: a role's is expected to have the role's name.
         match (&spec.instance_profile, &spec.role) {
             (None, Some(role)) => {
-                let message = format!("not verified: instances are launched with an instance profile that has the name of the role, {role}");
+                let message = format!(
+                    "not verified: instances are launched with an instance profile that has the name of the role, {role}"
+                );
                 set.set_true_with_reason("InstanceProfileReady", "InstanceProfileReady", &message);
             }
             _ => {
@@ -213,7 +303,11 @@ impl AwsProvider {
         }
         match &spec.placement_group_selector {
             Some(_) => {
-                set.set_false("PlacementGroupReady", "PlacementGroupResolutionFailed", "placement groups are not supported yet");
+                set.set_false(
+                    "PlacementGroupReady",
+                    "PlacementGroupResolutionFailed",
+                    "placement groups are not supported yet",
+                );
             }
             None => {
                 set.set_true("PlacementGroupReady");
@@ -231,14 +325,25 @@ impl AwsProvider {
         match (valid.as_ref().err(), waiting) {
             (Some(problem), _) => put(&mut set, "ValidationSucceeded", Some(problem)),
             (None, true) => {
-                set.set_false("ValidationSucceeded", "DependenciesNotReady", "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution");
+                set.set_false(
+                    "ValidationSucceeded",
+                    "DependenciesNotReady",
+                    "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution",
+                );
             }
             (None, false) => put(&mut set, "ValidationSucceeded", None),
         }
 
-        let (subnets, groups, amis) = (subnets.unwrap_or_default(), groups.unwrap_or_default(), amis.unwrap_or_default());
+        let (subnets, groups, amis) = (
+            subnets.unwrap_or_default(),
+            groups.unwrap_or_default(),
+            amis.unwrap_or_default(),
+        );
         let status = Ec2NodeClassStatus {
-            subnets: keep_order(&object.status.subnets, subnets.iter().map(|each| each.subnet.clone()).collect()),
+            subnets: keep_order(
+                &object.status.subnets,
+                subnets.iter().map(|each| each.subnet.clone()).collect(),
+            ),
             security_groups: groups.clone(),
             amis: amis.clone(),
             capacity_reservations: object.status.capacity_reservations.clone(),
@@ -248,12 +353,35 @@ impl AwsProvider {
         let patch = patch(&object.status, &status);
         let not_ready = not_ready(&status.conditions);
         object.status = status;
-        let hash = cluster.as_ref().ok().map(|cluster| object.hash(&cluster.ca_bundle).to_string());
-        let mut class = Class { object, shape: shape.unwrap_or_default(), subnets, groups, amis, profile, types: Vec::new(), images: Vec::new(), hash, not_ready, found: Instant::now() };
+        let hash = cluster
+            .as_ref()
+            .ok()
+            .map(|cluster| object.hash(&cluster.ca_bundle).to_string());
+        let mut class = Class {
+            object,
+            shape: shape.unwrap_or_default(),
+            subnets,
+            groups,
+            amis,
+            profile,
+            types: Vec::new(),
+            images: Vec::new(),
+            hash,
+            not_ready,
+            found: Instant::now(),
+        };
         let zones = class.zones();
         let types = view.types.iter().filter_map(|info| {
             let places = self.market.places(&view, &info.name, &zones);
-            (!places.is_empty()).then(|| info.instance_type(&class.shape, &Placement { region: Arc::from(&*self.api.region), places }))
+            (!places.is_empty()).then(|| {
+                info.instance_type(
+                    &class.shape,
+                    &Placement {
+                        region: Arc::from(&*self.api.region),
+                        places,
+                    },
+                )
+            })
         });
         class.types = types.collect();
         class.images = images::positions(&class.amis, &class.types);
@@ -262,21 +390,38 @@ impl AwsProvider {
         Ok((class, patch))
     }
 
-    async fn find_images(&self, spec: &Ec2NodeClassSpec, cluster: &Found<&crate::api::cluster::Cluster>, now: Timestamp) -> Result<Found<Vec<Ami>>, CloudError> {
+    async fn find_images(
+        &self,
+        spec: &Ec2NodeClassSpec,
+        cluster: &Found<&crate::api::cluster::Cluster>,
+        now: Timestamp,
+    ) -> Result<Found<Vec<Ami>>, CloudError> {
         let version = match cluster {
             Ok(cluster) => &*cluster.version,
             Err((_, message)) if family::alias(spec).is_some() => {
-                return Ok(Err(("AMIResolutionFailed", format!("an alias follows the cluster's version, which is not known: {message}"))));
+                return Ok(Err((
+                    "AMIResolutionFailed",
+                    format!(
+                        "an alias follows the cluster's version, which is not known: {message}"
+                    ),
+                )));
             }
             Err(_) => "",
         };
         match images::images(&self.api, &self.parameters, spec, version, now).await {
-            Ok(amis) if amis.is_empty() => Ok(Err(("AMINotFound", "AMISelector did not match any AMIs".to_owned()))),
+            Ok(amis) if amis.is_empty() => Ok(Err((
+                "AMINotFound",
+                "AMISelector did not match any AMIs".to_owned(),
+            ))),
             Ok(amis) => Ok(Ok(amis)),
             Err(ImageError::Nothing(message)) => Ok(Err(("AMINotFound", message))),
             Err(ImageError::Unsupported(message)) => Ok(Err(("UnsupportedAlias", message))),
             Err(ImageError::Call(failure)) => {
-                let hint = if failure.action == "ssm:GetParameter" { "; or select images by id, name or tags" } else { "" };
+                let hint = if failure.action == "ssm:GetParameter" {
+                    "; or select images by id, name or tags"
+                } else {
+                    ""
+                };
                 match settle::<Vec<Ami>>(Err(failure), "AMIResolutionFailed")? {
                     Err((reason, message)) => Ok(Err((reason, format!("{message}{hint}")))),
                     Ok(amis) => Ok(Ok(amis)),
@@ -289,22 +434,32 @@ impl AwsProvider {
 fn put(set: &mut Conditions<'_>, type_: &str, problem: Option<&(&'static str, String)>) {
     match problem {
         Some((reason, message)) => {
-                set.set_false(type_, reason, message);
-            }
+            set.set_false(type_, reason, message);
+        }
         None => {
-                set.set_true(type_);
-            }
+            set.set_true(type_);
+        }
     }
 }
 
 /// Rules that stand in the CRD too, for objects that were stored before the rule was.
 fn validate(spec: &Ec2NodeClassSpec) -> Found<()> {
-    let restricted = |key: &&String| RESTRICTED_TAGS.contains(&key.as_str()) || key.starts_with("kubernetes.io/cluster/");
+    let restricted = |key: &&String| {
+        RESTRICTED_TAGS.contains(&key.as_str()) || key.starts_with("kubernetes.io/cluster/")
+    };
     if let Some(key) = spec.tags.iter().flat_map(BTreeMap::keys).find(restricted) {
-        return Err(("TagValidationFailed", format!("spec.tags: the key {key:?} is set by the controller and cannot be given here")));
+        return Err((
+            "TagValidationFailed",
+            format!("spec.tags: the key {key:?} is set by the controller and cannot be given here"),
+        ));
     }
     match node_shape::expressions(spec).first() {
-        Some(field) => Err(("KubeletExpressionsDisabled", format!("spec.{field} is neither a number nor a quantity; expressions are not supported"))),
+        Some(field) => Err((
+            "KubeletExpressionsDisabled",
+            format!(
+                "spec.{field} is neither a number nor a quantity; expressions are not supported"
+            ),
+        )),
         None => Ok(()),
     }
 }
@@ -314,8 +469,15 @@ fn not_ready(conditions: &[Condition]) -> Option<String> {
     match find(conditions, READY) {
         Some(ready) if ready.status == ConditionStatus::True => None,
         _ => {
-            let unmet = conditions.iter().filter(|each| each.type_ != READY && each.status != ConditionStatus::True);
-            Some(unmet.map(|each| format!("{}: {}", each.type_, each.message)).collect::<Vec<_>>().join("; "))
+            let unmet = conditions
+                .iter()
+                .filter(|each| each.type_ != READY && each.status != ConditionStatus::True);
+            Some(
+                unmet
+                    .map(|each| format!("{}: {}", each.type_, each.message))
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            )
         }
     }
 }
@@ -327,7 +489,11 @@ fn keep_order(stored: &[Subnet], found: Vec<Subnet>) -> Vec<Subnet> {
         list.sort_by(|a, b| a.id.cmp(&b.id));
         list
     };
-    if sorted(stored) == sorted(&found) { stored.to_vec() } else { found }
+    if sorted(stored) == sorted(&found) {
+        stored.to_vec()
+    } else {
+        found
+    }
 }
 
 /// A merge patch from the stored status to the new one: the fields that differ, `null` for those that went.
@@ -337,8 +503,15 @@ fn patch(stored: &Ec2NodeClassStatus, new: &Ec2NodeClassStatus) -> Option<Value>
         _ => Map::new(),
     };
     let (stored, new) = (fields(stored), fields(new));
-    let mut patch: Map<String, Value> = stored.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null)).collect();
-    patch.extend(new.into_iter().filter(|(key, value)| stored.get(key) != Some(value)));
+    let mut patch: Map<String, Value> = stored
+        .keys()
+        .filter(|key| !new.contains_key(*key))
+        .map(|key| (key.clone(), Value::Null))
+        .collect();
+    patch.extend(
+        new.into_iter()
+            .filter(|(key, value)| stored.get(key) != Some(value)),
+    );
     (!patch.is_empty()).then(|| json!(patch))
 }
 
@@ -347,29 +520,55 @@ mod tests {
     use super::*;
 
     fn subnet(id: &str) -> Subnet {
-        Subnet { id: id.to_owned(), zone: "us-east-1a".to_owned(), zone_id: None }
+        Subnet {
+            id: id.to_owned(),
+            zone: "us-east-1a".to_owned(),
+            zone_id: None,
+        }
     }
 
     #[test]
     fn a_patch_has_what_changed() {
-        let stored = Ec2NodeClassStatus { subnets: vec![subnet("a")], instance_profile: Some("p".to_owned()), ..Ec2NodeClassStatus::default() };
+        let stored = Ec2NodeClassStatus {
+            subnets: vec![subnet("a")],
+            instance_profile: Some("p".to_owned()),
+            ..Ec2NodeClassStatus::default()
+        };
         assert_eq!(patch(&stored, &stored), None);
-        let new = Ec2NodeClassStatus { subnets: vec![subnet("b")], ..Ec2NodeClassStatus::default() };
-        assert_eq!(patch(&stored, &new), Some(json!({ "instanceProfile": null, "subnets": [{ "id": "b", "zone": "us-east-1a" }] })));
+        let new = Ec2NodeClassStatus {
+            subnets: vec![subnet("b")],
+            ..Ec2NodeClassStatus::default()
+        };
+        assert_eq!(
+            patch(&stored, &new),
+            Some(
+                json!({ "instanceProfile": null, "subnets": [{ "id": "b", "zone": "us-east-1a" }] })
+            )
+        );
     }
 
     #[test]
     fn the_order_of_the_same_subnets_stays() {
         let (a, b) = (subnet("a"), subnet("b"));
-        assert_eq!(keep_order(&[a.clone(), b.clone()], vec![b.clone(), a.clone()]), [a.clone(), b.clone()]);
+        assert_eq!(
+            keep_order(&[a.clone(), b.clone()], vec![b.clone(), a.clone()]),
+            [a.clone(), b.clone()]
+        );
         assert_eq!(keep_order(&[a.clone()], vec![b.clone(), a.clone()]), [b, a]);
     }
 
     #[test]
     fn our_tags_are_refused() {
         for key in ["kubernetes.io/cluster/x", "karpenter.sh/nodeclaim"] {
-            let spec = Ec2NodeClassSpec { tags: Some(BTreeMap::from([(key.to_owned(), String::new())])), ..Ec2NodeClassSpec::default() };
-            assert_eq!(validate(&spec).unwrap_err().0, "TagValidationFailed", "{key}");
+            let spec = Ec2NodeClassSpec {
+                tags: Some(BTreeMap::from([(key.to_owned(), String::new())])),
+                ..Ec2NodeClassSpec::default()
+            };
+            assert_eq!(
+                validate(&spec).unwrap_err().0,
+                "TagValidationFailed",
+                "{key}"
+            );
         }
     }
 }

@@ -36,11 +36,35 @@ pub enum FailureKind {
     Unreadable,
 }
 
-const THROTTLED: [&str; 5] = ["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "RequestThrottled"];
-const UNAUTHORIZED: [&str; 5] = ["UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "AWS.SimpleQueueService.AccessDenied"];
-const BAD_CREDENTIALS: [&str; 6] =
-    ["InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "SignatureDoesNotMatch", "UnrecognizedClientException", "RequestExpired"];
-const SERVER: [&str; 5] = ["InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "InternalServerError"];
+const THROTTLED: [&str; 5] = [
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "RequestThrottled",
+];
+const UNAUTHORIZED: [&str; 5] = [
+    "UnauthorizedOperation",
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthFailure",
+    "AWS.SimpleQueueService.AccessDenied",
+];
+const BAD_CREDENTIALS: [&str; 6] = [
+    "InvalidClientTokenId",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+    "RequestExpired",
+];
+const SERVER: [&str; 5] = [
+    "InternalError",
+    "InternalFailure",
+    "ServiceUnavailable",
+    "Unavailable",
+    "InternalServerError",
+];
 const NOT_FOUND: [&str; 9] = [
     "InvalidInstanceID.NotFound",
     "InvalidLaunchTemplateName.NotFoundException",
@@ -81,7 +105,10 @@ impl Failure {
     /// Whether the same call may work later without anybody doing anything.
     #[must_use]
     pub fn passes(&self) -> bool {
-        matches!(self.label(), "unreachable" | "timeout" | "throttled" | "server" | "unreadable")
+        matches!(
+            self.label(),
+            "unreachable" | "timeout" | "throttled" | "server" | "unreadable"
+        )
     }
 
     /// What a person can do about it; empty when waiting is all.
@@ -100,7 +127,13 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { action, place, message, code, .. } = self;
+        let Self {
+            action,
+            place,
+            message,
+            code,
+            ..
+        } = self;
         write!(f, "{action} at {place} failed: ")?;
         match code.as_str() {
             "" => write!(f, "{message}")?,
@@ -118,8 +151,16 @@ impl std::error::Error for Failure {}
 impl From<Failure> for CloudError {
     fn from(failure: Failure) -> Self {
         // Credentials and permissions are mended outside, without a sign to us: calling again is how we find out.
-        let retry = if failure.label() == "refused" { Retry::Never } else { Retry::Again };
-        Self { label: failure.label(), message: failure.to_string(), retry }
+        let retry = if failure.label() == "refused" {
+            Retry::Never
+        } else {
+            Retry::Again
+        };
+        Self {
+            label: failure.label(),
+            message: failure.to_string(),
+            retry,
+        }
     }
 }
 
@@ -151,7 +192,8 @@ pub(crate) fn is_shortage(code: &str) -> bool {
 /// Whether a launch failed because its template has gone.
 #[must_use]
 pub(crate) fn is_template_missing(code: &str) -> bool {
-    code.starts_with("InvalidLaunchTemplateName.NotFound") || code.starts_with("InvalidLaunchTemplateId.NotFound")
+    code.starts_with("InvalidLaunchTemplateName.NotFound")
+        || code.starts_with("InvalidLaunchTemplateId.NotFound")
 }
 
 /// Reason and message of a failed launch, for the claim's condition. The first match wins; code and message are searched together.
@@ -161,23 +203,50 @@ pub(crate) fn launch_reason(code: &str, message: &str) -> (&'static str, String)
     let has = |part: &str| text.contains(part);
     let refused = has("UnauthorizedOperation") || has("AccessDenied") || has("AuthFailure");
     let (reason, message) = if has(SPOT_ROLE) {
-        ("SpotSLRCreationFailed", "User does not have sufficient permission to create the Spot ServiceLinkedRole to launch spot instances")
+        (
+            "SpotSLRCreationFailed",
+            "User does not have sufficient permission to create the Spot ServiceLinkedRole to launch spot instances",
+        )
     } else if refused && has("with an explicit deny in a permissions boundary") {
-        ("Unauthorized", "User is not authorized to perform this operation due to a permission boundary")
+        (
+            "Unauthorized",
+            "User is not authorized to perform this operation due to a permission boundary",
+        )
     } else if refused && has("with an explicit deny in a service control policy") {
-        ("Unauthorized", "User is not authorized to perform this operation due to a service control policy")
+        (
+            "Unauthorized",
+            "User is not authorized to perform this operation due to a service control policy",
+        )
     } else if refused && has("Not authorized for images") {
-        ("AMIAuthorizationFailure", "User is not authorized for AMI used in instance launch")
+        (
+            "AMIAuthorizationFailure",
+            "User is not authorized for AMI used in instance launch",
+        )
     } else if refused {
-        ("Unauthorized", "User is not authorized to perform this operation because no identity-based policy allows it")
+        (
+            "Unauthorized",
+            "User is not authorized to perform this operation because no identity-based policy allows it",
+        )
     } else if has("InvalidParameter") && has("belong to different networks") {
-        ("SecurityGroupSubnetVPCMismatch", "Security groups and subnets must be in the same VPC.")
+        (
+            "SecurityGroupSubnetVPCMismatch",
+            "Security groups and subnets must be in the same VPC.",
+        )
     } else if has("iamInstanceProfile.name is invalid") {
-        ("InstanceProfileNameInvalid", "Instance profile name used from EC2NodeClass status does not exist")
+        (
+            "InstanceProfileNameInvalid",
+            "Instance profile name used from EC2NodeClass status does not exist",
+        )
     } else if has("InvalidLaunchTemplateId.NotFound") {
-        ("LaunchTemplateNotFound", "Launch template used for instance launch wasn't found")
+        (
+            "LaunchTemplateNotFound",
+            "Launch template used for instance launch wasn't found",
+        )
     } else if has("User data is limited to") {
-        ("UserDataSizeLimitExceeded", "Rendered user data exceeds the EC2 user data size limit")
+        (
+            "UserDataSizeLimitExceeded",
+            "Rendered user data exceeds the EC2 user data size limit",
+        )
     } else if has("InvalidAMIID.Malformed") {
         ("InvalidAMIID", "AMI used for instance launch is invalid")
     } else if has("InvalidAMIID.NotFound") {
@@ -187,17 +256,35 @@ pub(crate) fn launch_reason(code: &str, message: &str) -> (&'static str, String)
     } else if has("InternalError") {
         ("InternalError", "An internal error has occurred")
     } else if has("not eligible for Free Tier") {
-        ("FreeTierIneligible", "The specified instance type is not eligible for Free Tier")
+        (
+            "FreeTierIneligible",
+            "The specified instance type is not eligible for Free Tier",
+        )
     } else if has("MaxFleetCountExceeded") {
-        ("FleetQuotaExceeded", "The number of fleets of the account is at its limit")
+        (
+            "FleetQuotaExceeded",
+            "The number of fleets of the account is at its limit",
+        )
     } else if has("PendingVerification") {
-        ("AccountPendingVerification", "The account is not verified yet")
+        (
+            "AccountPendingVerification",
+            "The account is not verified yet",
+        )
     } else if has("MaxSpotInstanceCountExceeded") {
-        ("SpotQuotaExceeded", "The number of spot instances of the account is at its limit")
+        (
+            "SpotQuotaExceeded",
+            "The number of spot instances of the account is at its limit",
+        )
     } else if has("VcpuLimitExceeded") {
-        ("VCPULimitExceeded", "The number of vCPUs of the account is at its limit")
+        (
+            "VCPULimitExceeded",
+            "The number of vCPUs of the account is at its limit",
+        )
     } else if has(SUBNET_FULL) {
-        ("InsufficientFreeAddressesInSubnet", "The subnet has no free addresses")
+        (
+            "InsufficientFreeAddressesInSubnet",
+            "The subnet has no free addresses",
+        )
     } else {
         ("LaunchFailed", "Instance launch failed")
     };
@@ -209,7 +296,13 @@ mod tests {
     use super::*;
 
     fn failure(kind: FailureKind, code: &str) -> Failure {
-        Failure { action: "ec2:CreateFleet", place: "region us-east-1".to_owned(), kind, code: code.to_owned(), message: "said".to_owned() }
+        Failure {
+            action: "ec2:CreateFleet",
+            place: "region us-east-1".to_owned(),
+            kind,
+            code: code.to_owned(),
+            message: "said".to_owned(),
+        }
     }
 
     #[test]
@@ -243,16 +336,39 @@ mod tests {
     fn launch_reasons() {
         for (code, message, reason) in [
             (SPOT_ROLE, "", "SpotSLRCreationFailed"),
-            ("UnauthorizedOperation", "x with an explicit deny in a service control policy", "Unauthorized"),
-            ("UnauthorizedOperation", "Not authorized for images: [ami-1]", "AMIAuthorizationFailure"),
-            ("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", "InstanceProfileNameInvalid"),
-            ("InvalidParameter", "security group and subnet belong to different networks.", "SecurityGroupSubnetVPCMismatch"),
+            (
+                "UnauthorizedOperation",
+                "x with an explicit deny in a service control policy",
+                "Unauthorized",
+            ),
+            (
+                "UnauthorizedOperation",
+                "Not authorized for images: [ami-1]",
+                "AMIAuthorizationFailure",
+            ),
+            (
+                "InvalidParameterValue",
+                "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+                "InstanceProfileNameInvalid",
+            ),
+            (
+                "InvalidParameter",
+                "security group and subnet belong to different networks.",
+                "SecurityGroupSubnetVPCMismatch",
+            ),
             ("InvalidAMIID.NotFound", "", "AMINotFound"),
             ("Whatever", "", "LaunchFailed"),
         ] {
             assert_eq!(launch_reason(code, message).0, reason, "{code} {message}");
         }
-        assert!(is_shortage("InsufficientInstanceCapacity") && is_shortage(SPOT_ROLE) && !is_shortage("InvalidParameterValue"));
-        assert!(is_template_missing("InvalidLaunchTemplateName.NotFoundException") && !is_template_missing("InvalidInstanceID.NotFound"));
+        assert!(
+            is_shortage("InsufficientInstanceCapacity")
+                && is_shortage(SPOT_ROLE)
+                && !is_shortage("InvalidParameterValue")
+        );
+        assert!(
+            is_template_missing("InvalidLaunchTemplateName.NotFoundException")
+                && !is_template_missing("InvalidInstanceID.NotFound")
+        );
     }
 }

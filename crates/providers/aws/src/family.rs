@@ -27,8 +27,15 @@ pub(crate) type DefaultDisk = (&'static str, i64);
 
 impl AmiFamily {
     /// All families, in the order of the enum.
-    pub const ALL: [Self; 7] =
-        [Self::Al2, Self::Al2023, Self::Bottlerocket, Self::Windows2019, Self::Windows2022, Self::Windows2025, Self::Custom];
+    pub const ALL: [Self; 7] = [
+        Self::Al2,
+        Self::Al2023,
+        Self::Bottlerocket,
+        Self::Windows2019,
+        Self::Windows2022,
+        Self::Windows2025,
+        Self::Custom,
+    ];
 
     /// The value of `spec.amiFamily`.
     #[must_use]
@@ -47,7 +54,9 @@ impl AmiFamily {
     /// Reads a value of `spec.amiFamily` or the family part of an alias, in any case of letters; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|family| family.as_str().eq_ignore_ascii_case(text))
+        Self::ALL
+            .into_iter()
+            .find(|family| family.as_str().eq_ignore_ascii_case(text))
     }
 
     /// The family of a node class: the one it names, else that of its alias, else `Custom`.
@@ -114,7 +123,10 @@ impl AmiFamily {
 /// Family and version of the class's alias term, such as `("al2023", "latest")`.
 #[must_use]
 pub(crate) fn alias(spec: &Ec2NodeClassSpec) -> Option<(&str, &str)> {
-    spec.ami_selector_terms.iter().find_map(|term| term.alias.as_deref()).map(|alias| alias.split_once('@').unwrap_or((alias, "latest")))
+    spec.ami_selector_terms
+        .iter()
+        .find_map(|term| term.alias.as_deref())
+        .map(|alias| alias.split_once('@').unwrap_or((alias, "latest")))
 }
 
 #[cfg(test)]
@@ -127,10 +139,24 @@ mod tests {
 
     #[test]
     fn family_is_named_or_follows_the_alias() {
-        assert_eq!(family(serde_json::json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]})), AmiFamily::Al2023);
-        assert_eq!(family(serde_json::json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})), AmiFamily::Windows2022);
-        assert_eq!(family(serde_json::json!({"amiFamily": "Custom", "amiSelectorTerms": [{"alias": "al2@latest"}]})), AmiFamily::Custom);
-        assert_eq!(family(serde_json::json!({"amiSelectorTerms": [{"id": "ami-1"}]})), AmiFamily::Custom);
+        assert_eq!(
+            family(serde_json::json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]})),
+            AmiFamily::Al2023
+        );
+        assert_eq!(
+            family(serde_json::json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})),
+            AmiFamily::Windows2022
+        );
+        assert_eq!(
+            family(
+                serde_json::json!({"amiFamily": "Custom", "amiSelectorTerms": [{"alias": "al2@latest"}]})
+            ),
+            AmiFamily::Custom
+        );
+        assert_eq!(
+            family(serde_json::json!({"amiSelectorTerms": [{"id": "ami-1"}]})),
+            AmiFamily::Custom
+        );
         for each in AmiFamily::ALL {
             assert_eq!(AmiFamily::parse(&each.as_str().to_lowercase()), Some(each));
         }

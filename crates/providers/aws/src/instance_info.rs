@@ -104,7 +104,8 @@ impl InstanceTypeInfo {
     #[must_use]
     pub fn usable(&self) -> bool {
         let known = |each: &Arc<str>| matches!(&**each, "x86_64" | "arm64");
-        self.virtualization.iter().any(|each| &**each == "hvm") && self.architectures.iter().any(known)
+        self.virtualization.iter().any(|each| &**each == "hvm")
+            && self.architectures.iter().any(known)
     }
 
     /// Processor architecture in Kubernetes' words. One that Kubernetes has no word for is put in brackets, so that nothing asks for it.
@@ -130,7 +131,9 @@ impl InstanceTypeInfo {
     /// The text before the dot of the name, such as `m5`; all of a name without a dot.
     #[must_use]
     pub fn family(&self) -> &str {
-        self.name.split_once('.').map_or(&*self.name, |(family, _)| family)
+        self.name
+            .split_once('.')
+            .map_or(&*self.name, |(family, _)| family)
     }
 
     /// The text after the dot of the name, such as `large`; empty for a name without a dot.
@@ -152,12 +155,16 @@ impl InstanceTypeInfo {
         // High-memory names carry their memory in front of the generation: `u-6tb1.metal`, `u7i-12tb.224xlarge`.
         let rest = match rest.strip_prefix('-') {
             Some(tail) => {
-                let memory = tail.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
+                let memory = tail
+                    .find(|c: char| !c.is_ascii_digit())
+                    .filter(|at| *at > 0)?;
                 tail.split_at_checked(memory)?.1.strip_prefix("tb")?
             }
             None => rest,
         };
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (generation, _) = rest.split_at_checked(digits)?;
         (!generation.is_empty()).then_some((category, generation))
     }
@@ -170,7 +177,10 @@ mod tests {
 
     fn info(name: &str) -> InstanceTypeInfo {
         let all = catalog::embedded_catalog().unwrap();
-        all.find(name).unwrap_or_else(|| panic!("{name} is not in the embedded catalogue")).info.clone()
+        all.find(name)
+            .unwrap_or_else(|| panic!("{name} is not in the embedded catalogue"))
+            .info
+            .clone()
     }
 
     #[test]
@@ -186,7 +196,11 @@ mod tests {
             let mut any = info("m5.large");
             any.name = Arc::from(name);
             assert_eq!((any.family(), any.size()), (family, size), "{name}");
-            assert_eq!(any.category_and_generation(), Some((category, generation)), "{name}");
+            assert_eq!(
+                any.category_and_generation(),
+                Some((category, generation)),
+                "{name}"
+            );
         }
         for name in ["m5", "5.large", "m.large", "u-tb1.metal", ".", ""] {
             let mut any = info("m5.large");

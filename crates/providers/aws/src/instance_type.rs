@@ -28,7 +28,11 @@ const NEURON: &str = "aws.amazon.com/neuron";
 /// Resource: Neuron cores.
 const NEURON_CORE: &str = "aws.amazon.com/neuroncore";
 /// Resources by the maker of a graphics processor. Only these exact names count.
-const GPUS: [(&str, &str); 3] = [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi")];
+const GPUS: [(&str, &str); 3] = [
+    ("NVIDIA", "nvidia.com/gpu"),
+    ("AMD", "amd.com/gpu"),
+    ("Habana", "habana.ai/gaudi"),
+];
 
 /// Memory that ARM machines lose before the hypervisor's share, in MiB.
 const ARM_MEMORY_MIB: i64 = 64;
@@ -93,7 +97,11 @@ impl InstanceTypeInfo {
             return Some(Unfit::Family);
         }
         let asked = &shape.interfaces;
-        let fits = |each: &crate::node_shape::Interface| self.interfaces.get(each.card).is_some_and(|most| each.device < *most);
+        let fits = |each: &crate::node_shape::Interface| {
+            self.interfaces
+                .get(each.card)
+                .is_some_and(|most| each.device < *most)
+        };
         let efa_only = count(asked.iter().filter(|each| each.efa_only));
         if !asked.is_empty() && (!self.ena || !asked.iter().all(fits) || efa_only > self.efa) {
             return Some(Unfit::NetworkInterfaces);
@@ -111,11 +119,17 @@ impl InstanceTypeInfo {
         let fits = self.unfit(shape).is_none();
         let mut offerings = Vec::with_capacity(placement.places.len() * 2);
         for place in &placement.places {
-            for (capacity_type, price) in [(CapacityType::Spot, place.spot), (CapacityType::OnDemand, place.on_demand)] {
+            for (capacity_type, price) in [
+                (CapacityType::Spot, place.spot),
+                (CapacityType::OnDemand, place.on_demand),
+            ] {
                 if !self.sold_as(capacity_type.as_str()) {
                     continue;
                 }
-                let zone_id = place.zone_id.iter().map(|id| (Arc::from(key::ZONE_ID), Arc::clone(id)));
+                let zone_id = place
+                    .zone_id
+                    .iter()
+                    .map(|id| (Arc::from(key::ZONE_ID), Arc::clone(id)));
                 offerings.push(Offering {
                     zone: Arc::clone(&place.zone),
                     capacity_type,
@@ -133,8 +147,15 @@ impl InstanceTypeInfo {
     /// Every well-known label of the type. A label that the type does not have is required to be absent.
     fn requirements(&self, shape: &NodeShape, placement: &Placement) -> Requirements {
         let zones = || placement.places.iter().map(|place| Arc::clone(&place.zone));
-        let zone_ids = || placement.places.iter().filter_map(|place| place.zone_id.clone());
-        let capacity_types = [CapacityType::OnDemand, CapacityType::Spot].into_iter().filter(|each| self.sold_as(each.as_str()));
+        let zone_ids = || {
+            placement
+                .places
+                .iter()
+                .filter_map(|place| place.zone_id.clone())
+        };
+        let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
+            .into_iter()
+            .filter(|each| self.sold_as(each.as_str()));
         let os = match (shape.family.is_windows(), &*self.arch()) {
             (false, _) => vec![labels::OS_LINUX],
             (true, labels::ARCH_AMD64) => vec![labels::OS_WINDOWS],
@@ -143,9 +164,17 @@ impl InstanceTypeInfo {
         let mut all: Vec<Requirement> = vec![
             Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, zones()),
             Requirement::new(key::ZONE_ID, Operator::In, zone_ids()),
-            Requirement::new(labels::CAPACITY_TYPE, Operator::In, capacity_types.map(CapacityType::as_str)),
+            Requirement::new(
+                labels::CAPACITY_TYPE,
+                Operator::In,
+                capacity_types.map(CapacityType::as_str),
+            ),
             Requirement::new(labels::OS, Operator::In, os),
-            Requirement::new(key::INSTANCE_TENANCY, Operator::In, ["dedicated", "default"]),
+            Requirement::new(
+                key::INSTANCE_TENANCY,
+                Operator::In,
+                ["dedicated", "default"],
+            ),
         ];
         let gpu = match self.gpus.as_slice() {
             [gpu] => Some(gpu),
@@ -163,54 +192,147 @@ impl InstanceTypeInfo {
             (labels::INSTANCE_TYPE, Some(Arc::clone(&self.name))),
             (labels::ARCH, Some(self.arch())),
             (labels::TOPOLOGY_REGION, Some(Arc::clone(&placement.region))),
-            (labels::WINDOWS_BUILD, shape.family.windows_build().map(Arc::from)),
+            (
+                labels::WINDOWS_BUILD,
+                shape.family.windows_build().map(Arc::from),
+            ),
             (key::INSTANCE_CPU, number(self.vcpus)),
-            (key::INSTANCE_CPU_MANUFACTURER, self.cpu_manufacturer.as_ref().map(|maker| kebab(maker))),
-            (key::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ, number(self.clock_mhz.unwrap_or_default())),
+            (
+                key::INSTANCE_CPU_MANUFACTURER,
+                self.cpu_manufacturer.as_ref().map(|maker| kebab(maker)),
+            ),
+            (
+                key::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
+                number(self.clock_mhz.unwrap_or_default()),
+            ),
             (key::INSTANCE_MEMORY, number(self.memory_mib)),
             (key::INSTANCE_EBS_BANDWIDTH, self.ebs_mbps.and_then(number)),
-            (key::INSTANCE_NETWORK_BANDWIDTH, self.network_mbps.and_then(number)),
-            (key::INSTANCE_CATEGORY, shape_of_name.map(|(category, _)| Arc::from(category))),
-            (key::INSTANCE_GENERATION, shape_of_name.map(|(_, generation)| Arc::from(generation))),
+            (
+                key::INSTANCE_NETWORK_BANDWIDTH,
+                self.network_mbps.and_then(number),
+            ),
+            (
+                key::INSTANCE_CATEGORY,
+                shape_of_name.map(|(category, _)| Arc::from(category)),
+            ),
+            (
+                key::INSTANCE_GENERATION,
+                shape_of_name.map(|(_, generation)| Arc::from(generation)),
+            ),
             (key::INSTANCE_FAMILY, Some(Arc::from(family))),
-            (key::INSTANCE_SIZE, (!size.is_empty()).then(|| Arc::from(size))),
-            (key::INSTANCE_CAPABILITY_FLEX, flag(family.contains("-flex"))),
-            (key::INSTANCE_LOCAL_NVME, if self.nvme { number(self.disk_gb) } else { None }),
-            (key::INSTANCE_HYPERVISOR, Some(self.hypervisor.clone().unwrap_or_else(|| Arc::from("")))),
-            (key::INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED, flag(self.encryption_in_transit)),
+            (
+                key::INSTANCE_SIZE,
+                (!size.is_empty()).then(|| Arc::from(size)),
+            ),
+            (
+                key::INSTANCE_CAPABILITY_FLEX,
+                flag(family.contains("-flex")),
+            ),
+            (
+                key::INSTANCE_LOCAL_NVME,
+                if self.nvme {
+                    number(self.disk_gb)
+                } else {
+                    None
+                },
+            ),
+            (
+                key::INSTANCE_HYPERVISOR,
+                Some(self.hypervisor.clone().unwrap_or_else(|| Arc::from(""))),
+            ),
+            (
+                key::INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,
+                flag(self.encryption_in_transit),
+            ),
             (key::NITRO_SANDBOX, flag(self.enclaves)),
             (key::INSTANCE_GPU_NAME, gpu.map(|gpu| kebab(&gpu.name))),
-            (key::INSTANCE_GPU_MANUFACTURER, gpu.map(|gpu| kebab(&gpu.manufacturer))),
-            (key::INSTANCE_GPU_COUNT, gpu.and_then(|gpu| number(gpu.count))),
-            (key::INSTANCE_GPU_MEMORY, gpu.and_then(|gpu| number(gpu.memory_mib))),
-            (key::INSTANCE_ACCELERATOR_NAME, accelerator.as_ref().map(|(name, _, _)| kebab(name))),
-            (key::INSTANCE_ACCELERATOR_MANUFACTURER, accelerator.as_ref().map(|(_, maker, _)| Arc::clone(maker))),
-            (key::INSTANCE_ACCELERATOR_COUNT, accelerator.as_ref().and_then(|(_, _, count)| number(*count))),
+            (
+                key::INSTANCE_GPU_MANUFACTURER,
+                gpu.map(|gpu| kebab(&gpu.manufacturer)),
+            ),
+            (
+                key::INSTANCE_GPU_COUNT,
+                gpu.and_then(|gpu| number(gpu.count)),
+            ),
+            (
+                key::INSTANCE_GPU_MEMORY,
+                gpu.and_then(|gpu| number(gpu.memory_mib)),
+            ),
+            (
+                key::INSTANCE_ACCELERATOR_NAME,
+                accelerator.as_ref().map(|(name, _, _)| kebab(name)),
+            ),
+            (
+                key::INSTANCE_ACCELERATOR_MANUFACTURER,
+                accelerator.as_ref().map(|(_, maker, _)| Arc::clone(maker)),
+            ),
+            (
+                key::INSTANCE_ACCELERATOR_COUNT,
+                accelerator
+                    .as_ref()
+                    .and_then(|(_, _, count)| number(*count)),
+            ),
             (key::CAPACITY_RESERVATION_ID, None),
             (key::CAPACITY_RESERVATION_TYPE, None),
             (key::CAPACITY_RESERVATION_INTERRUPTIBLE, None),
             (key::PLACEMENT_GROUP_ID, None),
             (key::PLACEMENT_GROUP_PARTITION, None),
         ];
-        all.extend(single.into_iter().map(|(key, value)| value.map_or_else(|| Requirement::does_not_exist(key), |value| Requirement::is(key, value))));
+        all.extend(single.into_iter().map(|(key, value)| {
+            value.map_or_else(
+                || Requirement::does_not_exist(key),
+                |value| Requirement::is(key, value),
+            )
+        }));
         all.into_iter().collect()
     }
 
     /// What the machine has. Units as [`Resources`].
     #[must_use]
     pub fn capacity(&self, shape: &NodeShape) -> Resources {
-        let disk = if shape.raid0 && self.disk_gb > 0 { self.disk_gb.saturating_mul(1_000_000_000) } else { shape.volume_bytes() };
-        let efa = if shape.interfaces.is_empty() { self.efa } else { count(shape.interfaces.iter().filter(|each| each.efa_only)) };
-        let mut capacity = Resources { cpu: self.vcpus * 1000, memory: self.memory_bytes(shape), pods: self.pods(shape), ephemeral_storage: disk, ..Resources::default() };
+        let disk = if shape.raid0 && self.disk_gb > 0 {
+            self.disk_gb.saturating_mul(1_000_000_000)
+        } else {
+            shape.volume_bytes()
+        };
+        let efa = if shape.interfaces.is_empty() {
+            self.efa
+        } else {
+            count(shape.interfaces.iter().filter(|each| each.efa_only))
+        };
+        let mut capacity = Resources {
+            cpu: self.vcpus * 1000,
+            memory: self.memory_bytes(shape),
+            pods: self.pods(shape),
+            ephemeral_storage: disk,
+            ..Resources::default()
+        };
         let mut gpus: BTreeMap<&str, i64> = BTreeMap::new();
         for (maker, resource) in GPUS {
-            let counted = self.gpus.iter().filter(|gpu| &*gpu.manufacturer == maker).map(|gpu| gpu.count);
+            let counted = self
+                .gpus
+                .iter()
+                .filter(|gpu| &*gpu.manufacturer == maker)
+                .map(|gpu| gpu.count);
             *gpus.entry(resource).or_default() += counted.sum::<i64>();
         }
         let neuron = self.neuron.iter().map(|device| device.count).sum();
-        let cores = self.neuron.first().map_or(0, |device| device.count * device.cores);
-        let addresses = if shape.family.is_windows() && &*self.arch() == labels::ARCH_AMD64 { self.windows_addresses } else { 0 };
-        let others = [(POD_ENI, self.branch_interfaces), (EFA, efa), (NEURON, neuron), (NEURON_CORE, cores), (PRIVATE_IPV4, addresses)];
+        let cores = self
+            .neuron
+            .first()
+            .map_or(0, |device| device.count * device.cores);
+        let addresses = if shape.family.is_windows() && &*self.arch() == labels::ARCH_AMD64 {
+            self.windows_addresses
+        } else {
+            0
+        };
+        let others = [
+            (POD_ENI, self.branch_interfaces),
+            (EFA, efa),
+            (NEURON, neuron),
+            (NEURON_CORE, cores),
+            (PRIVATE_IPV4, addresses),
+        ];
         for (name, amount) in gpus.into_iter().chain(others) {
             capacity.set(name, amount);
         }
@@ -219,7 +341,10 @@ impl InstanceTypeInfo {
 
     /// Memory that the guest sees: less what ARM machines and the hypervisor keep.
     fn memory_bytes(&self, shape: &NodeShape) -> i64 {
-        let arm = self.architectures.first().is_some_and(|first| &**first == "arm64");
+        let arm = self
+            .architectures
+            .first()
+            .is_some_and(|first| &**first == "arm64");
         let mib = self.memory_mib - if arm { ARM_MEMORY_MIB } else { 0 };
         let product = i128::from(mib) * i128::from(shape.options.vm_overhead_ppm);
         let kept = product.div_euclid(1_000_000) + i128::from(product.rem_euclid(1_000_000) != 0);
@@ -228,10 +353,23 @@ impl InstanceTypeInfo {
 
     /// Pods that the addresses of the network interfaces allow.
     fn eni_pods(&self, shape: &NodeShape, reserved: i64) -> i64 {
-        let most = self.interfaces.get(self.default_card).copied().unwrap_or_default();
-        let fabric = count(shape.interfaces.iter().filter(|each| each.efa_only && each.card == 0));
+        let most = self
+            .interfaces
+            .get(self.default_card)
+            .copied()
+            .unwrap_or_default();
+        let fabric = count(
+            shape
+                .interfaces
+                .iter()
+                .filter(|each| each.efa_only && each.card == 0),
+        );
         let usable = most - reserved - fabric;
-        if usable <= 0 { 0 } else { usable * (self.ipv4_per_interface - 1) + 2 }
+        if usable <= 0 {
+            0
+        } else {
+            usable * (self.ipv4_per_interface - 1) + 2
+        }
     }
 
     /// Pods that a node may run.
@@ -239,10 +377,15 @@ impl InstanceTypeInfo {
     pub fn pods(&self, shape: &NodeShape) -> i64 {
         let most = match shape.max_pods {
             Some(most) => most,
-            None if shape.family.eni_limited_pods() => self.eni_pods(shape, shape.options.reserved_enis),
+            None if shape.family.eni_limited_pods() => {
+                self.eni_pods(shape, shape.options.reserved_enis)
+            }
             None => DEFAULT_MAX_PODS,
         };
-        match shape.pods_per_core.filter(|per_core| *per_core > 0 && shape.family.pods_per_core()) {
+        match shape
+            .pods_per_core
+            .filter(|per_core| *per_core > 0 && shape.family.pods_per_core())
+        {
             Some(per_core) => most.min(per_core.saturating_mul(self.vcpus)),
             None => most,
         }
@@ -252,7 +395,11 @@ impl InstanceTypeInfo {
     #[must_use]
     pub fn kube_reserved(&self, shape: &NodeShape) -> Resources {
         // Interfaces kept from pods still count here: the reference implementation does so for these families.
-        let pods = if shape.family.eni_limited_memory_overhead() { self.eni_pods(shape, 0) } else { self.pods(shape) };
+        let pods = if shape.family.eni_limited_memory_overhead() {
+            self.eni_pods(shape, 0)
+        } else {
+            self.pods(shape)
+        };
         let own = &shape.kube_reserved;
         Resources {
             cpu: own.cpu.unwrap_or_else(|| reserved_cpu(self.vcpus * 1000)),
@@ -277,21 +424,44 @@ impl InstanceTypeInfo {
     /// What must stay free or the kubelet evicts pods: 100 MiB of memory and a tenth of the disk unless the class says otherwise.
     #[must_use]
     pub fn eviction_threshold(&self, shape: &NodeShape, capacity: &Resources) -> Resources {
-        let memory = shape.evict_memory.unwrap_or(Threshold::Bytes(100 * MIB)).of(capacity.memory);
-        let disk = shape.evict_disk.unwrap_or(Threshold::Percent { digits: 10, scale: 0 }).of(capacity.ephemeral_storage);
-        Resources { memory, ephemeral_storage: disk, ..Resources::default() }
+        let memory = shape
+            .evict_memory
+            .unwrap_or(Threshold::Bytes(100 * MIB))
+            .of(capacity.memory);
+        let disk = shape
+            .evict_disk
+            .unwrap_or(Threshold::Percent {
+                digits: 10,
+                scale: 0,
+            })
+            .of(capacity.ephemeral_storage);
+        Resources {
+            memory,
+            ephemeral_storage: disk,
+            ..Resources::default()
+        }
     }
 
     fn overhead(&self, shape: &NodeShape, capacity: &Resources) -> Resources {
-        self.kube_reserved(shape).add(&self.system_reserved(shape)).add(&self.eviction_threshold(shape, capacity))
+        self.kube_reserved(shape)
+            .add(&self.system_reserved(shape))
+            .add(&self.eviction_threshold(shape, capacity))
     }
 }
 
 /// CPU that the kubelet keeps, in milli: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest; each
 /// step is cut to whole millicores.
 fn reserved_cpu(milli: i64) -> i64 {
-    let steps = [(0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, i64::MAX, 25)]; // hundredths of a per cent
-    steps.into_iter().map(|(from, to, share)| (milli.min(to) - from).max(0) * share / 10_000).sum()
+    let steps = [
+        (0, 1000, 600),
+        (1000, 2000, 100),
+        (2000, 4000, 50),
+        (4000, i64::MAX, 25),
+    ]; // hundredths of a per cent
+    steps
+        .into_iter()
+        .map(|(from, to, share)| (milli.min(to) - from).max(0) * share / 10_000)
+        .sum()
 }
 
 /// A name as a label value: lower case, dashes for spaces.

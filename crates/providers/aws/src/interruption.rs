@@ -51,11 +51,16 @@ pub fn parse(body: &str) -> Result<Announcement, MessageError> {
     if body.is_empty() {
         return Ok(nothing(None));
     }
-    let value: Value = serde_json::from_str(body).map_err(|error| MessageError::Syntax(error.to_string()))?;
+    let value: Value =
+        serde_json::from_str(body).map_err(|error| MessageError::Syntax(error.to_string()))?;
     let envelope = match &value {
         Value::Object(envelope) => envelope,
         Value::Null => return Ok(nothing(None)),
-        other => return Err(MessageError::Syntax(format!("expected an object, got {other}"))),
+        other => {
+            return Err(MessageError::Syntax(format!(
+                "expected an object, got {other}"
+            )));
+        }
     };
     let version = text(envelope, "version")?;
     let source = text(envelope, "source")?;
@@ -63,63 +68,103 @@ pub fn parse(body: &str) -> Result<Announcement, MessageError> {
     let sent = match field(envelope, "time") {
         None | Some(Value::Null) => None,
         Some(value) => {
-            let time = value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
+            let time = value
+                .as_str()
+                .and_then(|text| text.parse::<Timestamp>().ok());
             Some(time.ok_or_else(|| wrong("time", "an RFC 3339 time", value))?)
         }
     };
     let none = Map::new();
     let detail = match field(envelope, "detail") {
         None | Some(Value::Null) => &none,
-        Some(value) => value.as_object().ok_or_else(|| wrong("detail", "an object", value))?,
+        Some(value) => value
+            .as_object()
+            .ok_or_else(|| wrong("detail", "an object", value))?,
     };
     if version != "0" {
         return Ok(nothing(sent));
     }
-    let one = |kind| Ok(Announcement { kind, instances: vec![Arc::from(text(detail, "instance-id")?)], sent });
+    let one = |kind| {
+        Ok(Announcement {
+            kind,
+            instances: vec![Arc::from(text(detail, "instance-id")?)],
+            sent,
+        })
+    };
     match (source, detail_type) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => one(NoticeKind::SpotInterruption),
-        ("aws.ec2", "EC2 Instance Rebalance Recommendation") => one(NoticeKind::RebalanceRecommendation),
+        ("aws.ec2", "EC2 Instance Rebalance Recommendation") => {
+            one(NoticeKind::RebalanceRecommendation)
+        }
         // The machine is drained as for any announced end; the reservation's own count is found anew by the next look at it.
-        ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => one(NoticeKind::ScheduledChange),
-        ("aws.ec2", "EC2 Instance State-change Notification") => match state(text(detail, "state")?) {
-            Some(kind) => one(kind),
-            None => Ok(nothing(None)),
-        },
+        ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
+            one(NoticeKind::ScheduledChange)
+        }
+        ("aws.ec2", "EC2 Instance State-change Notification") => {
+            match state(text(detail, "state")?) {
+                Some(kind) => one(kind),
+                None => Ok(nothing(None)),
+            }
+        }
         ("aws.health", "AWS Health Event") => health(detail, sent),
         _ => Ok(nothing(sent)),
     }
 }
 
 const fn nothing(sent: Option<Timestamp>) -> Announcement {
-    Announcement { kind: NoticeKind::Other, instances: Vec::new(), sent }
+    Announcement {
+        kind: NoticeKind::Other,
+        instances: Vec::new(),
+        sent,
+    }
 }
 
 /// What a state means for the node. EC2 writes lower case; in any other case every ending state counts as the final one, as recorded.
 fn state(state: &str) -> Option<NoticeKind> {
     match state {
         "stopping" | "stopped" => Some(NoticeKind::Stopping),
-        _ => ["stopping", "stopped", "shutting-down", "terminated"].iter().any(|end| end.eq_ignore_ascii_case(state)).then_some(NoticeKind::Terminated),
+        _ => ["stopping", "stopped", "shutting-down", "terminated"]
+            .iter()
+            .any(|end| end.eq_ignore_ascii_case(state))
+            .then_some(NoticeKind::Terminated),
     }
 }
 
-fn health(detail: &Map<String, Value>, sent: Option<Timestamp>) -> Result<Announcement, MessageError> {
-    if text(detail, "service")? != "EC2" || text(detail, "eventTypeCategory")? != "scheduledChange" {
+fn health(
+    detail: &Map<String, Value>,
+    sent: Option<Timestamp>,
+) -> Result<Announcement, MessageError> {
+    if text(detail, "service")? != "EC2" || text(detail, "eventTypeCategory")? != "scheduledChange"
+    {
         return Ok(nothing(None));
     }
     let entities = match field(detail, "affectedEntities") {
         None | Some(Value::Null) => &[][..],
-        Some(value) => value.as_array().ok_or_else(|| wrong("detail.affectedEntities", "a list of objects", value))?,
+        Some(value) => value
+            .as_array()
+            .ok_or_else(|| wrong("detail.affectedEntities", "a list of objects", value))?,
     };
     let instances = entities.iter().map(|entity| {
-        let entity = entity.as_object().ok_or_else(|| wrong("detail.affectedEntities", "a list of objects", entity))?;
+        let entity = entity
+            .as_object()
+            .ok_or_else(|| wrong("detail.affectedEntities", "a list of objects", entity))?;
         Ok(Arc::from(text(entity, "entityValue")?))
     });
-    Ok(Announcement { kind: NoticeKind::ScheduledChange, instances: instances.collect::<Result<_, _>>()?, sent })
+    Ok(Announcement {
+        kind: NoticeKind::ScheduledChange,
+        instances: instances.collect::<Result<_, _>>()?,
+        sent,
+    })
 }
 
 /// A field by its name, or by its name in another case.
 fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    object.get(name).or_else(|| object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
+    object.get(name).or_else(|| {
+        object
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    })
 }
 
 /// A text field; empty when it is absent.
@@ -131,7 +176,11 @@ fn text<'a>(object: &'a Map<String, Value>, name: &'static str) -> Result<&'a st
 }
 
 fn wrong(field: &'static str, expected: &'static str, found: &Value) -> MessageError {
-    MessageError::Field { field, expected, found: found.to_string().chars().take(60).collect() }
+    MessageError::Field {
+        field,
+        expected,
+        found: found.to_string().chars().take(60).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -139,18 +188,33 @@ mod tests {
     use super::*;
 
     fn event(detail_type: &str, detail: &str) -> String {
-        format!(r#"{{"version":"0","source":"aws.ec2","detail-type":"{detail_type}","time":"2026-01-02T03:04:05Z","detail":{detail}}}"#)
+        format!(
+            r#"{{"version":"0","source":"aws.ec2","detail-type":"{detail_type}","time":"2026-01-02T03:04:05Z","detail":{detail}}}"#
+        )
     }
 
     #[test]
     fn kinds() {
         for (detail_type, kind) in [
-            ("EC2 Spot Instance Interruption Warning", NoticeKind::SpotInterruption),
-            ("EC2 Instance Rebalance Recommendation", NoticeKind::RebalanceRecommendation),
-            ("EC2 Capacity Reservation Instance Interruption Warning", NoticeKind::ScheduledChange),
+            (
+                "EC2 Spot Instance Interruption Warning",
+                NoticeKind::SpotInterruption,
+            ),
+            (
+                "EC2 Instance Rebalance Recommendation",
+                NoticeKind::RebalanceRecommendation,
+            ),
+            (
+                "EC2 Capacity Reservation Instance Interruption Warning",
+                NoticeKind::ScheduledChange,
+            ),
         ] {
             let read = parse(&event(detail_type, r#"{"instance-id":"i-1"}"#)).unwrap();
-            assert_eq!((read.kind, &*read.instances), (kind, &[Arc::from("i-1")][..]), "{detail_type}");
+            assert_eq!(
+                (read.kind, &*read.instances),
+                (kind, &[Arc::from("i-1")][..]),
+                "{detail_type}"
+            );
             assert_eq!(read.sent.map(|time| time.as_second()), Some(1_767_323_045));
         }
     }
@@ -158,15 +222,34 @@ mod tests {
     #[test]
     fn wrong_types_are_named() {
         let error = |body: &str| parse(body).unwrap_err().to_string();
-        assert_eq!(error(r#"{"version":0}"#), "field `version` of the message: expected a text, got 0");
-        assert_eq!(error(r#"{"time":"yesterday"}"#), "field `time` of the message: expected an RFC 3339 time, got \"yesterday\"");
-        assert_eq!(error(&event("EC2 Instance Rebalance Recommendation", r#"{"instance-id":7}"#)), "field `instance-id` of the message: expected a text, got 7");
+        assert_eq!(
+            error(r#"{"version":0}"#),
+            "field `version` of the message: expected a text, got 0"
+        );
+        assert_eq!(
+            error(r#"{"time":"yesterday"}"#),
+            "field `time` of the message: expected an RFC 3339 time, got \"yesterday\""
+        );
+        assert_eq!(
+            error(&event(
+                "EC2 Instance Rebalance Recommendation",
+                r#"{"instance-id":7}"#
+            )),
+            "field `instance-id` of the message: expected a text, got 7"
+        );
         assert!(error("[1]").starts_with("the message is not JSON: expected an object"));
     }
 
     #[test]
     fn keys_match_in_any_case() {
-        let body = event("EC2 Instance Rebalance Recommendation", r#"{"Instance-ID":"i-1"}"#).replace("\"version\"", "\"VERSION\"");
-        assert_eq!(parse(&body).unwrap().kind, NoticeKind::RebalanceRecommendation);
+        let body = event(
+            "EC2 Instance Rebalance Recommendation",
+            r#"{"Instance-ID":"i-1"}"#,
+        )
+        .replace("\"version\"", "\"VERSION\"");
+        assert_eq!(
+            parse(&body).unwrap().kind,
+            NoticeKind::RebalanceRecommendation
+        );
     }
 }

@@ -32,7 +32,10 @@ pub(crate) const TEMPLATE_PREFIX: &str = "karpenter.k8s.aws/";
 
 /// The part of a provider id that EC2 knows: `i-...` of `aws:///us-east-1a/i-...`.
 pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
-    provider_id.rsplit('/').next().filter(|id| id.starts_with("i-") && id.len() > 2)
+    provider_id
+        .rsplit('/')
+        .next()
+        .filter(|id| id.starts_with("i-") && id.len() > 2)
 }
 
 /// The provider id of an instance.
@@ -46,7 +49,10 @@ mod tests {
 
     #[test]
     fn provider_ids_go_both_ways() {
-        assert_eq!(instance_id(&provider_id("us-east-1a", "i-0abc")), Some("i-0abc"));
+        assert_eq!(
+            instance_id(&provider_id("us-east-1a", "i-0abc")),
+            Some("i-0abc")
+        );
         assert_eq!(instance_id("i-0abc"), Some("i-0abc"));
         for id in ["", "kwok://x", "aws:///us-east-1a/", "aws:///us-east-1a/i-"] {
             assert_eq!(instance_id(id), None, "{id}");

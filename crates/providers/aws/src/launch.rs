@@ -3,22 +3,22 @@
 //! Invariant: a launch is repeatable. The claim's UID is a tag of the machine and the token of the request; a launch that was cut
 //! off anywhere is found again by the tag, or answered again by the token, and never made twice.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use mortise_core::apis::ec2nodeclass_status::Ami;
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, Launched, Offering, Retry, Unavailable};
+use mortise_core::cloud::{
+    CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, Launched, Offering, Retry,
+    Unavailable,
+};
 use mortise_core::labels;
 use mortise_core::objects::resources_of;
 use mortise_core::requirements::Operator;
 use mortise_core::resources::Resources;
 use mortise_core::taints;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use crate::choice::{Choice, choose};
 use crate::classes::Class;
@@ -32,75 +32,11 @@ use crate::provider::AwsProvider;
 use crate::templates::{self, Template};
 use crate::user_data::{self, BootInputs};
 
-/// How long a machine of an earlier request may stay invisible. EC2's lists usually lag by seconds; minutes are unheard of.
-const SETTLED: Duration = Duration::from_secs(5 * 60);
-/// How long tokens are remembered.
-const REMEMBERED: Duration = Duration::from_secs(3600);
-
-/// Requests made for claims, so that a request that was answered "nothing" can be followed by another one.
-#[derive(Debug, Default)]
-pub(crate) struct Attempts {
-    by_uid: Mutex<HashMap<String, Attempt>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Attempt {
-    /// How many requests were answered without a machine.
-    answered: u32,
-    /// Since when EC2 says that it knows the token, while no machine can be seen.
-    unsettled: Option<Instant>,
-    touched: Instant,
-}
-
-impl Attempts {
-    /// The token of the next request: the UID, and how often EC2 has already answered for it.
-    fn token(&self, uid: &str) -> String {
-        match self.lock().get(uid).map_or(0, |attempt| attempt.answered) {
-            0 => uid.to_owned(),
-            answered => format!("{uid}-{answered}"),
-        }
-    }
-
-    fn answered(&self, uid: &str) {
-        self.change(uid, |attempt| {
-            attempt.answered += 1;
-            attempt.unsettled = None;
-        });
-    }
-
-    /// Notes that the token was used before. Returns whether the machine of that request should have been seen by now.
-    fn unsettled(&self, uid: &str) -> bool {
-        let mut settled = false;
-        self.change(uid, |attempt| {
-            let since = *attempt.unsettled.get_or_insert_with(Instant::now);
-            if since.elapsed() >= SETTLED {
-                settled = true;
-                attempt.answered += 1;
-                attempt.unsettled = None;
-            }
-        });
-        settled
-    }
-
-    fn done(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn change(&self, uid: &str, change: impl FnOnce(&mut Attempt)) {
-        let mut all = self.lock();
-        all.retain(|_, attempt| attempt.touched.elapsed() < REMEMBERED);
-        let attempt = all.entry(uid.to_owned()).or_insert_with(|| Attempt { answered: 0, unsettled: None, touched: Instant::now() });
-        attempt.touched = Instant::now();
-        change(attempt);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Attempt>> {
-        self.by_uid.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn create(reason: &str, message: impl Into<String>) -> LaunchError {
-    LaunchError::Create { reason: reason.to_owned(), message: message.into() }
+    LaunchError::Create {
+        reason: reason.to_owned(),
+        message: message.into(),
+    }
 }
 
 /// A failed call as the end of a launch: with a reason when it will fail again, as an error to repeat otherwise.
@@ -114,22 +50,40 @@ fn refused(failure: Failure) -> LaunchError {
 
 impl AwsProvider {
     /// Makes the machine, or finds the one made before.
-    pub(crate) async fn launch_claim(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+    pub(crate) async fn launch_claim(
+        &self,
+        request: &LaunchRequest,
+    ) -> Result<Launched, LaunchError> {
         let claim = &*request.claim;
         let reference = &claim.spec.node_class_ref;
-        let object = request.node_class.as_ref().ok_or_else(|| LaunchError::NodeClassNotReady { message: format!("{} {:?} does not exist", reference.kind, reference.name) })?;
-        let uid = claim.uid().ok_or_else(|| create("InvalidNodeClaim", "the claim has no UID yet"))?;
+        let object = request
+            .node_class
+            .as_ref()
+            .ok_or_else(|| LaunchError::NodeClassNotReady {
+                message: format!("{} {:?} does not exist", reference.kind, reference.name),
+            })?;
+        let uid = claim
+            .uid()
+            .ok_or_else(|| create("InvalidNodeClaim", "the claim has no UID yet"))?;
         let class = self.class(object).await.map_err(LaunchError::Other)?;
         if class.object.metadata.deletion_timestamp.is_some() {
-            return Err(LaunchError::NodeClassNotReady { message: format!("{} {:?} is being deleted", reference.kind, reference.name) });
+            return Err(LaunchError::NodeClassNotReady {
+                message: format!("{} {:?} is being deleted", reference.kind, reference.name),
+            });
         }
-        if let Some(machine) = self.machine_of(&uid).await.map_err(|failure| LaunchError::Other(failure.into()))? {
+        if let Some(machine) = self
+            .machine_of(&uid)
+            .await
+            .map_err(|failure| LaunchError::Other(failure.into()))?
+        {
             tracing::info!(claim = %claim.name(), instance = machine.id, "found the machine that was already launched for the claim");
             self.attempts.done(&uid);
             return self.launched(claim, &class, &machine);
         }
         if let Some(message) = &class.not_ready {
-            return Err(LaunchError::NodeClassNotReady { message: message.clone() });
+            return Err(LaunchError::NodeClassNotReady {
+                message: message.clone(),
+            });
         }
         match self.try_launch(claim, &uid, &class).await {
             // The template went between our look and the request: made anew, once.
@@ -140,24 +94,38 @@ impl AwsProvider {
             other => other,
         }
         .map_err(|attempted| match attempted {
-            Attempted::TemplateGone => create("LaunchTemplateNotFound", "Launch template used for instance launch wasn't found"),
+            Attempted::TemplateGone => create(
+                "LaunchTemplateNotFound",
+                "Launch template used for instance launch wasn't found",
+            ),
             Attempted::Ended(error) => error,
         })
     }
 
-    async fn try_launch(&self, claim: &NodeClaim, uid: &str, class: &Class) -> Result<Launched, Attempted> {
+    async fn try_launch(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+        class: &Class,
+    ) -> Result<Launched, Attempted> {
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
         let marks = self.marks(class);
-        let usable = |each: &InstanceType, offering: &Offering| marks.allow(each, offering) && class.image(&each.name).is_some();
-        let choice = choose(&class.types, &asked, &requests, usable).ok_or_else(|| LaunchError::InsufficientCapacity {
-            message: "all requested instance types were unavailable during launch".to_owned(),
-            unavailable: Vec::new(),
+        let usable = |each: &InstanceType, offering: &Offering| {
+            marks.allow(each, offering) && class.image(&each.name).is_some()
+        };
+        let choice = choose(&class.types, &asked, &requests, usable).ok_or_else(|| {
+            LaunchError::InsufficientCapacity {
+                message: "all requested instance types were unavailable during launch".to_owned(),
+                unavailable: Vec::new(),
+            }
         })?;
         let fleet = self.fleet(claim, uid, class, &choice, &requests).await?;
         match self.create_fleet(&fleet).await {
             Ok(answer) => self.settle_answer(claim, uid, class, &choice, answer),
-            Err(failure) if failure::is_template_missing(&failure.code) => Err(Attempted::TemplateGone),
+            Err(failure) if failure::is_template_missing(&failure.code) => {
+                Err(Attempted::TemplateGone)
+            }
             Err(failure) if failure.code == TOKEN_MISMATCH => {
                 // An earlier request, perhaps of an earlier process, had the same token and other contents. Its machine shows up
                 // soon, or there is none and the next token is free.
@@ -166,25 +134,58 @@ impl AwsProvider {
                 } else {
                     "an earlier request for this claim is known to EC2, its machine is not visible yet"
                 };
-                Err(LaunchError::Other(CloudError { label: "unsettled", message: message.to_owned(), retry: Retry::Again }).into())
+                Err(LaunchError::Other(CloudError {
+                    label: "unsettled",
+                    message: message.to_owned(),
+                    retry: Retry::Again,
+                })
+                .into())
             }
             Err(failure) => Err(refused(failure).into()),
         }
     }
 
     /// The request: templates for all chosen types, and one override per type and zone.
-    async fn fleet(&self, claim: &NodeClaim, uid: &str, class: &Class, choice: &Choice<'_>, requests: &Resources) -> Result<Fleet, LaunchError> {
-        let cluster = self.cluster.get(&self.api, &self.config).await.map_err(|failure| LaunchError::Other(failure.into()))?;
+    async fn fleet(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+        class: &Class,
+        choice: &Choice<'_>,
+        requests: &Resources,
+    ) -> Result<Fleet, LaunchError> {
+        let cluster = self
+            .cluster
+            .get(&self.api, &self.config)
+            .await
+            .map_err(|failure| LaunchError::Other(failure.into()))?;
         let tags = self.tags(claim, class);
         let fabric = requests.extended(EFA);
         let mut by_template: BTreeMap<(String, i64, i64), Vec<Override>> = BTreeMap::new();
         for candidate in &choice.candidates {
-            let Some(ami) = class.image(&candidate.instance_type.name) else { continue };
-            let adapters = if fabric > 0 { candidate.instance_type.capacity.extended(EFA) } else { 0 };
-            let overrides = by_template.entry((ami.id.clone(), candidate.instance_type.capacity.pods, adapters)).or_default();
+            let Some(ami) = class.image(&candidate.instance_type.name) else {
+                continue;
+            };
+            let adapters = if fabric > 0 {
+                candidate.instance_type.capacity.extended(EFA)
+            } else {
+                0
+            };
+            let overrides = by_template
+                .entry((
+                    ami.id.clone(),
+                    candidate.instance_type.capacity.pods,
+                    adapters,
+                ))
+                .or_default();
             for offering in &candidate.offerings {
-                let in_zone = class.subnets.iter().filter(|each| *each.subnet.zone == *offering.zone && !self.unavailable.is_subnet_full(&each.subnet.id));
-                let Some(subnet) = in_zone.max_by_key(|each| each.free) else { continue };
+                let in_zone = class.subnets.iter().filter(|each| {
+                    *each.subnet.zone == *offering.zone
+                        && !self.unavailable.is_subnet_full(&each.subnet.id)
+                });
+                let Some(subnet) = in_zone.max_by_key(|each| each.free) else {
+                    continue;
+                };
                 overrides.push(Override {
                     instance_type: candidate.instance_type.name.to_string(),
                     subnet: subnet.subnet.id.clone(),
@@ -194,16 +195,41 @@ impl AwsProvider {
             }
         }
         let mut made = Vec::new();
-        for ((image, pods, adapters), overrides) in by_template.into_iter().filter(|(_, overrides)| !overrides.is_empty()) {
-            let Some(ami) = class.amis.iter().find(|ami| ami.id == image) else { continue };
-            let user_data = self.user_data(claim, class, cluster, ami, pods, choice.capacity_type)?;
-            made.push((self.template(class, ami, user_data, tags.clone(), choice.capacity_type, adapters), overrides));
+        for ((image, pods, adapters), overrides) in by_template
+            .into_iter()
+            .filter(|(_, overrides)| !overrides.is_empty())
+        {
+            let Some(ami) = class.amis.iter().find(|ami| ami.id == image) else {
+                continue;
+            };
+            let user_data =
+                self.user_data(claim, class, cluster, ami, pods, choice.capacity_type)?;
+            made.push((
+                self.template(
+                    class,
+                    ami,
+                    user_data,
+                    tags.clone(),
+                    choice.capacity_type,
+                    adapters,
+                ),
+                overrides,
+            ));
         }
         if made.is_empty() {
-            let message = "no capacity offerings are currently available given the constraints".to_owned();
-            return Err(LaunchError::InsufficientCapacity { message, unavailable: Vec::new() });
+            let message =
+                "no capacity offerings are currently available given the constraints".to_owned();
+            return Err(LaunchError::InsufficientCapacity {
+                message,
+                unavailable: Vec::new(),
+            });
         }
-        let ensured = futures::future::try_join_all(made.iter().map(|(template, _)| self.ensure_template(template))).await.map_err(refused)?;
+        let ensured = futures::future::try_join_all(
+            made.iter()
+                .map(|(template, _)| self.ensure_template(template)),
+        )
+        .await
+        .map_err(refused)?;
         let mut instance_tags = tags;
         instance_tags.insert(keys::NODECLAIM.to_owned(), claim.name().to_string());
         instance_tags.insert(keys::NODECLAIM_UID.to_owned(), uid.to_owned());
@@ -211,8 +237,16 @@ impl AwsProvider {
             token: self.attempts.token(uid),
             capacity_type: choice.capacity_type,
             by_priority: claim.annotation(labels::PRICE_OVERLAY_APPLIED).is_some(),
-            context: class.object.spec.context.clone().filter(|_| claim.annotation(labels::MIN_VALUES_RELAXED) != Some("true")),
-            templates: ensured.into_iter().zip(made.into_iter().map(|(_, overrides)| overrides)).collect(),
+            context: class
+                .object
+                .spec
+                .context
+                .clone()
+                .filter(|_| claim.annotation(labels::MIN_VALUES_RELAXED) != Some("true")),
+            templates: ensured
+                .into_iter()
+                .zip(made.into_iter().map(|(_, overrides)| overrides))
+                .collect(),
             tags: instance_tags,
         })
     }
@@ -221,16 +255,33 @@ impl AwsProvider {
     fn tags(&self, claim: &NodeClaim, class: &Class) -> BTreeMap<String, String> {
         let mut tags = class.object.spec.tags.clone().unwrap_or_default();
         let own = [
-            (keys::cluster_tag(&self.config.cluster_name), keys::OWNED.to_owned()),
-            (keys::EKS_CLUSTER.to_owned(), self.config.cluster_name.clone()),
-            (keys::NODEPOOL.to_owned(), claim.label(labels::NODEPOOL).unwrap_or_default().to_owned()),
+            (
+                keys::cluster_tag(&self.config.cluster_name),
+                keys::OWNED.to_owned(),
+            ),
+            (
+                keys::EKS_CLUSTER.to_owned(),
+                self.config.cluster_name.clone(),
+            ),
+            (
+                keys::NODEPOOL.to_owned(),
+                claim.label(labels::NODEPOOL).unwrap_or_default().to_owned(),
+            ),
             (keys::NODE_CLASS.to_owned(), class.name().to_owned()),
         ];
         tags.extend(own);
         tags
     }
 
-    fn template(&self, class: &Class, ami: &Ami, user_data: String, tags: BTreeMap<String, String>, capacity_type: CapacityType, adapters: i64) -> Template {
+    fn template(
+        &self,
+        class: &Class,
+        ami: &Ami,
+        user_data: String,
+        tags: BTreeMap<String, String>,
+        capacity_type: CapacityType,
+        adapters: i64,
+    ) -> Template {
         let spec = &class.object.spec;
         Template {
             cluster: self.config.cluster_name.clone(),
@@ -248,22 +299,44 @@ impl AwsProvider {
             monitoring: spec.detailed_monitoring.unwrap_or(false),
             metadata: spec.metadata_options.clone().unwrap_or_default(),
             tracking: spec.connection_tracking.clone(),
-            nested_virtualization: spec.cpu_options.as_ref().and_then(|cpu| cpu.nested_virtualization.clone()),
+            nested_virtualization: spec
+                .cpu_options
+                .as_ref()
+                .and_then(|cpu| cpu.nested_virtualization.clone()),
         }
     }
 
-    fn user_data(&self, claim: &NodeClaim, class: &Class, cluster: &crate::api::cluster::Cluster, ami: &Ami, pods: i64, capacity_type: CapacityType) -> Result<String, LaunchError> {
+    fn user_data(
+        &self,
+        claim: &NodeClaim,
+        class: &Class,
+        cluster: &crate::api::cluster::Cluster,
+        ami: &Ami,
+        pods: i64,
+        capacity_type: CapacityType,
+    ) -> Result<String, LaunchError> {
         let spec = &class.object.spec;
         let mut kubelet: Map<String, Value> = spec.kubelet.clone().unwrap_or_default();
         kubelet.insert("maxPods".to_owned(), pods.into());
-        if let (false, Some(address)) = (kubelet.contains_key("clusterDNS"), &self.config.cluster_dns) {
+        if let (false, Some(address)) =
+            (kubelet.contains_key("clusterDNS"), &self.config.cluster_dns)
+        {
             kubelet.insert("clusterDNS".to_owned(), json!([address]));
         }
         let born_with = [taints::unregistered()];
-        let mut all: Vec<Taint> = claim.spec.taints().iter().chain(claim.spec.startup_taints()).cloned().collect();
+        let mut all: Vec<Taint> = claim
+            .spec
+            .taints()
+            .iter()
+            .chain(claim.spec.startup_taints())
+            .cloned()
+            .collect();
         all = taints::merge(&all, &born_with);
         let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
-        node_labels.insert(labels::CAPACITY_TYPE.to_owned(), capacity_type.as_str().to_owned());
+        node_labels.insert(
+            labels::CAPACITY_TYPE.to_owned(),
+            capacity_type.as_str().to_owned(),
+        );
         node_labels.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         node_labels.retain(|key, _| user_data::kubelet_may_set(key));
         let version = images::image_version(spec, ami);
@@ -279,20 +352,39 @@ impl AwsProvider {
             user_data: spec.user_data.as_deref().unwrap_or_default(),
             image_version: version.as_deref(),
         };
-        user_data::render(class.shape.family, &inputs).map_err(|error| create("UserDataInvalid", error.to_string()))
+        user_data::render(class.shape.family, &inputs)
+            .map_err(|error| create("UserDataInvalid", error.to_string()))
     }
 
     /// What the fleet answered: a machine, or why there is none.
-    fn settle_answer(&self, claim: &NodeClaim, uid: &str, class: &Class, choice: &Choice<'_>, answer: FleetAnswer) -> Result<Launched, Attempted> {
+    fn settle_answer(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+        class: &Class,
+        choice: &Choice<'_>,
+        answer: FleetAnswer,
+    ) -> Result<Launched, Attempted> {
         let mut unavailable = Vec::new();
         for error in &answer.errors {
             if error.code == SPOT_ROLE {
                 self.unavailable.mark_capacity_type(CapacityType::Spot);
             }
             if error.code == SUBNET_FULL {
-                error.subnet.iter().for_each(|subnet| self.unavailable.mark_subnet(subnet));
-            } else if let (true, Some(instance_type), Some(zone)) = (failure::is_shortage(&error.code), &error.instance_type, self.zone_of(class, error)) {
-                let each = Unavailable { instance_type: instance_type.as_str().into(), zone: zone.as_str().into(), capacity_type: choice.capacity_type };
+                error
+                    .subnet
+                    .iter()
+                    .for_each(|subnet| self.unavailable.mark_subnet(subnet));
+            } else if let (true, Some(instance_type), Some(zone)) = (
+                failure::is_shortage(&error.code),
+                &error.instance_type,
+                self.zone_of(class, error),
+            ) {
+                let each = Unavailable {
+                    instance_type: instance_type.as_str().into(),
+                    zone: zone.as_str().into(),
+                    capacity_type: choice.capacity_type,
+                };
                 self.unavailable.mark_offering(each.clone());
                 unavailable.push(each);
             }
@@ -310,29 +402,63 @@ impl AwsProvider {
         let mut texts: Vec<String> = answer.errors.iter().map(said).collect();
         texts.dedup();
         texts.truncate(3); // one cause usually repeats for every type
-        if answer.errors.iter().any(|error| failure::is_template_missing(&error.code)) {
+        if answer
+            .errors
+            .iter()
+            .any(|error| failure::is_template_missing(&error.code))
+        {
             return Err(Attempted::TemplateGone);
         }
-        match answer.errors.iter().find(|error| !failure::is_shortage(&error.code)) {
+        match answer
+            .errors
+            .iter()
+            .find(|error| !failure::is_shortage(&error.code))
+        {
             Some(error) => {
                 let (reason, message) = failure::launch_reason(&error.code, &error.message);
                 Err(create(reason, message).into())
             }
-            None if texts.is_empty() => Err(create("LaunchFailed", "EC2 launched nothing and gave no reason").into()),
-            None => Err(LaunchError::InsufficientCapacity { message: texts.join("; "), unavailable }.into()),
+            None if texts.is_empty() => {
+                Err(create("LaunchFailed", "EC2 launched nothing and gave no reason").into())
+            }
+            None => Err(LaunchError::InsufficientCapacity {
+                message: texts.join("; "),
+                unavailable,
+            }
+            .into()),
         }
     }
 
     fn zone_of(&self, class: &Class, error: &crate::fleet::FleetError) -> Option<String> {
-        let of_subnet = || class.subnets.iter().find(|each| Some(&each.subnet.id) == error.subnet.as_ref()).map(|each| each.subnet.zone.clone());
+        let of_subnet = || {
+            class
+                .subnets
+                .iter()
+                .find(|each| Some(&each.subnet.id) == error.subnet.as_ref())
+                .map(|each| each.subnet.zone.clone())
+        };
         error.zone.clone().or_else(of_subnet)
     }
 
     /// What the claim learns of its machine.
-    fn launched(&self, claim: &NodeClaim, class: &Class, machine: &Machine) -> Result<Launched, LaunchError> {
-        let instance_type = class.instance_type(&machine.instance_type).ok_or_else(|| create("InstanceTypeResolutionFailed", format!("instance type {} of {} is not known", machine.instance_type, machine.id)))?;
+    fn launched(
+        &self,
+        claim: &NodeClaim,
+        class: &Class,
+        machine: &Machine,
+    ) -> Result<Launched, LaunchError> {
+        let instance_type = class.instance_type(&machine.instance_type).ok_or_else(|| {
+            create(
+                "InstanceTypeResolutionFailed",
+                format!(
+                    "instance type {} of {} is not known",
+                    machine.instance_type, machine.id
+                ),
+            )
+        })?;
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
-        let (mut capacity, mut allocatable) = (instance_type.capacity.clone(), instance_type.allocatable());
+        let (mut capacity, mut allocatable) =
+            (instance_type.capacity.clone(), instance_type.allocatable());
         if requests.extended(EFA) == 0 && class.shape.interfaces.is_empty() {
             capacity.set(EFA, 0); // the machine could have some, this one was made without
             allocatable.set(EFA, 0);
@@ -340,12 +466,24 @@ impl AwsProvider {
         let mut annotations = BTreeMap::new();
         if let Some(hash) = &class.hash {
             annotations.insert(keys::CLASS_HASH.to_owned(), hash.clone());
-            annotations.insert(keys::CLASS_HASH_VERSION.to_owned(), EC2_NODE_CLASS_HASH_VERSION.to_owned());
+            annotations.insert(
+                keys::CLASS_HASH_VERSION.to_owned(),
+                EC2_NODE_CLASS_HASH_VERSION.to_owned(),
+            );
         }
-        annotations.extend(class.profile.iter().map(|profile| (keys::INSTANCE_PROFILE.to_owned(), profile.clone())));
+        annotations.extend(
+            class
+                .profile
+                .iter()
+                .map(|profile| (keys::INSTANCE_PROFILE.to_owned(), profile.clone())),
+        );
         Ok(Launched {
             provider_id: keys::provider_id(&machine.zone, &machine.id).into(),
-            image_id: machine.image.clone().or_else(|| class.image(&machine.instance_type).map(|ami| ami.id.clone())),
+            image_id: machine.image.clone().or_else(|| {
+                class
+                    .image(&machine.instance_type)
+                    .map(|ami| ami.id.clone())
+            }),
             labels: machine_labels(instance_type, class, machine),
             annotations,
             capacity: capacity.to_api(),
@@ -355,16 +493,32 @@ impl AwsProvider {
 }
 
 /// Labels of the machine: every label of which its type has exactly one value, and where and how it was bought.
-fn machine_labels(instance_type: &InstanceType, class: &Class, machine: &Machine) -> BTreeMap<String, String> {
-    let single = instance_type.requirements.iter().filter_map(|each| match (each.operator(), each.values()) {
-        (Operator::In, [value]) => Some((each.key().to_owned(), value.to_string())),
-        _ => None,
+fn machine_labels(
+    instance_type: &InstanceType,
+    class: &Class,
+    machine: &Machine,
+) -> BTreeMap<String, String> {
+    let single = instance_type.requirements.iter().filter_map(|each| {
+        match (each.operator(), each.values()) {
+            (Operator::In, [value]) => Some((each.key().to_owned(), value.to_string())),
+            _ => None,
+        }
     });
     let mut all: BTreeMap<String, String> = single.collect();
     all.insert(labels::TOPOLOGY_ZONE.to_owned(), machine.zone.clone());
-    all.insert(labels::CAPACITY_TYPE.to_owned(), machine.capacity_type.as_str().to_owned());
-    all.insert(labels::aws::INSTANCE_TENANCY.to_owned(), "default".to_owned());
-    let zone_id = class.subnets.iter().find(|each| each.subnet.zone == machine.zone).and_then(|each| each.subnet.zone_id.clone());
+    all.insert(
+        labels::CAPACITY_TYPE.to_owned(),
+        machine.capacity_type.as_str().to_owned(),
+    );
+    all.insert(
+        labels::aws::INSTANCE_TENANCY.to_owned(),
+        "default".to_owned(),
+    );
+    let zone_id = class
+        .subnets
+        .iter()
+        .find(|each| each.subnet.zone == machine.zone)
+        .and_then(|each| each.subnet.zone_id.clone());
     match zone_id {
         Some(id) => all.insert(labels::aws::ZONE_ID.to_owned(), id),
         None => all.remove(labels::aws::ZONE_ID),
@@ -383,26 +537,5 @@ enum Attempted {
 impl From<LaunchError> for Attempted {
     fn from(error: LaunchError) -> Self {
         Self::Ended(error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn tokens_follow_what_ec2_answered() {
-        let attempts = Attempts::default();
-        assert_eq!(attempts.token("u"), "u");
-        assert_eq!(attempts.token("u"), "u", "a repetition has the same token");
-        attempts.answered("u");
-        assert_eq!(attempts.token("u"), "u-1", "an answer without a machine frees the next one");
-        assert!(!attempts.unsettled("u"));
-        assert_eq!(attempts.token("u"), "u-1", "a machine may still show up");
-        tokio::time::advance(SETTLED).await;
-        assert!(attempts.unsettled("u"));
-        assert_eq!(attempts.token("u"), "u-2");
-        attempts.done("u");
-        assert_eq!(attempts.token("u"), "u");
     }
 }

@@ -17,6 +17,7 @@ pub mod node_shape;
 pub mod user_data;
 
 mod api;
+mod attempts;
 mod choice;
 mod classes;
 mod fleet;

@@ -4,10 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName};
+use aws_sdk_ec2::types::{
+    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName,
+};
 use jiff::Timestamp;
 use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{CapacityType, CloudError, Instance, NodeClassObject, Retry, Terminated, Unavailable};
+use mortise_core::cloud::{
+    CapacityType, CloudError, Instance, NodeClassObject, Retry, Terminated, Unavailable,
+};
 use mortise_core::labels;
 use mortise_core::names::ProviderId;
 use tokio::time::Instant;
@@ -63,23 +67,48 @@ impl Machines {
     /// A machine was launched by us just now.
     pub(crate) fn launched(&self, machine: &Machine) {
         let now = Instant::now();
-        self.lock().insert(machine.id.clone(), Known { machine: machine.clone(), seen: None, launched: Some(now), ending: false, touched: now });
+        self.lock().insert(
+            machine.id.clone(),
+            Known {
+                machine: machine.clone(),
+                seen: None,
+                launched: Some(now),
+                ending: false,
+                touched: now,
+            },
+        );
     }
 
     fn seen(&self, machine: &Machine) {
         let now = Instant::now();
         let mut all = self.lock();
         all.retain(|_, known| known.touched.elapsed() < REMEMBERED);
-        let known = all.entry(machine.id.clone()).or_insert_with(|| Known { machine: machine.clone(), seen: None, launched: None, ending: false, touched: now });
-        *known = Known { machine: machine.clone(), seen: Some(now), touched: now, ..known.clone() };
+        let known = all.entry(machine.id.clone()).or_insert_with(|| Known {
+            machine: machine.clone(),
+            seen: None,
+            launched: None,
+            ending: false,
+            touched: now,
+        });
+        *known = Known {
+            machine: machine.clone(),
+            seen: Some(now),
+            touched: now,
+            ..known.clone()
+        };
     }
 
     fn fresh(&self, id: &str) -> Option<Machine> {
-        self.lock().get(id).filter(|known| known.seen.is_some_and(|at| at.elapsed() < FRESH)).map(|known| known.machine.clone())
+        self.lock()
+            .get(id)
+            .filter(|known| known.seen.is_some_and(|at| at.elapsed() < FRESH))
+            .map(|known| known.machine.clone())
     }
 
     fn just_launched(&self, id: &str) -> bool {
-        self.lock().get(id).is_some_and(|known| known.launched.is_some_and(|at| at.elapsed() < VISIBLE))
+        self.lock()
+            .get(id)
+            .is_some_and(|known| known.launched.is_some_and(|at| at.elapsed() < VISIBLE))
     }
 
     fn is_ending(&self, id: &str) -> bool {
@@ -98,8 +127,16 @@ impl Machines {
 
     /// The spot offering that a machine was bought as, if it is known and spot.
     pub(crate) fn spot_offering(&self, id: &str) -> Option<Unavailable> {
-        let machine = self.lock().get(id).map(|known| known.machine.clone()).filter(|machine| machine.capacity_type == CapacityType::Spot)?;
-        Some(Unavailable { instance_type: machine.instance_type.into(), zone: machine.zone.into(), capacity_type: CapacityType::Spot })
+        let machine = self
+            .lock()
+            .get(id)
+            .map(|known| known.machine.clone())
+            .filter(|machine| machine.capacity_type == CapacityType::Spot)?;
+        Some(Unavailable {
+            instance_type: machine.instance_type.into(),
+            zone: machine.zone.into(),
+            capacity_type: CapacityType::Spot,
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
@@ -109,15 +146,26 @@ impl Machines {
 
 /// EC2's description in our words; `None` when it lacks what a machine always has.
 fn machine(found: &Ec2Instance) -> Option<Machine> {
-    let spot = found.instance_lifecycle() == Some(&InstanceLifecycleType::Spot) || found.spot_instance_request_id().is_some_and(|id| !id.is_empty());
+    let spot = found.instance_lifecycle() == Some(&InstanceLifecycleType::Spot)
+        || found
+            .spot_instance_request_id()
+            .is_some_and(|id| !id.is_empty());
     Some(Machine {
         id: found.instance_id()?.to_owned(),
         instance_type: found.instance_type()?.as_str().to_owned(),
         zone: found.placement()?.availability_zone()?.to_owned(),
-        capacity_type: if spot { CapacityType::Spot } else { CapacityType::OnDemand },
+        capacity_type: if spot {
+            CapacityType::Spot
+        } else {
+            CapacityType::OnDemand
+        },
         subnet: found.subnet_id().map(str::to_owned),
         image: found.image_id().map(str::to_owned),
-        groups: found.security_groups().iter().filter_map(|group| group.group_id().map(str::to_owned)).collect(),
+        groups: found
+            .security_groups()
+            .iter()
+            .filter_map(|group| group.group_id().map(str::to_owned))
+            .collect(),
     })
 }
 
@@ -126,27 +174,55 @@ fn state(found: &Ec2Instance) -> Option<&InstanceStateName> {
 }
 
 fn tag<'a>(found: &'a Ec2Instance, key: &str) -> Option<&'a str> {
-    found.tags().iter().find(|tag| tag.key() == Some(key)).and_then(|tag| tag.value())
+    found
+        .tags()
+        .iter()
+        .find(|tag| tag.key() == Some(key))
+        .and_then(|tag| tag.value())
 }
 
 impl AwsProvider {
     async fn describe(&self, filters: Vec<Filter>) -> Result<Vec<Ec2Instance>, Failure> {
-        let mut pages = self.api.ec2.describe_instances().set_filters(Some(filters)).max_results(1000).into_paginator().send();
+        let mut pages = self
+            .api
+            .ec2
+            .describe_instances()
+            .set_filters(Some(filters))
+            .max_results(1000)
+            .into_paginator()
+            .send();
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| self.api.failure("ec2:DescribeInstances", error))?;
-            found.extend(page.reservations.unwrap_or_default().into_iter().flat_map(|reservation| reservation.instances.unwrap_or_default()));
+            found.extend(
+                page.reservations
+                    .unwrap_or_default()
+                    .into_iter()
+                    .flat_map(|reservation| reservation.instances.unwrap_or_default()),
+            );
         }
         Ok(found)
     }
 
     /// The living machine that was launched for a claim UID.
     pub(crate) async fn machine_of(&self, uid: &str) -> Result<Option<Machine>, Failure> {
-        let filters = vec![filter(format!("tag:{}", keys::NODECLAIM_UID), [uid]), filter("instance-state-name", ALIVE)];
-        let mut found: Vec<Machine> = self.describe(filters).await?.iter().filter_map(machine).collect();
+        let filters = vec![
+            filter(format!("tag:{}", keys::NODECLAIM_UID), [uid]),
+            filter("instance-state-name", ALIVE),
+        ];
+        let mut found: Vec<Machine> = self
+            .describe(filters)
+            .await?
+            .iter()
+            .filter_map(machine)
+            .collect();
         found.sort_by(|a, b| a.id.cmp(&b.id));
         if let [_, second, ..] = found.as_slice() {
-            tracing::error!(uid, instance = second.id, "more than one machine has the same claim; the first is used, the others are left to garbage collection");
+            tracing::error!(
+                uid,
+                instance = second.id,
+                "more than one machine has the same claim; the first is used, the others are left to garbage collection"
+            );
         }
         let first = found.into_iter().next();
         first.iter().for_each(|machine| self.machines.seen(machine));
@@ -155,17 +231,32 @@ impl AwsProvider {
 
     /// A machine by its id; `None` when it is gone.
     async fn machine_by_id(&self, id: &str) -> Result<Option<(Machine, bool)>, Failure> {
-        let filters = vec![filter("instance-id", [id]), filter("instance-state-name", EXISTING)];
+        let filters = vec![
+            filter("instance-id", [id]),
+            filter("instance-state-name", EXISTING),
+        ];
         let found = self.describe(filters).await?;
-        let found = found.iter().find_map(|each| Some((machine(each)?, state(each) == Some(&InstanceStateName::ShuttingDown))));
-        found.iter().for_each(|(machine, _)| self.machines.seen(machine));
+        let found = found.iter().find_map(|each| {
+            Some((
+                machine(each)?,
+                state(each) == Some(&InstanceStateName::ShuttingDown),
+            ))
+        });
+        found
+            .iter()
+            .for_each(|(machine, _)| self.machines.seen(machine));
         Ok(found)
     }
 
-    pub(crate) async fn terminate_machine(&self, provider_id: &ProviderId) -> Result<Terminated, CloudError> {
+    pub(crate) async fn terminate_machine(
+        &self,
+        provider_id: &ProviderId,
+    ) -> Result<Terminated, CloudError> {
         let id = keys::instance_id(provider_id).ok_or_else(|| CloudError {
             label: "invalid_id",
-            message: format!("provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."),
+            message: format!(
+                "provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."
+            ),
             retry: Retry::Never,
         })?;
         if self.machines.is_ending(id) {
@@ -183,9 +274,21 @@ impl AwsProvider {
     }
 
     async fn ask_to_terminate(&self, id: &str) -> Result<Terminated, CloudError> {
-        match self.api.ec2.terminate_instances().instance_ids(id).send().await {
+        match self
+            .api
+            .ec2
+            .terminate_instances()
+            .instance_ids(id)
+            .send()
+            .await
+        {
             Ok(answer) => {
-                let state = answer.terminating_instances().iter().find(|each| each.instance_id() == Some(id)).and_then(|each| each.current_state()).and_then(|state| state.name());
+                let state = answer
+                    .terminating_instances()
+                    .iter()
+                    .find(|each| each.instance_id() == Some(id))
+                    .and_then(|each| each.current_state())
+                    .and_then(|state| state.name());
                 if state == Some(&InstanceStateName::Terminated) {
                     self.machines.gone(id);
                     return Ok(Terminated::Gone);
@@ -196,8 +299,13 @@ impl AwsProvider {
             }
             Err(error) => match self.api.failure("ec2:TerminateInstances", error) {
                 failure if failure.is_not_found() && self.machines.just_launched(id) => {
-                    let message = format!("instance {id} was launched a moment ago and is not visible yet");
-                    Err(CloudError { label: "unsettled", message, retry: Retry::Again })
+                    let message =
+                        format!("instance {id} was launched a moment ago and is not visible yet");
+                    Err(CloudError {
+                        label: "unsettled",
+                        message,
+                        retry: Retry::Again,
+                    })
                 }
                 failure if failure.is_not_found() => Ok(Terminated::Gone),
                 failure => Err(failure.into()),
@@ -207,15 +315,22 @@ impl AwsProvider {
 
     pub(crate) async fn list_machines(&self) -> Result<Vec<Instance>, CloudError> {
         let filters = vec![
-            filter(format!("tag:{}", keys::cluster_tag(&self.config.cluster_name)), [keys::OWNED]),
+            filter(
+                format!("tag:{}", keys::cluster_tag(&self.config.cluster_name)),
+                [keys::OWNED],
+            ),
             filter("tag-key", [keys::NODEPOOL]),
             filter("instance-state-name", EXISTING),
         ];
         let mut all = Vec::new();
         for found in self.describe(filters).await? {
-            let Some(machine) = machine(&found) else { continue };
+            let Some(machine) = machine(&found) else {
+                continue;
+            };
             self.machines.seen(&machine);
-            let created = found.launch_time().and_then(|time| Timestamp::from_second(time.secs()).ok());
+            let created = found
+                .launch_time()
+                .and_then(|time| Timestamp::from_second(time.secs()).ok());
             all.push(Instance {
                 provider_id: keys::provider_id(&machine.zone, &machine.id).into(),
                 claim: tag(&found, keys::NODECLAIM).map(str::to_owned),
@@ -228,15 +343,33 @@ impl AwsProvider {
     }
 
     /// The first difference between a claim's machine and its class, in the reference implementation's order and words.
-    pub(crate) async fn drift_of(&self, claim: &NodeClaim, object: &NodeClassObject) -> Result<Option<String>, CloudError> {
+    pub(crate) async fn drift_of(
+        &self,
+        claim: &NodeClaim,
+        object: &NodeClassObject,
+    ) -> Result<Option<String>, CloudError> {
         let class = self.class(object).await?;
-        if let (Some(ours), Some(version), Some(theirs)) = (&class.hash, claim.annotation(keys::CLASS_HASH_VERSION), claim.annotation(keys::CLASS_HASH)) {
+        if let (Some(ours), Some(version), Some(theirs)) = (
+            &class.hash,
+            claim.annotation(keys::CLASS_HASH_VERSION),
+            claim.annotation(keys::CLASS_HASH),
+        ) {
             if version == mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION && ours != theirs {
                 return Ok(Some("NodeClassDrift".to_owned()));
             }
         }
-        let Some(id) = claim.provider_id().and_then(keys::instance_id) else { return Ok(None) };
-        let unknown = |what: &str| CloudError { label: "unresolved", message: format!("{what} of {} are not resolved, so {} cannot be compared with it", object.key, claim.name()), retry: Retry::Again };
+        let Some(id) = claim.provider_id().and_then(keys::instance_id) else {
+            return Ok(None);
+        };
+        let unknown = |what: &str| CloudError {
+            label: "unresolved",
+            message: format!(
+                "{what} of {} are not resolved, so {} cannot be compared with it",
+                object.key,
+                claim.name()
+            ),
+            retry: Retry::Again,
+        };
         if class.amis.is_empty() {
             return Err(unknown("images"));
         }
@@ -246,9 +379,14 @@ impl AwsProvider {
         if class.subnets.is_empty() {
             return Err(unknown("subnets"));
         }
-        if let (Some(image), Some(name)) = (claim.status.image_id.as_deref(), claim.label(labels::INSTANCE_TYPE)) {
+        if let (Some(image), Some(name)) = (
+            claim.status.image_id.as_deref(),
+            claim.label(labels::INSTANCE_TYPE),
+        ) {
             // A type that is not in the list just now says nothing about the image: a gap in EC2's list must not replace a fleet.
-            if class.instance_type(name).is_some() && class.image(name).is_none_or(|ami| ami.id != image) {
+            if class.instance_type(name).is_some()
+                && class.image(name).is_none_or(|ami| ami.id != image)
+            {
                 return Ok(Some("AMIDrift".to_owned()));
             }
         }
@@ -256,12 +394,17 @@ impl AwsProvider {
             Some(machine) => Some(machine),
             None => self.machine_by_id(id).await?.map(|(machine, _)| machine),
         };
-        let Some(machine) = machine else { return Ok(None) };
+        let Some(machine) = machine else {
+            return Ok(None);
+        };
         let wanted: BTreeSet<&str> = class.groups.iter().map(|group| &*group.id).collect();
         if wanted != machine.groups.iter().map(|id| &**id).collect() {
             return Ok(Some("SecurityGroupDrift".to_owned()));
         }
-        let in_subnets = machine.subnet.as_ref().is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
+        let in_subnets = machine
+            .subnet
+            .as_ref()
+            .is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
         Ok((!in_subnets).then(|| "SubnetDrift".to_owned()))
     }
 }
@@ -285,7 +428,12 @@ mod tests {
         machines.launched(&machine);
         assert!(machines.just_launched("i-1") && !machines.just_launched("i-2"));
         assert_eq!(machines.fresh("i-1"), None, "EC2 has not described it");
-        assert_eq!(machines.spot_offering("i-1").map(|each| each.zone.to_string()), Some("us-east-1a".to_owned()));
+        assert_eq!(
+            machines
+                .spot_offering("i-1")
+                .map(|each| each.zone.to_string()),
+            Some("us-east-1a".to_owned())
+        );
         machines.seen(&machine);
         assert_eq!(machines.fresh("i-1"), Some(machine));
         tokio::time::advance(FRESH).await;

@@ -46,7 +46,12 @@ pub(crate) struct Market {
 
 impl Market {
     pub(crate) fn new(tables: Arc<Catalog>, region: &str) -> Self {
-        Self { tables, region: region.to_owned(), view: Mutex::new(None), refreshing: tokio::sync::Mutex::new(()) }
+        Self {
+            tables,
+            region: region.to_owned(),
+            view: Mutex::new(None),
+            refreshing: tokio::sync::Mutex::new(()),
+        }
     }
 
     /// What is sold. Reads again what is too old; a failed refresh keeps the old and is tried again a minute later.
@@ -74,11 +79,27 @@ impl Market {
 
     async fn refresh(&self, api: &Api, old: Option<View>) -> Result<View, Failure> {
         let now = Instant::now();
-        let (types_due, spot_due) = old.as_ref().map_or((now, now), |old| (old.types_due, old.spot_due));
+        let (types_due, spot_due) = old
+            .as_ref()
+            .map_or((now, now), |old| (old.types_due, old.spot_due));
         let types = async {
-            if types_due > now { Ok(None) } else { futures::try_join!(describe::instance_types(api, &self.tables), describe::offerings(api)).map(Some) }
+            if types_due > now {
+                Ok(None)
+            } else {
+                futures::try_join!(
+                    describe::instance_types(api, &self.tables),
+                    describe::offerings(api)
+                )
+                .map(Some)
+            }
         };
-        let spot = async { if spot_due > now { Ok(None) } else { describe::spot_prices(api).await.map(Some) } };
+        let spot = async {
+            if spot_due > now {
+                Ok(None)
+            } else {
+                describe::spot_prices(api).await.map(Some)
+            }
+        };
         let (types, spot) = futures::join!(types, spot);
         let (types, zones, types_due) = match (types, &old) {
             (Ok(Some((types, zones))), _) => {
@@ -102,18 +123,34 @@ impl Market {
                 (kept, now + RETRY)
             }
         };
-        Ok(View { types, zones, spot, types_due, spot_due })
+        Ok(View {
+            types,
+            zones,
+            spot,
+            types_due,
+            spot_due,
+        })
     }
 
     fn current(&self) -> Option<View> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
     /// careful guess.
-    pub(crate) fn places(&self, view: &View, name: &str, zones: &BTreeMap<Arc<str>, Option<Arc<str>>>) -> Vec<Place> {
+    pub(crate) fn places(
+        &self,
+        view: &View,
+        name: &str,
+        zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
+    ) -> Vec<Place> {
         let on_demand = self.tables.on_demand_price(name, &self.region);
-        let Some(sold) = view.zones.get(name) else { return Vec::new() };
+        let Some(sold) = view.zones.get(name) else {
+            return Vec::new();
+        };
         let spot = |zone: &str| -> Option<MicroUsd> {
             match &view.spot {
                 Some(prices) => prices.get(name)?.get(zone).copied(),
@@ -121,6 +158,12 @@ impl Market {
             }
         };
         let here = zones.iter().filter(|(zone, _)| sold.contains(*zone));
-        here.map(|(zone, id)| Place { zone: Arc::clone(zone), zone_id: id.clone(), on_demand, spot: spot(zone) }).collect()
+        here.map(|(zone, id)| Place {
+            zone: Arc::clone(zone),
+            zone_id: id.clone(),
+            on_demand,
+            spot: spot(zone),
+        })
+        .collect()
     }
 }

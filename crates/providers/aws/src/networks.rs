@@ -30,18 +30,37 @@ pub(crate) fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
 }
 
 /// The selected subnets, those with the most free addresses first.
-pub(crate) async fn subnets(api: &Api, terms: &[SubnetSelectorTerm]) -> Result<Vec<FoundSubnet>, Failure> {
+pub(crate) async fn subnets(
+    api: &Api,
+    terms: &[SubnetSelectorTerm],
+) -> Result<Vec<FoundSubnet>, Failure> {
     let ids: BTreeSet<&String> = terms.iter().filter_map(|term| term.id.as_ref()).collect();
     let mut queries: Vec<Vec<Filter>> = Vec::new();
     if !ids.is_empty() {
         queries.push(vec![filter("subnet-id", ids)]);
     }
-    queries.extend(terms.iter().filter(|term| term.id.is_none()).filter_map(|term| term.tags.as_ref()).map(tag_filters));
+    queries.extend(
+        terms
+            .iter()
+            .filter(|term| term.id.is_none())
+            .filter_map(|term| term.tags.as_ref())
+            .map(tag_filters),
+    );
     let answers = try_join_all(queries.into_iter().map(|filters| async {
-        let mut pages = api.ec2.describe_subnets().set_filters(Some(filters)).max_results(500).into_paginator().send();
+        let mut pages = api
+            .ec2
+            .describe_subnets()
+            .set_filters(Some(filters))
+            .max_results(500)
+            .into_paginator()
+            .send();
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
-            found.extend(page.map_err(|error| api.failure("ec2:DescribeSubnets", error))?.subnets.unwrap_or_default());
+            found.extend(
+                page.map_err(|error| api.failure("ec2:DescribeSubnets", error))?
+                    .subnets
+                    .unwrap_or_default(),
+            );
         }
         Ok::<_, Failure>(found)
     }))
@@ -49,8 +68,18 @@ pub(crate) async fn subnets(api: &Api, terms: &[SubnetSelectorTerm]) -> Result<V
     let mut by_id: BTreeMap<String, FoundSubnet> = BTreeMap::new();
     for each in answers.into_iter().flatten() {
         if let (Some(id), Some(zone)) = (each.subnet_id, each.availability_zone) {
-            let subnet = Subnet { id: id.clone(), zone, zone_id: each.availability_zone_id };
-            by_id.insert(id, FoundSubnet { subnet, free: each.available_ip_address_count.unwrap_or(0) });
+            let subnet = Subnet {
+                id: id.clone(),
+                zone,
+                zone_id: each.availability_zone_id,
+            };
+            by_id.insert(
+                id,
+                FoundSubnet {
+                    subnet,
+                    free: each.available_ip_address_count.unwrap_or(0),
+                },
+            );
         }
     }
     let mut found: Vec<_> = by_id.into_values().collect();
@@ -59,9 +88,16 @@ pub(crate) async fn subnets(api: &Api, terms: &[SubnetSelectorTerm]) -> Result<V
 }
 
 /// The selected security groups, by id.
-pub(crate) async fn security_groups(api: &Api, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, Failure> {
+pub(crate) async fn security_groups(
+    api: &Api,
+    terms: &[SecurityGroupSelectorTerm],
+) -> Result<Vec<SecurityGroup>, Failure> {
     let ids: BTreeSet<&String> = terms.iter().filter_map(|term| term.id.as_ref()).collect();
-    let names: BTreeSet<&String> = terms.iter().filter(|term| term.id.is_none()).filter_map(|term| term.name.as_ref()).collect();
+    let names: BTreeSet<&String> = terms
+        .iter()
+        .filter(|term| term.id.is_none())
+        .filter_map(|term| term.name.as_ref())
+        .collect();
     let mut queries: Vec<Vec<Filter>> = Vec::new();
     if !ids.is_empty() {
         queries.push(vec![filter("group-id", ids)]);
@@ -69,17 +105,39 @@ pub(crate) async fn security_groups(api: &Api, terms: &[SecurityGroupSelectorTer
     if !names.is_empty() {
         queries.push(vec![filter("group-name", names)]);
     }
-    queries.extend(terms.iter().filter(|term| term.id.is_none() && term.name.is_none()).filter_map(|term| term.tags.as_ref()).map(tag_filters));
+    queries.extend(
+        terms
+            .iter()
+            .filter(|term| term.id.is_none() && term.name.is_none())
+            .filter_map(|term| term.tags.as_ref())
+            .map(tag_filters),
+    );
     let answers = try_join_all(queries.into_iter().map(|filters| async {
-        let mut pages = api.ec2.describe_security_groups().set_filters(Some(filters)).max_results(500).into_paginator().send();
+        let mut pages = api
+            .ec2
+            .describe_security_groups()
+            .set_filters(Some(filters))
+            .max_results(500)
+            .into_paginator()
+            .send();
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
-            found.extend(page.map_err(|error| api.failure("ec2:DescribeSecurityGroups", error))?.security_groups.unwrap_or_default());
+            found.extend(
+                page.map_err(|error| api.failure("ec2:DescribeSecurityGroups", error))?
+                    .security_groups
+                    .unwrap_or_default(),
+            );
         }
         Ok::<_, Failure>(found)
     }))
     .await?;
-    let groups = answers.into_iter().flatten().filter_map(|each| Some((each.group_id?, each.group_name)));
+    let groups = answers
+        .into_iter()
+        .flatten()
+        .filter_map(|each| Some((each.group_id?, each.group_name)));
     let by_id: BTreeMap<String, Option<String>> = groups.collect();
-    Ok(by_id.into_iter().map(|(id, name)| SecurityGroup { id, name }).collect())
+    Ok(by_id
+        .into_iter()
+        .map(|(id, name)| SecurityGroup { id, name })
+        .collect())
 }

@@ -23,7 +23,10 @@ pub struct ShapeOptions {
 
 impl Default for ShapeOptions {
     fn default() -> Self {
-        Self { vm_overhead_ppm: 75_000, reserved_enis: 0 }
+        Self {
+            vm_overhead_ppm: 75_000,
+            reserved_enis: 0,
+        }
     }
 }
 
@@ -64,7 +67,10 @@ impl Threshold {
                     return 0;
                 }
                 let product = i128::from(capacity) * i128::from(digits);
-                i64::try_from(product.div_euclid(whole) + i128::from(product.rem_euclid(whole) != 0)).unwrap_or(i64::MAX)
+                i64::try_from(
+                    product.div_euclid(whole) + i128::from(product.rem_euclid(whole) != 0),
+                )
+                .unwrap_or(i64::MAX)
             }
         }
     }
@@ -73,13 +79,21 @@ impl Threshold {
     /// # Errors
     /// What is allowed instead.
     fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("expected a quantity or a percentage between 0% and 100%, got {text:?}");
+        let bad =
+            || format!("expected a quantity or a percentage between 0% and 100%, got {text:?}");
         let Some(number) = text.strip_suffix('%') else {
-            return Quantity::parse(text).ok().filter(|quantity| quantity.signum() >= 0).map(|quantity| Self::Bytes(quantity.value())).ok_or_else(bad);
+            return Quantity::parse(text)
+                .ok()
+                .filter(|quantity| quantity.signum() >= 0)
+                .map(|quantity| Self::Bytes(quantity.value()))
+                .ok_or_else(bad);
         };
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let digits = format!("{whole}{fraction}");
-        let scale = u32::try_from(fraction.len()).ok().filter(|scale| *scale <= 9).ok_or_else(bad)?;
+        let scale = u32::try_from(fraction.len())
+            .ok()
+            .filter(|scale| *scale <= 9)
+            .ok_or_else(bad)?;
         if whole.is_empty() || digits.bytes().any(|byte| !byte.is_ascii_digit()) {
             return Err(bad());
         }
@@ -153,14 +167,22 @@ impl NodeShape {
         let kubelet = spec.kubelet.as_ref().unwrap_or(&empty);
         let family = AmiFamily::of(spec);
         let evict = |signal: &str| {
-            let text = kubelet.get("evictionHard").and_then(|hard| hard.get(signal));
-            text.map(|value| threshold(value, &format!("kubelet.evictionHard[{signal:?}]"))).transpose()
+            let text = kubelet
+                .get("evictionHard")
+                .and_then(|hard| hard.get(signal));
+            text.map(|value| threshold(value, &format!("kubelet.evictionHard[{signal:?}]")))
+                .transpose()
         };
-        let interfaces = spec.network_interfaces.as_deref().unwrap_or_default().iter().map(|each| Interface {
-            card: usize::try_from(each.network_card_index).unwrap_or(usize::MAX),
-            device: i64::from(each.device_index),
-            efa_only: each.interface_type == "efa-only",
-        });
+        let interfaces = spec
+            .network_interfaces
+            .as_deref()
+            .unwrap_or_default()
+            .iter()
+            .map(|each| Interface {
+                card: usize::try_from(each.network_card_index).unwrap_or(usize::MAX),
+                device: i64::from(each.device_index),
+                efa_only: each.interface_type == "efa-only",
+            });
         Ok(Self {
             family,
             options,
@@ -170,10 +192,16 @@ impl NodeShape {
             system_reserved: reserved(kubelet, "systemReserved")?,
             evict_memory: evict("memory.available")?,
             evict_disk: evict("nodefs.available")?,
-            data_disk: data_disk(family, spec.block_device_mappings.as_deref().unwrap_or_default())?,
+            data_disk: data_disk(
+                family,
+                spec.block_device_mappings.as_deref().unwrap_or_default(),
+            )?,
             raid0: spec.instance_store_policy.as_deref() == Some("RAID0"),
             interfaces: interfaces.collect(),
-            nested_virtualization: spec.cpu_options.as_ref().is_some_and(|cpu| cpu.nested_virtualization.as_deref() == Some("enabled")),
+            nested_virtualization: spec
+                .cpu_options
+                .as_ref()
+                .is_some_and(|cpu| cpu.nested_virtualization.as_deref() == Some("enabled")),
             connection_tracking: spec.connection_tracking.is_some(),
         })
     }
@@ -181,7 +209,11 @@ impl NodeShape {
     /// Size of the data disk in bytes when it is a network volume.
     #[must_use]
     pub fn volume_bytes(&self) -> i64 {
-        let default = self.family.default_disks().last().map_or(20, |(_, gib)| *gib);
+        let default = self
+            .family
+            .default_disks()
+            .last()
+            .map_or(20, |(_, gib)| *gib);
         self.data_disk.unwrap_or(default * GIB)
     }
 }
@@ -189,11 +221,25 @@ impl NodeShape {
 /// Kubelet fields that hold an expression instead of a value. Sorted.
 #[must_use]
 pub fn expressions(spec: &Ec2NodeClassSpec) -> Vec<String> {
-    let Some(kubelet) = &spec.kubelet else { return Vec::new() };
+    let Some(kubelet) = &spec.kubelet else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for map in ["kubeReserved", "systemReserved"] {
-        let entries = kubelet.get(map).and_then(Value::as_object).into_iter().flatten();
-        found.extend(entries.filter(|(_, value)| value.as_str().is_some_and(|text| Quantity::parse(text).is_err())).map(|(key, _)| format!("kubelet.{map}.{key}")));
+        let entries = kubelet
+            .get(map)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        found.extend(
+            entries
+                .filter(|(_, value)| {
+                    value
+                        .as_str()
+                        .is_some_and(|text| Quantity::parse(text).is_err())
+                })
+                .map(|(key, _)| format!("kubelet.{map}.{key}")),
+        );
     }
     if kubelet.get("maxPods").is_some_and(Value::is_string) {
         found.push("kubelet.maxPods".to_owned());
@@ -203,15 +249,25 @@ pub fn expressions(spec: &Ec2NodeClassSpec) -> Vec<String> {
 }
 
 fn wrong(field: impl Into<String>, allowed: &str, found: &Value) -> ShapeError {
-    ShapeError { field: field.into(), message: format!("expected {allowed}, got {found}") }
+    ShapeError {
+        field: field.into(),
+        message: format!("expected {allowed}, got {found}"),
+    }
 }
 
 fn count(kubelet: &Map<String, Value>, field: &str) -> Result<Option<i64>, ShapeError> {
     match kubelet.get(field) {
         None | Some(Value::Null | Value::String(_)) => Ok(None),
-        Some(value) => match value.as_i64().filter(|number| (0..=i64::from(i32::MAX)).contains(number)) {
+        Some(value) => match value
+            .as_i64()
+            .filter(|number| (0..=i64::from(i32::MAX)).contains(number))
+        {
             Some(number) => Ok(Some(number)),
-            None => Err(wrong(format!("kubelet.{field}"), "a whole number of at least 0", value)),
+            None => Err(wrong(
+                format!("kubelet.{field}"),
+                "a whole number of at least 0",
+                value,
+            )),
         },
     }
 }
@@ -221,15 +277,25 @@ fn reserved(kubelet: &Map<String, Value>, field: &str) -> Result<Reserved, Shape
     let entries = match kubelet.get(field) {
         None | Some(Value::Null) => return Ok(all),
         Some(Value::Object(entries)) => entries,
-        Some(other) => return Err(wrong(format!("kubelet.{field}"), "an object of quantities", other)),
+        Some(other) => {
+            return Err(wrong(
+                format!("kubelet.{field}"),
+                "an object of quantities",
+                other,
+            ));
+        }
     };
     for (name, value) in entries {
         let path = format!("kubelet.{field}.{name}");
-        let text = value.as_str().ok_or_else(|| wrong(&*path, "a text with a quantity", value))?;
+        let text = value
+            .as_str()
+            .ok_or_else(|| wrong(&*path, "a text with a quantity", value))?;
         if text.starts_with('-') {
             return Err(wrong(path, "a quantity of at least 0", value));
         }
-        let Ok(quantity) = Quantity::parse(text) else { continue };
+        let Ok(quantity) = Quantity::parse(text) else {
+            continue;
+        };
         match name.as_str() {
             CPU => all.cpu = Some(quantity.milli()),
             MEMORY => all.memory = Some(quantity.value()),
@@ -241,22 +307,34 @@ fn reserved(kubelet: &Map<String, Value>, field: &str) -> Result<Reserved, Shape
 }
 
 fn threshold(value: &Value, path: &str) -> Result<Threshold, ShapeError> {
-    let text = value.as_str().ok_or_else(|| wrong(path, "a text with a quantity or a percentage", value))?;
-    Threshold::parse(text).map_err(|message| ShapeError { field: path.to_owned(), message })
+    let text = value
+        .as_str()
+        .ok_or_else(|| wrong(path, "a text with a quantity or a percentage", value))?;
+    Threshold::parse(text).map_err(|message| ShapeError {
+        field: path.to_owned(),
+        message,
+    })
 }
 
 /// Size of the disk that pods' data is on: of the mapping marked as root volume, else of the family's data device; for `Custom`,
 /// where the device is not known, of the last mapping.
 fn data_disk(family: AmiFamily, disks: &[BlockDeviceMapping]) -> Result<Option<i64>, ShapeError> {
     let sized = |index: usize, disk: &BlockDeviceMapping| {
-        let Some(text) = disk.ebs.as_ref().and_then(|ebs| ebs.volume_size.as_deref()) else { return Ok(None) };
+        let Some(text) = disk.ebs.as_ref().and_then(|ebs| ebs.volume_size.as_deref()) else {
+            return Ok(None);
+        };
         let field = || format!("blockDeviceMappings[{index}].ebs.volumeSize");
         match Quantity::parse(text) {
             Ok(quantity) if quantity.signum() > 0 => Ok(Some(quantity.value())),
-            _ => Err(ShapeError { field: field(), message: format!("expected a size such as 100Gi, got {text:?}") }),
+            _ => Err(ShapeError {
+                field: field(),
+                message: format!("expected a size such as 100Gi, got {text:?}"),
+            }),
         }
     };
-    let of = |found: Option<(usize, &BlockDeviceMapping)>| found.map_or(Ok(None), |(index, disk)| sized(index, disk));
+    let of = |found: Option<(usize, &BlockDeviceMapping)>| {
+        found.map_or(Ok(None), |(index, disk)| sized(index, disk))
+    };
     let indexed = || disks.iter().enumerate();
     if let Some(bytes) = of(indexed().find(|(_, disk)| disk.root_volume == Some(true)))? {
         return Ok(Some(bytes));
@@ -272,17 +350,40 @@ mod tests {
     use super::*;
 
     fn read(json: serde_json::Value) -> Result<NodeShape, String> {
-        NodeShape::read(&serde_json::from_value(json).unwrap(), ShapeOptions::default()).map_err(|error| error.to_string())
+        NodeShape::read(
+            &serde_json::from_value(json).unwrap(),
+            ShapeOptions::default(),
+        )
+        .map_err(|error| error.to_string())
     }
 
     #[test]
     fn thresholds() {
-        for (text, capacity, expected) in
-            [("10%", 1_000, 100), ("100%", 1_000, 0), ("0%", 1_000, 0), ("3.3%", 1_000, 33), ("0.01%", 9_999, 1), ("5Gi", 0, 5 * GIB), ("1k", 5, 1_000)]
-        {
-            assert_eq!(Threshold::parse(text).unwrap().of(capacity), expected, "{text}");
+        for (text, capacity, expected) in [
+            ("10%", 1_000, 100),
+            ("100%", 1_000, 0),
+            ("0%", 1_000, 0),
+            ("3.3%", 1_000, 33),
+            ("0.01%", 9_999, 1),
+            ("5Gi", 0, 5 * GIB),
+            ("1k", 5, 1_000),
+        ] {
+            assert_eq!(
+                Threshold::parse(text).unwrap().of(capacity),
+                expected,
+                "{text}"
+            );
         }
-        for text in ["", "%", "101%", "-1%", "-1Gi", "abc", "1.0000000001%", "1..2%"] {
+        for text in [
+            "",
+            "%",
+            "101%",
+            "-1%",
+            "-1Gi",
+            "abc",
+            "1.0000000001%",
+            "1..2%",
+        ] {
             assert!(Threshold::parse(text).is_err(), "{text:?}");
         }
     }
@@ -290,7 +391,10 @@ mod tests {
     #[test]
     fn bad_fields_are_named() {
         let error = |json| read(json).unwrap_err();
-        assert_eq!(error(serde_json::json!({"kubelet": {"maxPods": -1}})), "spec.kubelet.maxPods: expected a whole number of at least 0, got -1");
+        assert_eq!(
+            error(serde_json::json!({"kubelet": {"maxPods": -1}})),
+            "spec.kubelet.maxPods: expected a whole number of at least 0, got -1"
+        );
         assert_eq!(
             error(serde_json::json!({"kubelet": {"evictionHard": {"memory.available": "120%"}}})),
             "spec.kubelet.evictionHard[\"memory.available\"]: expected a quantity or a percentage between 0% and 100%, got \"120%\""
@@ -300,7 +404,9 @@ mod tests {
             "spec.kubelet.kubeReserved.cpu: expected a quantity of at least 0, got \"-1\""
         );
         assert_eq!(
-            error(serde_json::json!({"amiFamily": "AL2023", "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "Ti"}}]})),
+            error(
+                serde_json::json!({"amiFamily": "AL2023", "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "Ti"}}]})
+            ),
             "spec.blockDeviceMappings[0].ebs.volumeSize: expected a size such as 100Gi, got \"Ti\""
         );
     }
@@ -313,7 +419,12 @@ mod tests {
 
     #[test]
     fn expressions_are_found() {
-        let spec = serde_json::from_value(serde_json::json!({"kubelet": {"maxPods": "vcpus * 10", "kubeReserved": {"cpu": "vcpus * 30", "memory": "1Gi"}}}));
-        assert_eq!(expressions(&spec.unwrap()), ["kubelet.kubeReserved.cpu", "kubelet.maxPods"]);
+        let spec = serde_json::from_value(
+            serde_json::json!({"kubelet": {"maxPods": "vcpus * 10", "kubeReserved": {"cpu": "vcpus * 30", "memory": "1Gi"}}}),
+        );
+        assert_eq!(
+            expressions(&spec.unwrap()),
+            ["kubelet.kubeReserved.cpu", "kubelet.maxPods"]
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched, NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass,
-    Terminated,
+    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched,
+    NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Terminated,
 };
 use mortise_core::labels::WellKnown;
 use mortise_core::names::ProviderId;
@@ -13,11 +13,11 @@ use mortise_core::names::ProviderId;
 use crate::api::cluster::ClusterFacts;
 use crate::api::parameters::Parameters;
 use crate::api::{Api, NoRegion};
+use crate::attempts::Attempts;
 use crate::catalog::{self, Catalog, CatalogError};
 use crate::classes::Classes;
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::launch::Attempts;
 use crate::machines::Machines;
 use crate::market::Market;
 use crate::queue::Queue;
@@ -25,7 +25,12 @@ use crate::templates::Templates;
 use crate::unavailable::Unavailability;
 
 /// Node classes of this provider.
-const KINDS: [NodeClassKind; 1] = [NodeClassKind { group: mortise_core::labels::aws::GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" }];
+const KINDS: [NodeClassKind; 1] = [NodeClassKind {
+    group: mortise_core::labels::aws::GROUP,
+    version: "v1",
+    kind: "EC2NodeClass",
+    plural: "ec2nodeclasses",
+}];
 
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
 /// # Source
@@ -91,7 +96,11 @@ impl AwsProvider {
         let api = Api::new(&config).await?;
         let market = Market::new(tables, &api.region);
         market.view(&api).await?;
-        tracing::info!(region = api.region, cluster = config.cluster_name, "connected to EC2");
+        tracing::info!(
+            region = api.region,
+            cluster = config.cluster_name,
+            "connected to EC2"
+        );
         Ok(Self {
             api,
             config,
@@ -127,15 +136,25 @@ impl CloudProvider for AwsProvider {
         WellKnown::aws()
     }
 
-    fn resolve<'a>(&'a self, class: &'a NodeClassObject) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
+    fn resolve<'a>(
+        &'a self,
+        class: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         Box::pin(self.resolve_class(class))
     }
 
-    fn launch<'a>(&'a self, request: &'a LaunchRequest) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+    fn launch<'a>(
+        &'a self,
+        request: &'a LaunchRequest,
+    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
         Box::pin(self.launch_claim(request))
     }
 
-    fn terminate<'a>(&'a self, machine: &'a ProviderId, _claim: &'a str) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+    fn terminate<'a>(
+        &'a self,
+        machine: &'a ProviderId,
+        _claim: &'a str,
+    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
         Box::pin(self.terminate_machine(machine))
     }
 
@@ -143,12 +162,20 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.list_machines())
     }
 
-    fn drifted<'a>(&'a self, claim: &'a NodeClaim, class: &'a NodeClassObject) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+    fn drifted<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
         Box::pin(self.drift_of(claim, class))
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
-        let name = self.config.interruption_queue.as_deref().filter(|name| !name.is_empty())?;
+        let name = self
+            .config
+            .interruption_queue
+            .as_deref()
+            .filter(|name| !name.is_empty())?;
         Some(Box::pin(self.receive(name)))
     }
 
@@ -160,6 +187,12 @@ impl CloudProvider for AwsProvider {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        REPAIR.map(|(condition, status, toleration_seconds)| RepairPolicy { condition, status, toleration_seconds }).into()
+        REPAIR
+            .map(|(condition, status, toleration_seconds)| RepairPolicy {
+                condition,
+                status,
+                toleration_seconds,
+            })
+            .into()
     }
 }

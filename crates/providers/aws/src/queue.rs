@@ -25,9 +25,18 @@ pub(crate) struct Queue {
 impl AwsProvider {
     async fn queue_url(&self, name: &str) -> Result<&String, CloudError> {
         let find = || async {
-            let answer = self.api.sqs.get_queue_url().queue_name(name).send().await.map_err(|error| self.api.failure("sqs:GetQueueUrl", error));
+            let answer = self
+                .api
+                .sqs
+                .get_queue_url()
+                .queue_name(name)
+                .send()
+                .await
+                .map_err(|error| self.api.failure("sqs:GetQueueUrl", error));
             match answer {
-                Ok(answer) => answer.queue_url.ok_or_else(|| missing_queue(name, &self.api.place)),
+                Ok(answer) => answer
+                    .queue_url
+                    .ok_or_else(|| missing_queue(name, &self.api.place)),
                 Err(failure) if failure.is_not_found() => Err(missing_queue(name, &self.api.place)),
                 Err(failure) => Err(failure.into()),
             }
@@ -37,7 +46,11 @@ impl AwsProvider {
 
     /// A failed call on the queue; a queue that was deleted meanwhile is named.
     fn queue_failure(&self, name: &str, failure: Failure) -> CloudError {
-        if failure.is_not_found() { missing_queue(name, &self.api.place) } else { failure.into() }
+        if failure.is_not_found() {
+            missing_queue(name, &self.api.place)
+        } else {
+            failure.into()
+        }
     }
 
     /// Waits for messages.
@@ -54,22 +67,41 @@ impl AwsProvider {
             .message_system_attribute_names(MessageSystemAttributeName::SentTimestamp)
             .send()
             .await
-            .map_err(|error| self.queue_failure(name, self.api.failure("sqs:ReceiveMessage", error)))?;
+            .map_err(|error| {
+                self.queue_failure(name, self.api.failure("sqs:ReceiveMessage", error))
+            })?;
         let mut notices = Vec::new();
         for message in answer.messages() {
-            let Some(handle) = message.receipt_handle() else { continue };
-            let queued = message.attributes().and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp)).and_then(|text| text.parse().ok());
+            let Some(handle) = message.receipt_handle() else {
+                continue;
+            };
+            let queued = message
+                .attributes()
+                .and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp))
+                .and_then(|text| text.parse().ok());
             let queued = queued.and_then(|ms| Timestamp::from_millisecond(ms).ok());
             let read = interruption::parse(message.body().unwrap_or_default()).unwrap_or_else(|error| {
                 tracing::warn!(message = message.message_id().unwrap_or_default(), %error, "a message of the interruption queue cannot be read and is dropped");
                 interruption::Announcement { kind: NoticeKind::Other, instances: Vec::new(), sent: None }
             });
             // An empty id is nobody's; passed on, it could be taken for a claim that has no machine yet.
-            let instances: Vec<Arc<str>> = read.instances.into_iter().filter(|id| !id.is_empty()).collect();
+            let instances: Vec<Arc<str>> = read
+                .instances
+                .into_iter()
+                .filter(|id| !id.is_empty())
+                .collect();
             if read.kind == NoticeKind::SpotInterruption {
-                instances.iter().filter_map(|id| self.machines.spot_offering(id)).for_each(|offering| self.unavailable.mark_offering(offering));
+                instances
+                    .iter()
+                    .filter_map(|id| self.machines.spot_offering(id))
+                    .for_each(|offering| self.unavailable.mark_offering(offering));
             }
-            notices.push(Notice { id: Arc::from(handle), kind: read.kind, instances, sent: queued.or(read.sent) });
+            notices.push(Notice {
+                id: Arc::from(handle),
+                kind: read.kind,
+                instances,
+                sent: queued.or(read.sent),
+            });
         }
         Ok(notices)
     }
@@ -77,12 +109,26 @@ impl AwsProvider {
     /// Removes a message.
     pub(crate) async fn delete_message(&self, name: &str, handle: &str) -> Result<(), CloudError> {
         let url = self.queue_url(name).await?;
-        let call = self.api.sqs.delete_message().queue_url(url).receipt_handle(handle).send().await;
-        call.map(|_| ()).map_err(|error| self.queue_failure(name, self.api.failure("sqs:DeleteMessage", error)))
+        let call = self
+            .api
+            .sqs
+            .delete_message()
+            .queue_url(url)
+            .receipt_handle(handle)
+            .send()
+            .await;
+        call.map(|_| ())
+            .map_err(|error| self.queue_failure(name, self.api.failure("sqs:DeleteMessage", error)))
     }
 }
 
 fn missing_queue(name: &str, place: &str) -> CloudError {
-    let message = format!("interruption queue {name:?} does not exist at {place}: create it, or correct --interruption-queue or INTERRUPTION_QUEUE (the queue's name, not its URL), or leave it empty to run without notices");
-    CloudError { label: "not_found", message, retry: Retry::Again }
+    let message = format!(
+        "interruption queue {name:?} does not exist at {place}: create it, or correct --interruption-queue or INTERRUPTION_QUEUE (the queue's name, not its URL), or leave it empty to run without notices"
+    );
+    CloudError {
+        label: "not_found",
+        message,
+        retry: Retry::Again,
+    }
 }

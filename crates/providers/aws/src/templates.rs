@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use aws_sdk_ec2::types::{
     ConnectionTrackingSpecificationRequest, LaunchTemplateBlockDeviceMappingRequest,
-    LaunchTemplateCpuOptionsRequest, LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
-    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceMetadataProtocolIpv6,
-    LaunchTemplateInstanceMetadataTagsState, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplateTagSpecificationRequest,
-    LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, VolumeType,
+    LaunchTemplateCpuOptionsRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
+    LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
+    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, VolumeType,
 };
 use base64::Engine as _;
 use mortise_core::apis::ec2nodeclass::{ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
@@ -77,7 +80,11 @@ pub(crate) struct Template {
 
 /// Disks of a class, or of its family when it names none.
 pub(crate) fn disks(spec: &Ec2NodeClassSpec, family: crate::family::AmiFamily) -> Vec<Disk> {
-    let Some(own) = spec.block_device_mappings.as_deref().filter(|list| !list.is_empty()) else {
+    let Some(own) = spec
+        .block_device_mappings
+        .as_deref()
+        .filter(|list| !list.is_empty())
+    else {
         let default = |(device, gib): &(&str, i64)| Disk {
             device: (*device).to_owned(),
             gib: i32::try_from(*gib).ok(),
@@ -92,13 +99,23 @@ pub(crate) fn disks(spec: &Ec2NodeClassSpec, family: crate::family::AmiFamily) -
         };
         return family.default_disks().iter().map(default).collect();
     };
-    let small = |number: Option<i64>| number.filter(|number| *number != 0).and_then(|number| i32::try_from(number).ok());
+    let small = |number: Option<i64>| {
+        number
+            .filter(|number| *number != 0)
+            .and_then(|number| i32::try_from(number).ok())
+    };
     let disk = |each: &mortise_core::apis::ec2nodeclass::BlockDeviceMapping| {
         let ebs = each.ebs.clone().unwrap_or_default();
-        let bytes = ebs.volume_size.as_deref().and_then(|text| Quantity::parse(text).ok()).map(|size| size.value());
+        let bytes = ebs
+            .volume_size
+            .as_deref()
+            .and_then(|text| Quantity::parse(text).ok())
+            .map(|size| size.value());
         Some(Disk {
             device: each.device_name.clone()?,
-            gib: bytes.and_then(|bytes| i32::try_from(bytes.div_euclid(GIB) + i64::from(bytes.rem_euclid(GIB) != 0)).ok()),
+            gib: bytes.and_then(|bytes| {
+                i32::try_from(bytes.div_euclid(GIB) + i64::from(bytes.rem_euclid(GIB) != 0)).ok()
+            }),
             volume_type: ebs.volume_type,
             encrypted: ebs.encrypted,
             delete_on_termination: ebs.delete_on_termination,
@@ -125,26 +142,57 @@ pub(crate) fn ports(spec: &Ec2NodeClassSpec, fabric: i64) -> Vec<Port> {
     }
     let adapters = i32::try_from(fabric).unwrap_or(0);
     if adapters > 0 {
-        return (0..adapters).map(|card| Port { card, device: i32::from(card > 0), kind: Some("efa".to_owned()) }).collect();
+        return (0..adapters)
+            .map(|card| Port {
+                card,
+                device: i32::from(card > 0),
+                kind: Some("efa".to_owned()),
+            })
+            .collect();
     }
-    vec![Port { card: 0, device: 0, kind: None }]
+    vec![Port {
+        card: 0,
+        device: 0,
+        kind: None,
+    }]
 }
 
 impl Template {
     /// Its name: a hash of its contents that no build and no machine changes.
     pub(crate) fn name(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default(); // plain data: it has no way to fail
-        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
         format!("{}{hash}", keys::TEMPLATE_PREFIX)
     }
 
     fn data(&self) -> RequestLaunchTemplateData {
         let metadata = &self.metadata;
         let options = LaunchTemplateInstanceMetadataOptionsRequest::builder()
-            .set_http_endpoint(metadata.http_endpoint.as_deref().map(LaunchTemplateInstanceMetadataEndpointState::from))
-            .set_http_protocol_ipv6(metadata.http_protocol_ipv6.as_deref().map(LaunchTemplateInstanceMetadataProtocolIpv6::from))
-            .set_http_put_response_hop_limit(metadata.http_put_response_hop_limit.and_then(|hops| i32::try_from(hops).ok()))
-            .set_http_tokens(metadata.http_tokens.as_deref().map(LaunchTemplateHttpTokensState::from))
+            .set_http_endpoint(
+                metadata
+                    .http_endpoint
+                    .as_deref()
+                    .map(LaunchTemplateInstanceMetadataEndpointState::from),
+            )
+            .set_http_protocol_ipv6(
+                metadata
+                    .http_protocol_ipv6
+                    .as_deref()
+                    .map(LaunchTemplateInstanceMetadataProtocolIpv6::from),
+            )
+            .set_http_put_response_hop_limit(
+                metadata
+                    .http_put_response_hop_limit
+                    .and_then(|hops| i32::try_from(hops).ok()),
+            )
+            .set_http_tokens(
+                metadata
+                    .http_tokens
+                    .as_deref()
+                    .map(LaunchTemplateHttpTokensState::from),
+            )
             .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::Disabled); // our tag keys have slashes, which it refuses
         let tracking = self.tracking.as_ref().map(|tracking| {
             ConnectionTrackingSpecificationRequest::builder()
@@ -176,9 +224,17 @@ impl Template {
                 .set_kms_key_id(disk.kms_key.clone())
                 .set_snapshot_id(disk.snapshot.clone())
                 .set_volume_initialization_rate(disk.initialization_rate);
-            LaunchTemplateBlockDeviceMappingRequest::builder().device_name(&disk.device).ebs(ebs.build()).build()
+            LaunchTemplateBlockDeviceMappingRequest::builder()
+                .device_name(&disk.device)
+                .ebs(ebs.build())
+                .build()
         };
-        let tagged = |kind: ResourceType| LaunchTemplateTagSpecificationRequest::builder().resource_type(kind).set_tags(Some(tags(&self.tags))).build();
+        let tagged = |kind: ResourceType| {
+            LaunchTemplateTagSpecificationRequest::builder()
+                .resource_type(kind)
+                .set_tags(Some(tags(&self.tags)))
+                .build()
+        };
         let mut tag_specifications = vec![tagged(ResourceType::NetworkInterface)];
         if self.spot {
             tag_specifications.push(tagged(ResourceType::SpotInstancesRequest));
@@ -187,12 +243,27 @@ impl Template {
         RequestLaunchTemplateData::builder()
             .image_id(&self.image)
             .user_data(encoded)
-            .set_iam_instance_profile(self.profile.as_ref().map(|name| LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(name).build()))
+            .set_iam_instance_profile(self.profile.as_ref().map(|name| {
+                LaunchTemplateIamInstanceProfileSpecificationRequest::builder()
+                    .name(name)
+                    .build()
+            }))
             .set_network_interfaces(Some(self.ports.iter().map(port).collect()))
-            .set_block_device_mappings(Some(self.disks.iter().map(disk).collect()).filter(|list: &Vec<_>| !list.is_empty()))
-            .monitoring(LaunchTemplatesMonitoringRequest::builder().enabled(self.monitoring).build())
+            .set_block_device_mappings(
+                Some(self.disks.iter().map(disk).collect())
+                    .filter(|list: &Vec<_>| !list.is_empty()),
+            )
+            .monitoring(
+                LaunchTemplatesMonitoringRequest::builder()
+                    .enabled(self.monitoring)
+                    .build(),
+            )
             .metadata_options(options.build())
-            .set_cpu_options(self.nested_virtualization.as_deref().map(|wanted| LaunchTemplateCpuOptionsRequest::builder().nested_virtualization(wanted.into()).build()))
+            .set_cpu_options(self.nested_virtualization.as_deref().map(|wanted| {
+                LaunchTemplateCpuOptionsRequest::builder()
+                    .nested_virtualization(wanted.into())
+                    .build()
+            }))
             .set_tag_specifications(Some(tag_specifications))
             .build()
     }
@@ -200,7 +271,9 @@ impl Template {
 
 /// Tags as EC2 takes them.
 pub(crate) fn tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
-    tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect()
+    tags.iter()
+        .map(|(key, value)| Tag::builder().key(key).value(value).build())
+        .collect()
 }
 
 /// Templates that were seen to exist a moment ago.
@@ -239,10 +312,23 @@ impl AwsProvider {
         }
         let mut own = template.tags.clone();
         own.insert(keys::NODE_CLASS.to_owned(), template.class.clone());
-        let specification = TagSpecification::builder().resource_type(ResourceType::LaunchTemplate).set_tags(Some(tags(&own))).build();
-        let call = self.api.ec2.create_launch_template().launch_template_name(&name).launch_template_data(template.data()).tag_specifications(specification);
+        let specification = TagSpecification::builder()
+            .resource_type(ResourceType::LaunchTemplate)
+            .set_tags(Some(tags(&own)))
+            .build();
+        let call = self
+            .api
+            .ec2
+            .create_launch_template()
+            .launch_template_name(&name)
+            .launch_template_data(template.data())
+            .tag_specifications(specification);
         match call.send().await {
-            Ok(_) => tracing::info!(template = name, class = template.class, "created a launch template"),
+            Ok(_) => tracing::info!(
+                template = name,
+                class = template.class,
+                "created a launch template"
+            ),
             Err(error) => {
                 let failure = self.api.failure("ec2:CreateLaunchTemplate", error);
                 if failure.code != "InvalidLaunchTemplateName.AlreadyExistsException" {
@@ -256,12 +342,37 @@ impl AwsProvider {
 
     /// Deletes all templates that were made for a class. Machines do not need them once they run.
     pub(crate) async fn delete_templates(&self, class: &str) -> Result<(), CloudError> {
-        let filters = vec![filter(format!("tag:{}", keys::EKS_CLUSTER), [&self.config.cluster_name]), filter(format!("tag:{}", keys::NODE_CLASS), [class])];
-        let mut pages = self.api.ec2.describe_launch_templates().set_filters(Some(filters)).max_results(200).into_paginator().send();
+        let filters = vec![
+            filter(
+                format!("tag:{}", keys::EKS_CLUSTER),
+                [&self.config.cluster_name],
+            ),
+            filter(format!("tag:{}", keys::NODE_CLASS), [class]),
+        ];
+        let mut pages = self
+            .api
+            .ec2
+            .describe_launch_templates()
+            .set_filters(Some(filters))
+            .max_results(200)
+            .into_paginator()
+            .send();
         while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| self.api.failure("ec2:DescribeLaunchTemplates", error))?;
-            for id in page.launch_templates().iter().filter_map(|each| each.launch_template_id()) {
-                match self.api.ec2.delete_launch_template().launch_template_id(id).send().await {
+            let page =
+                page.map_err(|error| self.api.failure("ec2:DescribeLaunchTemplates", error))?;
+            for id in page
+                .launch_templates()
+                .iter()
+                .filter_map(|each| each.launch_template_id())
+            {
+                match self
+                    .api
+                    .ec2
+                    .delete_launch_template()
+                    .launch_template_id(id)
+                    .send()
+                    .await
+                {
                     Ok(_) => tracing::info!(template = id, class, "deleted a launch template"),
                     Err(error) => match self.api.failure("ec2:DeleteLaunchTemplate", error) {
                         failure if failure.is_not_found() => {}
@@ -272,5 +383,154 @@ impl AwsProvider {
         }
         self.templates.forget();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::AmiFamily;
+    use serde_json::json;
+
+    fn spec(json: serde_json::Value) -> Ec2NodeClassSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn template() -> Template {
+        let spec = Ec2NodeClassSpec::default();
+        Template {
+            cluster: "demo".to_owned(),
+            class: "default".to_owned(),
+            image: "ami-1".to_owned(),
+            user_data: "x".to_owned(),
+            profile: Some("node".to_owned()),
+            groups: vec!["sg-1".to_owned()],
+            spot: false,
+            tags: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+            disks: disks(&spec, AmiFamily::Al2023),
+            ports: ports(&spec, 0),
+            public_address: None,
+            prefixes: None,
+            monitoring: false,
+            metadata: MetadataOptions::default(),
+            tracking: None,
+            nested_virtualization: None,
+        }
+    }
+
+    #[test]
+    fn names_follow_contents() {
+        let name = template().name();
+        assert_eq!(name, template().name());
+        let digits = name.strip_prefix(keys::TEMPLATE_PREFIX).unwrap();
+        assert!(digits.parse::<u64>().is_ok(), "{name}");
+        let others = [
+            Template {
+                image: "ami-2".to_owned(),
+                ..template()
+            },
+            Template {
+                user_data: "y".to_owned(),
+                ..template()
+            },
+            Template {
+                spot: true,
+                ..template()
+            },
+            Template {
+                groups: vec!["sg-2".to_owned()],
+                ..template()
+            },
+            Template {
+                ports: ports(&Ec2NodeClassSpec::default(), 2),
+                ..template()
+            },
+        ];
+        for other in others {
+            assert_ne!(other.name(), name, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn data_has_what_the_class_says() {
+        let own = spec(json!({
+            "blockDeviceMappings": [
+                { "deviceName": "/dev/xvda", "ebs": { "volumeSize": "100G", "volumeType": "gp3", "iops": 3000, "throughput": 0 } },
+                { "ebs": { "volumeSize": "1Gi" } },
+            ],
+        }));
+        let data = Template {
+            disks: disks(&own, AmiFamily::Al2023),
+            public_address: Some(false),
+            ..template()
+        }
+        .data();
+        let [disk] = data.block_device_mappings() else {
+            panic!("{:?}", data.block_device_mappings())
+        };
+        let ebs = disk.ebs().unwrap();
+        assert_eq!(
+            (ebs.volume_size(), ebs.iops(), ebs.throughput()),
+            (Some(94), Some(3000), None),
+            "sizes round up to whole GiB"
+        );
+        assert_eq!(data.user_data(), Some("eA=="), "base64");
+        assert_eq!(
+            data.iam_instance_profile()
+                .and_then(|profile| profile.name()),
+            Some("node")
+        );
+        let [port] = data.network_interfaces() else {
+            panic!("{:?}", data.network_interfaces())
+        };
+        assert_eq!(
+            (
+                port.device_index(),
+                port.groups(),
+                port.associate_public_ip_address()
+            ),
+            (Some(0), &["sg-1".to_owned()][..], Some(false))
+        );
+        assert!(
+            data.security_group_ids().is_empty(),
+            "groups are the interface's"
+        );
+        let family = disks(&Ec2NodeClassSpec::default(), AmiFamily::Bottlerocket);
+        assert_eq!(
+            family
+                .iter()
+                .map(|disk| (&*disk.device, disk.gib))
+                .collect::<Vec<_>>(),
+            [("/dev/xvda", Some(4)), ("/dev/xvdb", Some(20))]
+        );
+    }
+
+    #[test]
+    fn fabric_adapters_are_spread_over_the_cards() {
+        let found = ports(&Ec2NodeClassSpec::default(), 3);
+        assert_eq!(
+            found
+                .iter()
+                .map(|port| (port.card, port.device))
+                .collect::<Vec<_>>(),
+            [(0, 0), (1, 1), (2, 1)]
+        );
+        assert!(found.iter().all(|port| port.kind.as_deref() == Some("efa")));
+        let own = spec(json!({ "networkInterfaces": [
+            { "networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface" },
+            { "networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only" },
+        ] }));
+        let data = Template {
+            ports: ports(&own, 8),
+            public_address: Some(true),
+            ..template()
+        }
+        .data();
+        let addresses: Vec<_> = data
+            .network_interfaces()
+            .iter()
+            .map(|port| (port.interface_type(), port.associate_public_ip_address()))
+            .collect();
+        assert_eq!(addresses, [(None, Some(true)), (Some("efa-only"), None)]);
     }
 }

@@ -51,7 +51,11 @@ impl Unavailability {
         let mut until = self.lock();
         let now = Instant::now();
         until.retain(|_, end| *end > now);
-        let mut marks = Marks { zones, offerings: BTreeSet::new(), capacity_types: BTreeSet::new() };
+        let mut marks = Marks {
+            zones,
+            offerings: BTreeSet::new(),
+            capacity_types: BTreeSet::new(),
+        };
         for place in until.keys() {
             match place {
                 Place::Offering(offering) => {
@@ -71,7 +75,9 @@ impl Unavailability {
     }
 
     fn has(&self, place: &Place) -> bool {
-        self.lock().get(place).is_some_and(|end| *end > Instant::now())
+        self.lock()
+            .get(place)
+            .is_some_and(|end| *end > Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, Instant>> {
@@ -90,7 +96,11 @@ pub(crate) struct Marks {
 impl Marks {
     /// Whether an offering may be asked for.
     pub(crate) fn allow(&self, instance_type: &InstanceType, offering: &Offering) -> bool {
-        let key = || Unavailable { instance_type: Arc::clone(&instance_type.name), zone: Arc::clone(&offering.zone), capacity_type: offering.capacity_type };
+        let key = || Unavailable {
+            instance_type: Arc::clone(&instance_type.name),
+            zone: Arc::clone(&offering.zone),
+            capacity_type: offering.capacity_type,
+        };
         offering.available
             && self.zones.contains(&offering.zone)
             && !self.capacity_types.contains(&offering.capacity_type)
@@ -112,10 +122,18 @@ mod tests {
         let zones = BTreeSet::from([Arc::clone(&zone)]);
         let left = || {
             let marks = unavailable.marks(zones.clone());
-            large.offerings.iter().filter(|offering| marks.allow(large, offering)).count()
+            large
+                .offerings
+                .iter()
+                .filter(|offering| marks.allow(large, offering))
+                .count()
         };
         assert_eq!(left(), 2);
-        unavailable.mark_offering(Unavailable { instance_type: Arc::from("m5.large"), zone: Arc::clone(&zone), capacity_type: CapacityType::Spot });
+        unavailable.mark_offering(Unavailable {
+            instance_type: Arc::from("m5.large"),
+            zone: Arc::clone(&zone),
+            capacity_type: CapacityType::Spot,
+        });
         assert_eq!(left(), 1);
         unavailable.mark_capacity_type(CapacityType::OnDemand);
         unavailable.mark_subnet("subnet-1");
@@ -125,6 +143,12 @@ mod tests {
         assert_eq!(left(), 2);
         assert!(!unavailable.is_subnet_full("subnet-1"));
         let nowhere = unavailable.marks(BTreeSet::new());
-        assert!(!large.offerings.iter().any(|offering| nowhere.allow(large, offering)), "a zone without a usable subnet");
+        assert!(
+            !large
+                .offerings
+                .iter()
+                .any(|offering| nowhere.allow(large, offering)),
+            "a zone without a usable subnet"
+        );
     }
 }

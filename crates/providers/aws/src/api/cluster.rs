@@ -33,17 +33,33 @@ impl ClusterFacts {
 }
 
 async fn find(api: &Api, config: &AwsConfig) -> Result<Cluster, Failure> {
-    let AwsConfig { cluster_endpoint, cluster_ca_bundle, service_cidr, kubernetes_version, .. } = config;
+    let AwsConfig {
+        cluster_endpoint,
+        cluster_ca_bundle,
+        service_cidr,
+        kubernetes_version,
+        ..
+    } = config;
     let mut cluster = Cluster {
         endpoint: cluster_endpoint.clone().unwrap_or_default(),
         ca_bundle: cluster_ca_bundle.clone().unwrap_or_default(),
         service_cidr: service_cidr.clone(),
         version: kubernetes_version.clone().unwrap_or_default(),
     };
-    if !cluster.endpoint.is_empty() && cluster_ca_bundle.is_some() && cluster.service_cidr.is_some() && !cluster.version.is_empty() {
+    if !cluster.endpoint.is_empty()
+        && cluster_ca_bundle.is_some()
+        && cluster.service_cidr.is_some()
+        && !cluster.version.is_empty()
+    {
         return Ok(cluster);
     }
-    let answer = api.eks.describe_cluster().name(&config.cluster_name).send().await.map_err(|error| api.failure("eks:DescribeCluster", error))?;
+    let answer = api
+        .eks
+        .describe_cluster()
+        .name(&config.cluster_name)
+        .send()
+        .await
+        .map_err(|error| api.failure("eks:DescribeCluster", error))?;
     if let Some(found) = answer.cluster {
         let network = found.kubernetes_network_config.as_ref();
         let or = |set: &mut String, found: Option<String>| {
@@ -52,9 +68,19 @@ async fn find(api: &Api, config: &AwsConfig) -> Result<Cluster, Failure> {
             }
         };
         or(&mut cluster.endpoint, found.endpoint);
-        or(&mut cluster.ca_bundle, found.certificate_authority.and_then(|authority| authority.data));
+        or(
+            &mut cluster.ca_bundle,
+            found
+                .certificate_authority
+                .and_then(|authority| authority.data),
+        );
         or(&mut cluster.version, found.version);
-        cluster.service_cidr = cluster.service_cidr.or_else(|| network?.service_ipv4_cidr.clone().or_else(|| network?.service_ipv6_cidr.clone()));
+        cluster.service_cidr = cluster.service_cidr.or_else(|| {
+            network?
+                .service_ipv4_cidr
+                .clone()
+                .or_else(|| network?.service_ipv6_cidr.clone())
+        });
     }
     Ok(cluster)
 }

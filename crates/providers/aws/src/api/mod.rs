@@ -41,9 +41,14 @@ pub struct NoRegion;
 impl Api {
     /// Makes the clients. Nothing is called yet, but for the region and credentials where the environment names none.
     pub(crate) async fn new(config: &AwsConfig) -> Result<Self, NoRegion> {
-        let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+            .build();
         // The version is named, so that a newer SDK does not change how often and how long it tries without anybody having decided so.
-        let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).timeout_config(timeouts).retry_config(RetryConfig::standard().with_max_attempts(3));
+        let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+            .timeout_config(timeouts)
+            .retry_config(RetryConfig::standard().with_max_attempts(3));
         if let Some(region) = &config.region {
             loader = loader.region(Region::new(region.clone()));
         }
@@ -52,7 +57,10 @@ impl Api {
         }
         let shared = loader.load().await;
         let region = shared.region().map(ToString::to_string).ok_or(NoRegion)?;
-        let place = shared.endpoint_url().map_or_else(|| format!("region {region}"), |endpoint| format!("{endpoint} (region {region})"));
+        let place = shared.endpoint_url().map_or_else(
+            || format!("region {region}"),
+            |endpoint| format!("{endpoint} (region {region})"),
+        );
         Ok(Self {
             ec2: aws_sdk_ec2::Client::new(&shared),
             sqs: aws_sdk_sqs::Client::new(&shared),
@@ -73,20 +81,50 @@ impl Api {
             SdkError::ServiceError(inner) => {
                 let err = inner.err();
                 match err.code() {
-                    Some(code) => (FailureKind::Service, code.to_owned(), err.message().unwrap_or("no message").to_owned()),
-                    None => (FailureKind::Unreadable, String::new(), DisplayErrorContext(&error).to_string()),
+                    Some(code) => (
+                        FailureKind::Service,
+                        code.to_owned(),
+                        err.message().unwrap_or("no message").to_owned(),
+                    ),
+                    None => (
+                        FailureKind::Unreadable,
+                        String::new(),
+                        DisplayErrorContext(&error).to_string(),
+                    ),
                 }
             }
-            SdkError::TimeoutError(_) => (FailureKind::Timeout, String::new(), format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())),
+            SdkError::TimeoutError(_) => (
+                FailureKind::Timeout,
+                String::new(),
+                format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
+            ),
             SdkError::DispatchFailure(inner) => {
                 let text = causes(&error);
-                let credentials = !inner.is_io() && !inner.is_timeout() && text.to_lowercase().contains("credentials");
-                (if credentials { FailureKind::Credentials } else { FailureKind::Unreachable }, String::new(), text)
+                let credentials = !inner.is_io()
+                    && !inner.is_timeout()
+                    && text.to_lowercase().contains("credentials");
+                (
+                    if credentials {
+                        FailureKind::Credentials
+                    } else {
+                        FailureKind::Unreachable
+                    },
+                    String::new(),
+                    text,
+                )
             }
-            SdkError::ConstructionFailure(_) => (FailureKind::Credentials, String::new(), causes(&error)),
+            SdkError::ConstructionFailure(_) => {
+                (FailureKind::Credentials, String::new(), causes(&error))
+            }
             _ => (FailureKind::Unreadable, String::new(), causes(&error)),
         };
-        Failure { action, place: self.place.clone(), kind, code, message }
+        Failure {
+            action,
+            place: self.place.clone(),
+            kind,
+            code,
+            message,
+        }
     }
 }
 

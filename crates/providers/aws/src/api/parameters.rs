@@ -23,9 +23,17 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// The value of a parameter; `None` when there is none of that name.
     pub(crate) async fn get(&self, api: &Api, name: &str) -> Result<Option<String>, Failure> {
-        let ttl = if name.starts_with("/aws/service/") { PUBLIC_TTL } else { CUSTOM_TTL };
+        let ttl = if name.starts_with("/aws/service/") {
+            PUBLIC_TTL
+        } else {
+            CUSTOM_TTL
+        };
         let now = Instant::now();
-        let remembered = self.lock().get(name).filter(|(at, _)| now.duration_since(*at) < ttl).map(|(_, value)| value.clone());
+        let remembered = self
+            .lock()
+            .get(name)
+            .filter(|(at, _)| now.duration_since(*at) < ttl)
+            .map(|(_, value)| value.clone());
         if let Some(value) = remembered {
             return Ok(value);
         }
@@ -41,6 +49,8 @@ impl Parameters {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, Option<String>)>> {
-        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

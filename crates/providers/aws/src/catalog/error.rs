@@ -40,7 +40,9 @@ pub enum CatalogError {
         message: String,
     },
     /// The catalogue knows no zone of the region.
-    #[error("instance type catalogue {file}: no zones are known for region {region:?}; known: {known}")]
+    #[error(
+        "instance type catalogue {file}: no zones are known for region {region:?}; known: {known}"
+    )]
     UnknownRegion {
         /// File as given.
         file: String,
@@ -69,7 +71,9 @@ struct OfType<'a>(&'a Option<String>);
 
 impl fmt::Display for OfType<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |name| write!(f, ", type {name:?}"))
+        self.0
+            .as_ref()
+            .map_or(Ok(()), |name| write!(f, ", type {name:?}"))
     }
 }
 
@@ -77,6 +81,8 @@ struct Nearest<'a>(&'a Option<String>);
 
 impl fmt::Display for Nearest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |name| write!(f, "; did you mean {name:?}?"))
+        self.0
+            .as_ref()
+            .map_or(Ok(()), |name| write!(f, "; did you mean {name:?}?"))
     }
 }

@@ -23,9 +23,15 @@ use crate::instance_type::{Place, Placement};
 use crate::node_shape::NodeShape;
 
 /// Instance types with hardware, prices and zones.
-const TYPES: (&str, &[u8]) = ("instance-types.jsonl.gz (embedded)", include_bytes!("../../data/instance-types.jsonl.gz"));
+const TYPES: (&str, &[u8]) = (
+    "instance-types.jsonl.gz (embedded)",
+    include_bytes!("../../data/instance-types.jsonl.gz"),
+);
 /// Types of which only the tables are known: sold in some region, but not described in the data above.
-const TABLES: (&str, &[u8]) = ("more-types.jsonl.gz (embedded)", include_bytes!("../../data/more-types.jsonl.gz"));
+const TABLES: (&str, &[u8]) = (
+    "more-types.jsonl.gz (embedded)",
+    include_bytes!("../../data/more-types.jsonl.gz"),
+);
 
 /// Region whose on-demand prices stand in for regions without a price table.
 /// # Source
@@ -69,7 +75,10 @@ pub fn embedded(region: &str, zones: &[&str]) -> Result<Vec<InstanceType>, Catal
 /// One error for the first thing wrong: the file, the line, the field, what was found and what is allowed.
 pub fn from_file(path: &Path) -> Result<Catalog, CatalogError> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| CatalogError::Unreadable { file: file.clone(), message: format!("cannot be read: {error}") })?;
+    let bytes = std::fs::read(path).map_err(|error| CatalogError::Unreadable {
+        file: file.clone(),
+        message: format!("cannot be read: {error}"),
+    })?;
     Catalog::parse(&file, &bytes)
 }
 
@@ -80,12 +89,27 @@ impl Catalog {
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Self, CatalogError> {
         let mut rows = read::rows(file, &read::unpack(file, bytes)?)?;
         rows.sort_by(|a, b| a.info.name.cmp(&b.info.name));
-        if let Some([twice, _]) = rows.windows(2).find(|pair| matches!(pair, [a, b] if a.info.name == b.info.name)) {
+        if let Some([twice, _]) = rows
+            .windows(2)
+            .find(|pair| matches!(pair, [a, b] if a.info.name == b.info.name))
+        {
             let message = format!("type {:?} has more than one line", twice.info.name);
-            return Err(CatalogError::Unreadable { file: file.to_owned(), message });
+            return Err(CatalogError::Unreadable {
+                file: file.to_owned(),
+                message,
+            });
         }
-        let price_regions = rows.iter().flat_map(|row| row.tables.prices.keys()).cloned().collect();
-        Ok(Self { file: file.to_owned(), rows, more: BTreeMap::new(), price_regions })
+        let price_regions = rows
+            .iter()
+            .flat_map(|row| row.tables.prices.keys())
+            .cloned()
+            .collect();
+        Ok(Self {
+            file: file.to_owned(),
+            rows,
+            more: BTreeMap::new(),
+            price_regions,
+        })
     }
 
     /// All rows, sorted by type name.
@@ -97,13 +121,18 @@ impl Catalog {
     /// The row of a type.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&CatalogRow> {
-        self.rows.binary_search_by(|row| (*row.info.name).cmp(name)).ok().and_then(|at| self.rows.get(at))
+        self.rows
+            .binary_search_by(|row| (*row.info.name).cmp(name))
+            .ok()
+            .and_then(|at| self.rows.get(at))
     }
 
     /// What is known of a type beside its hardware; also for types whose hardware is not known.
     #[must_use]
     pub fn tables(&self, name: &str) -> Option<&TypeTables> {
-        self.find(name).map(|row| &row.tables).or_else(|| self.more.get(name))
+        self.find(name)
+            .map(|row| &row.tables)
+            .or_else(|| self.more.get(name))
     }
 
     /// On-demand price of a type in a region. A region without any price table takes the prices of us-east-1.
@@ -115,29 +144,50 @@ impl Catalog {
     }
 
     fn price_region<'a>(&self, region: &'a str) -> &'a str {
-        if self.price_regions.contains(region) { region } else { PRICE_REGION }
+        if self.price_regions.contains(region) {
+            region
+        } else {
+            PRICE_REGION
+        }
     }
 
     /// Regions whose zones are known. Sorted.
     #[must_use]
     pub fn regions(&self) -> BTreeSet<&str> {
-        self.rows.iter().flat_map(|row| row.tables.zones.keys()).map(String::as_str).collect()
+        self.rows
+            .iter()
+            .flat_map(|row| row.tables.zones.keys())
+            .map(String::as_str)
+            .collect()
     }
 
     /// Zones of a region. Sorted; empty for a region that is not known.
     #[must_use]
     pub fn zones(&self, region: &str) -> BTreeSet<&str> {
-        self.rows.iter().filter_map(|row| row.tables.zones.get(region)).flatten().map(|zone| &**zone).collect()
+        self.rows
+            .iter()
+            .filter_map(|row| row.tables.zones.get(region))
+            .flatten()
+            .map(|zone| &**zone)
+            .collect()
     }
 
     /// As [`embedded`], for this catalogue.
     /// # Errors
     /// `UnknownRegion` and `UnknownZone`, with what is known.
-    pub fn instance_types(&self, region: &str, zones: &[&str]) -> Result<Vec<InstanceType>, CatalogError> {
+    pub fn instance_types(
+        &self,
+        region: &str,
+        zones: &[&str],
+    ) -> Result<Vec<InstanceType>, CatalogError> {
         let known = self.zones(region);
         if known.is_empty() {
             let known = self.regions().into_iter().collect::<Vec<_>>().join(", ");
-            return Err(CatalogError::UnknownRegion { file: self.file.clone(), region: region.to_owned(), known });
+            return Err(CatalogError::UnknownRegion {
+                file: self.file.clone(),
+                region: region.to_owned(),
+                known,
+            });
         }
         if let Some(zone) = zones.iter().find(|zone| !known.contains(**zone)) {
             return Err(CatalogError::UnknownZone {
@@ -148,24 +198,41 @@ impl Catalog {
                 known: known.into_iter().collect::<Vec<_>>().join(", "),
             });
         }
-        let asked: BTreeSet<&str> = if zones.is_empty() { known } else { zones.iter().copied().collect() };
+        let asked: BTreeSet<&str> = if zones.is_empty() {
+            known
+        } else {
+            zones.iter().copied().collect()
+        };
         let shape = NodeShape::default();
         let price_region = self.price_region(region);
-        let types = self.rows.iter().filter(|row| row.info.usable()).filter_map(|row| {
-            let offered: Vec<&Arc<str>> = row.tables.zones.get(region)?.iter().filter(|zone| asked.contains(&***zone)).collect();
-            if offered.is_empty() {
-                return None;
-            }
-            let on_demand = row.tables.prices.get(price_region).copied();
-            let places = offered.into_iter().map(|zone| Place {
-                zone: Arc::clone(zone),
-                zone_id: zone_id(zone).map(Arc::from),
-                on_demand,
-                spot: on_demand.map(|price| assumed_spot_price(&row.info.name, zone, price)),
+        let types = self
+            .rows
+            .iter()
+            .filter(|row| row.info.usable())
+            .filter_map(|row| {
+                let offered: Vec<&Arc<str>> = row
+                    .tables
+                    .zones
+                    .get(region)?
+                    .iter()
+                    .filter(|zone| asked.contains(&***zone))
+                    .collect();
+                if offered.is_empty() {
+                    return None;
+                }
+                let on_demand = row.tables.prices.get(price_region).copied();
+                let places = offered.into_iter().map(|zone| Place {
+                    zone: Arc::clone(zone),
+                    zone_id: zone_id(zone).map(Arc::from),
+                    on_demand,
+                    spot: on_demand.map(|price| assumed_spot_price(&row.info.name, zone, price)),
+                });
+                let placement = Placement {
+                    region: Arc::from(region),
+                    places: places.collect(),
+                };
+                Some(row.info.instance_type(&shape, &placement))
             });
-            let placement = Placement { region: Arc::from(region), places: places.collect() };
-            Some(row.info.instance_type(&shape, &placement))
-        });
         Ok(types.collect())
     }
 }
@@ -176,12 +243,20 @@ impl Catalog {
 /// Rounded down to a whole millionth of a dollar per hour.
 #[must_use]
 pub fn assumed_spot_price(instance_type: &str, zone: &str, on_demand: MicroUsd) -> MicroUsd {
-    let hash = instance_type.bytes().chain([b'/']).chain(zone.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a: stable across builds and machines
-    });
+    let hash = instance_type
+        .bytes()
+        .chain([b'/'])
+        .chain(zone.bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a: stable across builds and machines
+        });
     let thousandths = 300 + i64::try_from(hash % 401).unwrap_or_default();
     let (whole, rest) = (on_demand.0 / 1000, on_demand.0 % 1000);
-    MicroUsd(whole.saturating_mul(thousandths).saturating_add(rest * thousandths / 1000))
+    MicroUsd(
+        whole
+            .saturating_mul(thousandths)
+            .saturating_add(rest * thousandths / 1000),
+    )
 }
 
 /// Zone ids of the regions in the embedded data.
@@ -204,7 +279,10 @@ const ZONE_IDS: [(&str, &str); 13] = [
 ];
 
 fn zone_id(zone: &str) -> Option<&'static str> {
-    ZONE_IDS.iter().find(|(name, _)| *name == zone).map(|(_, id)| *id)
+    ZONE_IDS
+        .iter()
+        .find(|(name, _)| *name == zone)
+        .map(|(_, id)| *id)
 }
 
 #[cfg(test)]

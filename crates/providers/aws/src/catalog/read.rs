@@ -19,7 +19,14 @@ const VERSION: i64 = 1;
 const MAX_BYTES: u64 = 100 << 20;
 
 /// Fields of the tables that EC2 itself does not describe.
-const TABLE_FIELDS: [&str; 6] = ["type", "branchInterfaces", "windowsAddresses", "networkMbps", "prices", "zones"];
+const TABLE_FIELDS: [&str; 6] = [
+    "type",
+    "branchInterfaces",
+    "windowsAddresses",
+    "networkMbps",
+    "prices",
+    "zones",
+];
 
 /// Fields of EC2's own description.
 const HARDWARE_FIELDS: [&str; 23] = [
@@ -76,15 +83,31 @@ pub struct CatalogRow {
 /// # Errors
 /// `Unreadable` when it is larger than allowed, not valid gzip, or not UTF-8.
 pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, CatalogError> {
-    let unreadable = |message: String| CatalogError::Unreadable { file: file.to_owned(), message };
+    let unreadable = |message: String| CatalogError::Unreadable {
+        file: file.to_owned(),
+        message,
+    };
     let mut raw = Vec::new();
     let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    let read = if packed { GzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut raw) } else { bytes.take(MAX_BYTES + 1).read_to_end(&mut raw) };
+    let read = if packed {
+        GzDecoder::new(bytes)
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut raw)
+    } else {
+        bytes.take(MAX_BYTES + 1).read_to_end(&mut raw)
+    };
     let length = read.map_err(|error| unreadable(format!("cannot be unpacked (gzip): {error}")))?;
     if length as u64 > MAX_BYTES {
-        return Err(unreadable(format!("is larger than {MAX_BYTES} bytes when unpacked; is it a catalogue?")));
+        return Err(unreadable(format!(
+            "is larger than {MAX_BYTES} bytes when unpacked; is it a catalogue?"
+        )));
     }
-    String::from_utf8(raw).map_err(|error| unreadable(format!("is not UTF-8 text at byte {}", error.utf8_error().valid_up_to())))
+    String::from_utf8(raw).map_err(|error| {
+        unreadable(format!(
+            "is not UTF-8 text at byte {}",
+            error.utf8_error().valid_up_to()
+        ))
+    })
 }
 
 /// Reads full rows. # Shape: in the order of the file.
@@ -95,13 +118,19 @@ pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, CatalogErr
         fields.only(HARDWARE_FIELDS.iter().chain(&TABLE_FIELDS))?;
         let name = fields.name()?;
         let tables = tables(&fields)?;
-        rows.push(CatalogRow { info: hardware(&fields, name, &tables)?, tables });
+        rows.push(CatalogRow {
+            info: hardware(&fields, name, &tables)?,
+            tables,
+        });
     }
     Ok(rows)
 }
 
 /// Reads rows of a file that has only what EC2 does not describe. # Shape: by type name.
-pub(super) fn tables_only(file: &str, text: &str) -> Result<BTreeMap<Arc<str>, TypeTables>, CatalogError> {
+pub(super) fn tables_only(
+    file: &str,
+    text: &str,
+) -> Result<BTreeMap<Arc<str>, TypeTables>, CatalogError> {
     let mut all = BTreeMap::new();
     for (line, object) in objects(file, text, "tables")? {
         let fields = Fields::new(file, line, &object);
@@ -112,27 +141,55 @@ pub(super) fn tables_only(file: &str, text: &str) -> Result<BTreeMap<Arc<str>, T
 }
 
 /// The objects of a file behind its header line, with their line numbers.
-fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<(usize, Map<String, Value>)>, CatalogError> {
-    let syntax = |line: usize, column: usize, message: String| CatalogError::Syntax { file: file.to_owned(), line, column, message };
+fn objects(
+    file: &str,
+    text: &str,
+    kind: &str,
+) -> Result<Vec<(usize, Map<String, Value>)>, CatalogError> {
+    let syntax = |line: usize, column: usize, message: String| CatalogError::Syntax {
+        file: file.to_owned(),
+        line,
+        column,
+        message,
+    };
     let mut objects = Vec::new();
-    for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
+    for (index, text) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, text)| !text.trim().is_empty())
+    {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             let said = error.to_string();
-            let said = said.split_once(" at line ").map_or(&*said, |(said, _)| said);
+            let said = said
+                .split_once(" at line ")
+                .map_or(&*said, |(said, _)| said);
             syntax(index + 1, error.column(), format!("not valid JSON: {said}"))
         })?;
         let Value::Object(object) = value else {
-            return Err(syntax(index + 1, 1, format!("expected one JSON object per line, got {}", shown(&value))));
+            return Err(syntax(
+                index + 1,
+                1,
+                format!("expected one JSON object per line, got {}", shown(&value)),
+            ));
         };
         objects.push((index + 1, object));
     }
     let mut objects = objects.into_iter();
     let Some((line, header)) = objects.next() else {
-        return Err(syntax(1, 1, format!("the file is empty; expected a first line {{\"mortiseCatalogue\":{VERSION},\"kind\":\"{kind}\"}}")));
+        return Err(syntax(
+            1,
+            1,
+            format!(
+                "the file is empty; expected a first line {{\"mortiseCatalogue\":{VERSION},\"kind\":\"{kind}\"}}"
+            ),
+        ));
     };
     let header = Fields::new(file, line, &header);
     if header.integer("mortiseCatalogue", 0)? != VERSION {
-        return Err(header.wrong("mortiseCatalogue", &format!("the number {VERSION}: the file's first line names its format")));
+        return Err(header.wrong(
+            "mortiseCatalogue",
+            &format!("the number {VERSION}: the file's first line names its format"),
+        ));
     }
     if &*header.text("kind")? != kind {
         return Err(header.wrong("kind", &format!("{kind:?}")));
@@ -164,11 +221,22 @@ fn tables(fields: &Fields<'_>) -> Result<TypeTables, CatalogError> {
     Ok(tables)
 }
 
-fn hardware(fields: &Fields<'_>, name: Arc<str>, tables: &TypeTables) -> Result<InstanceTypeInfo, CatalogError> {
+fn hardware(
+    fields: &Fields<'_>,
+    name: Arc<str>,
+    tables: &TypeTables,
+) -> Result<InstanceTypeInfo, CatalogError> {
     let interfaces = fields.integers("interfaces", 0)?;
-    let default_card = usize::try_from(fields.integer_or("defaultCard", 0, 0)?).unwrap_or(usize::MAX);
+    let default_card =
+        usize::try_from(fields.integer_or("defaultCard", 0, 0)?).unwrap_or(usize::MAX);
     if default_card >= interfaces.len() {
-        return Err(fields.wrong("defaultCard", &format!("the index of one of the {} network cards of `interfaces`", interfaces.len())));
+        return Err(fields.wrong(
+            "defaultCard",
+            &format!(
+                "the index of one of the {} network cards of `interfaces`",
+                interfaces.len()
+            ),
+        ));
     }
     let info = InstanceTypeInfo {
         name,
@@ -182,7 +250,11 @@ fn hardware(fields: &Fields<'_>, name: Arc<str>, tables: &TypeTables) -> Result<
         virtualization: fields.texts("virtualization")?,
         hypervisor: fields.optional_text("hypervisor")?,
         enclaves: fields.flag("enclaves")?,
-        placement: if fields.has("placement") { fields.texts("placement")? } else { Vec::new() },
+        placement: if fields.has("placement") {
+            fields.texts("placement")?
+        } else {
+            Vec::new()
+        },
         ebs_mbps: fields.optional_integer("ebsMbps", 1)?,
         network_mbps: tables.network_mbps,
         disk_gb: fields.integer_or("diskGB", 0, 0)?,
@@ -193,19 +265,31 @@ fn hardware(fields: &Fields<'_>, name: Arc<str>, tables: &TypeTables) -> Result<
         interfaces,
         default_card,
         efa: fields.integer_or("efa", 0, 0)?,
-        gpus: fields.items("gpus", &["name", "manufacturer", "count", "memoryMiB"], |gpu| {
-            Ok(Gpu {
-                name: gpu.text("name")?,
-                manufacturer: gpu.text("manufacturer")?,
-                count: gpu.integer("count", 0)?,
-                memory_mib: gpu.integer("memoryMiB", 0)?,
+        gpus: fields.items(
+            "gpus",
+            &["name", "manufacturer", "count", "memoryMiB"],
+            |gpu| {
+                Ok(Gpu {
+                    name: gpu.text("name")?,
+                    manufacturer: gpu.text("manufacturer")?,
+                    count: gpu.integer("count", 0)?,
+                    memory_mib: gpu.integer("memoryMiB", 0)?,
+                })
+            },
+        )?,
+        inference: fields.items("inference", &["name", "manufacturer", "count"], |item| {
+            Ok(Accelerator {
+                name: item.text("name")?,
+                manufacturer: item.text("manufacturer")?,
+                count: item.integer("count", 0)?,
             })
         })?,
-        inference: fields.items("inference", &["name", "manufacturer", "count"], |item| {
-            Ok(Accelerator { name: item.text("name")?, manufacturer: item.text("manufacturer")?, count: item.integer("count", 0)? })
-        })?,
         neuron: fields.items("neuron", &["name", "count", "cores"], |item| {
-            Ok(Neuron { name: item.text("name")?, count: item.integer("count", 0)?, cores: item.integer("cores", 0)? })
+            Ok(Neuron {
+                name: item.text("name")?,
+                count: item.integer("count", 0)?,
+                cores: item.integer("cores", 0)?,
+            })
         })?,
         branch_interfaces: tables.branch_interfaces,
         windows_addresses: tables.windows_addresses,
@@ -234,11 +318,23 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn new(file: &'a str, line: usize, object: &'a Map<String, Value>) -> Self {
-        Self { file, line, instance_type: object.get("type").and_then(Value::as_str), path: String::new(), object }
+        Self {
+            file,
+            line,
+            instance_type: object.get("type").and_then(Value::as_str),
+            path: String::new(),
+            object,
+        }
     }
 
     fn nested<'b>(&'b self, path: &str, object: &'b Map<String, Value>) -> Fields<'b> {
-        Fields { file: self.file, line: self.line, instance_type: self.instance_type, path: format!("{}{path}.", self.path), object }
+        Fields {
+            file: self.file,
+            line: self.line,
+            instance_type: self.instance_type,
+            path: format!("{}{path}.", self.path),
+            object,
+        }
     }
 
     fn error(&self, field: &str, message: String) -> CatalogError {
@@ -252,15 +348,22 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(&self, field: &str, allowed: &str) -> CatalogError {
-        let found = self.object.get(field).map_or_else(|| "it is missing".to_owned(), |value| format!("got {}", shown(value)));
+        let found = self.object.get(field).map_or_else(
+            || "it is missing".to_owned(),
+            |value| format!("got {}", shown(value)),
+        );
         self.error(field, format!("expected {allowed}; {found}"))
     }
 
     /// Refuses fields that this build does not know: a misspelt optional field would otherwise read as "has none".
-    fn only<'f>(&self, known: impl Iterator<Item = &'f &'f str> + Clone) -> Result<(), CatalogError> {
+    fn only<'f>(
+        &self,
+        known: impl Iterator<Item = &'f &'f str> + Clone,
+    ) -> Result<(), CatalogError> {
         for field in self.object.keys() {
             if !known.clone().any(|each| *each == field) {
-                let hint = nearest(field, known.clone().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                let hint = nearest(field, known.clone().copied())
+                    .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 return Err(self.error(field, format!("this field is not known{hint}")));
             }
         }
@@ -273,58 +376,130 @@ impl<'a> Fields<'a> {
 
     fn name(&self) -> Result<Arc<str>, CatalogError> {
         let name = self.text("type")?;
-        if name.is_empty() || name.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '.' || c == '-')) {
-            return Err(self.wrong("type", "letters, digits, dots and dashes, such as \"m5.large\""));
+        if name.is_empty()
+            || name
+                .chars()
+                .any(|c| !(c.is_ascii_alphanumeric() || c == '.' || c == '-'))
+        {
+            return Err(self.wrong(
+                "type",
+                "letters, digits, dots and dashes, such as \"m5.large\"",
+            ));
         }
         Ok(name)
     }
 
     fn text(&self, field: &str) -> Result<Arc<str>, CatalogError> {
-        self.object.get(field).and_then(Value::as_str).map(Arc::from).ok_or_else(|| self.wrong(field, "a text"))
+        self.object
+            .get(field)
+            .and_then(Value::as_str)
+            .map(Arc::from)
+            .ok_or_else(|| self.wrong(field, "a text"))
     }
 
     fn optional_text(&self, field: &str) -> Result<Option<Arc<str>>, CatalogError> {
-        if self.has(field) { self.text(field).map(Some) } else { Ok(None) }
+        if self.has(field) {
+            self.text(field).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn texts(&self, field: &str) -> Result<Vec<Arc<str>>, CatalogError> {
-        let texts = self.object.get(field).and_then(Value::as_array).filter(|list| !list.is_empty());
-        let texts = texts.map(|list| list.iter().map(|each| each.as_str().map(Arc::from)).collect::<Option<Vec<_>>>());
-        texts.flatten().ok_or_else(|| self.wrong(field, "a list of one or more texts"))
+        let texts = self
+            .object
+            .get(field)
+            .and_then(Value::as_array)
+            .filter(|list| !list.is_empty());
+        let texts = texts.map(|list| {
+            list.iter()
+                .map(|each| each.as_str().map(Arc::from))
+                .collect::<Option<Vec<_>>>()
+        });
+        texts
+            .flatten()
+            .ok_or_else(|| self.wrong(field, "a list of one or more texts"))
     }
 
     fn integer(&self, field: &str, least: i64) -> Result<i64, CatalogError> {
-        let number = self.object.get(field).and_then(Value::as_i64).filter(|number| *number >= least);
+        let number = self
+            .object
+            .get(field)
+            .and_then(Value::as_i64)
+            .filter(|number| *number >= least);
         number.ok_or_else(|| self.wrong(field, &format!("a whole number of at least {least}")))
     }
 
     fn optional_integer(&self, field: &str, least: i64) -> Result<Option<i64>, CatalogError> {
-        if self.has(field) { self.integer(field, least).map(Some) } else { Ok(None) }
+        if self.has(field) {
+            self.integer(field, least).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn integer_or(&self, field: &str, least: i64, absent: i64) -> Result<i64, CatalogError> {
-        self.optional_integer(field, least).map(|number| number.unwrap_or(absent))
+        self.optional_integer(field, least)
+            .map(|number| number.unwrap_or(absent))
     }
 
     fn integers(&self, field: &str, least: i64) -> Result<Vec<i64>, CatalogError> {
-        let numbers = self.object.get(field).and_then(Value::as_array).filter(|list| !list.is_empty());
-        let numbers = numbers.map(|list| list.iter().map(|each| each.as_i64().filter(|number| *number >= least)).collect::<Option<Vec<_>>>());
-        numbers.flatten().ok_or_else(|| self.wrong(field, &format!("a list of one or more whole numbers of at least {least}")))
+        let numbers = self
+            .object
+            .get(field)
+            .and_then(Value::as_array)
+            .filter(|list| !list.is_empty());
+        let numbers = numbers.map(|list| {
+            list.iter()
+                .map(|each| each.as_i64().filter(|number| *number >= least))
+                .collect::<Option<Vec<_>>>()
+        });
+        numbers.flatten().ok_or_else(|| {
+            self.wrong(
+                field,
+                &format!("a list of one or more whole numbers of at least {least}"),
+            )
+        })
     }
 
     fn flag(&self, field: &str) -> Result<bool, CatalogError> {
-        self.object.get(field).map_or(Ok(false), |value| value.as_bool().ok_or_else(|| self.wrong(field, "true or false")))
+        self.object.get(field).map_or(Ok(false), |value| {
+            value
+                .as_bool()
+                .ok_or_else(|| self.wrong(field, "true or false"))
+        })
     }
 
     fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>, CatalogError> {
-        self.object.get(field).map(|value| value.as_object().ok_or_else(|| self.wrong(field, "an object by region"))).transpose()
+        self.object
+            .get(field)
+            .map(|value| {
+                value
+                    .as_object()
+                    .ok_or_else(|| self.wrong(field, "an object by region"))
+            })
+            .transpose()
     }
 
-    fn items<T>(&self, field: &str, known: &[&str], read: impl Fn(&Fields<'_>) -> Result<T, CatalogError>) -> Result<Vec<T>, CatalogError> {
-        let Some(value) = self.object.get(field) else { return Ok(Vec::new()) };
-        let list = value.as_array().ok_or_else(|| self.wrong(field, "a list of objects"))?;
+    fn items<T>(
+        &self,
+        field: &str,
+        known: &[&str],
+        read: impl Fn(&Fields<'_>) -> Result<T, CatalogError>,
+    ) -> Result<Vec<T>, CatalogError> {
+        let Some(value) = self.object.get(field) else {
+            return Ok(Vec::new());
+        };
+        let list = value
+            .as_array()
+            .ok_or_else(|| self.wrong(field, "a list of objects"))?;
         let items = list.iter().enumerate().map(|(index, item)| {
-            let object = item.as_object().ok_or_else(|| self.error(&format!("{field}[{index}]"), format!("expected an object; got {}", shown(item))))?;
+            let object = item.as_object().ok_or_else(|| {
+                self.error(
+                    &format!("{field}[{index}]"),
+                    format!("expected an object; got {}", shown(item)),
+                )
+            })?;
             let fields = self.nested(&format!("{field}[{index}]"), object);
             fields.only(known.iter())?;
             read(&fields)

@@ -13,12 +13,32 @@ fn refused(line: &str, expected: &str) {
 fn embedded_data_is_whole() {
     let catalog = embedded_catalog().unwrap();
     assert_eq!(catalog.rows().len(), 1395);
-    assert_eq!(catalog.regions().into_iter().collect::<Vec<_>>(), ["eu-west-1", "us-east-1", "us-west-2"]);
+    assert_eq!(
+        catalog.regions().into_iter().collect::<Vec<_>>(),
+        ["eu-west-1", "us-east-1", "us-west-2"]
+    );
     assert_eq!(catalog.zones("us-east-1").len(), 6);
-    assert_eq!(catalog.on_demand_price("m5.large", "us-east-1"), Some(MicroUsd(96_000)));
-    assert_eq!(catalog.on_demand_price("m5.large", "eu-west-1"), Some(MicroUsd(96_000)), "a region without a table takes us-east-1's");
-    assert_ne!(catalog.on_demand_price("m5.large", "us-gov-west-1"), Some(MicroUsd(96_000)), "its own table comes first");
-    assert_eq!(catalog.tables("c7g-flex.2xlarge").map(|tables| tables.branch_interfaces), Some(18), "known by the tables only");
+    assert_eq!(
+        catalog.on_demand_price("m5.large", "us-east-1"),
+        Some(MicroUsd(96_000))
+    );
+    assert_eq!(
+        catalog.on_demand_price("m5.large", "eu-west-1"),
+        Some(MicroUsd(96_000)),
+        "a region without a table takes us-east-1's"
+    );
+    assert_ne!(
+        catalog.on_demand_price("m5.large", "us-gov-west-1"),
+        Some(MicroUsd(96_000)),
+        "its own table comes first"
+    );
+    assert_eq!(
+        catalog
+            .tables("c7g-flex.2xlarge")
+            .map(|tables| tables.branch_interfaces),
+        Some(18),
+        "known by the tables only"
+    );
     assert!(catalog.find("c7g-flex.2xlarge").is_none());
 }
 
@@ -36,16 +56,27 @@ fn embedded_types_have_names_zones_and_prices() {
             _ => assert!((28_800..=67_200).contains(&price), "{price}"),
         }
     }
-    assert_eq!(types, embedded("us-east-1", &["us-east-1b", "us-east-1a"]).unwrap(), "the order of the zones does not matter");
+    assert_eq!(
+        types,
+        embedded("us-east-1", &["us-east-1b", "us-east-1a"]).unwrap(),
+        "the order of the zones does not matter"
+    );
 }
 
 #[test]
 fn spot_fraction_is_fixed() {
     let price = assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000));
-    assert_eq!(price, assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000)));
+    assert_eq!(
+        price,
+        assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000))
+    );
     for row in embedded_catalog().unwrap().rows() {
         let spot = assumed_spot_price(&row.info.name, "us-east-1a", MicroUsd(1_000_000)).0;
-        assert!((300_000..=700_000).contains(&spot), "{}: {spot}", row.info.name);
+        assert!(
+            (300_000..=700_000).contains(&spot),
+            "{}: {spot}",
+            row.info.name
+        );
     }
 }
 
@@ -56,7 +87,9 @@ fn unknown_places_are_named() {
         "instance type catalogue instance-types.jsonl.gz (embedded): no zones are known for region \"us-east-9\"; known: eu-west-1, us-east-1, us-west-2"
     );
     assert_eq!(
-        embedded("eu-west-1", &["eu-west-1x"]).unwrap_err().to_string(),
+        embedded("eu-west-1", &["eu-west-1x"])
+            .unwrap_err()
+            .to_string(),
         "instance type catalogue instance-types.jsonl.gz (embedded): zone \"eu-west-1x\" is not in region eu-west-1; its zones: eu-west-1a, eu-west-1b, eu-west-1c; did you mean \"eu-west-1a\"?"
     );
 }
@@ -65,7 +98,10 @@ fn unknown_places_are_named() {
 fn a_good_line_is_read() {
     let catalog = Catalog::parse("my.jsonl", format!("{HEADER}\n{GOOD}\n").as_bytes()).unwrap();
     let row = catalog.find("m5.large").unwrap();
-    assert_eq!((row.info.vcpus, row.info.memory_mib, row.info.ebs_mbps), (2, 8192, None));
+    assert_eq!(
+        (row.info.vcpus, row.info.memory_mib, row.info.ebs_mbps),
+        (2, 8192, None)
+    );
     assert_eq!(catalog.instance_types("us-east-1", &[]).unwrap().len(), 1);
 }
 
@@ -95,9 +131,18 @@ fn malformed_files_are_refused_with_the_place() {
         &GOOD.replace("m5.large", "m5 large"),
         "instance type catalogue my.jsonl, line 2, type \"m5 large\", field `type`: expected letters, digits, dots and dashes, such as \"m5.large\"; got \"m5 large\"",
     );
-    refused("{\"type\":", "instance type catalogue my.jsonl, line 2, column 8: not valid JSON: EOF while parsing a value");
-    refused("[1]", "instance type catalogue my.jsonl, line 2, column 1: expected one JSON object per line, got [1]");
-    refused(&format!("{GOOD}\n{GOOD}"), "instance type catalogue my.jsonl: type \"m5.large\" has more than one line");
+    refused(
+        "{\"type\":",
+        "instance type catalogue my.jsonl, line 2, column 8: not valid JSON: EOF while parsing a value",
+    );
+    refused(
+        "[1]",
+        "instance type catalogue my.jsonl, line 2, column 1: expected one JSON object per line, got [1]",
+    );
+    refused(
+        &format!("{GOOD}\n{GOOD}"),
+        "instance type catalogue my.jsonl: type \"m5.large\" has more than one line",
+    );
 }
 
 #[test]
@@ -115,8 +160,19 @@ fn files_that_are_no_catalogue_are_refused() {
         message(b"{\"mortiseCatalogue\":2,\"kind\":\"types\"}"),
         "instance type catalogue my.jsonl, line 1, field `mortiseCatalogue`: expected the number 1: the file's first line names its format; got 2"
     );
-    assert!(message(b"\xff\xfe").starts_with("instance type catalogue my.jsonl: is not UTF-8 text at byte 0"));
-    assert!(message(b"\x1f\x8b\x08garbage").starts_with("instance type catalogue my.jsonl: cannot be unpacked (gzip)"));
-    let missing = from_file(Path::new("/nonexistent/types.jsonl")).unwrap_err().to_string();
-    assert!(missing.starts_with("instance type catalogue /nonexistent/types.jsonl: cannot be read: "), "{missing}");
+    assert!(
+        message(b"\xff\xfe")
+            .starts_with("instance type catalogue my.jsonl: is not UTF-8 text at byte 0")
+    );
+    assert!(
+        message(b"\x1f\x8b\x08garbage")
+            .starts_with("instance type catalogue my.jsonl: cannot be unpacked (gzip)")
+    );
+    let missing = from_file(Path::new("/nonexistent/types.jsonl"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.starts_with("instance type catalogue /nonexistent/types.jsonl: cannot be read: "),
+        "{missing}"
+    );
 }

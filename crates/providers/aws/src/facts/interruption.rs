@@ -14,9 +14,16 @@ fn every_message_is_read_as_recorded() {
             (Err(error), false) => return Err(format!("ours is an error: {error}")),
             (Ok(read), false) => read,
         };
-        let ids: Vec<&str> = case["instanceIDs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let ids: Vec<&str> = case["instanceIDs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let ours: Vec<&str> = read.instances.iter().map(|id| &**id).collect();
-        let recorded = case["time"].as_str().filter(|time| !time.starts_with("0001-")); // the zero time stands for none
+        let recorded = case["time"]
+            .as_str()
+            .filter(|time| !time.starts_with("0001-")); // the zero time stands for none
         let sent = read.sent.map(|time| time.to_string());
         if case["kind"] != read.kind.label() || ids != ours || sent.as_deref() != recorded {
             return Err(format!("ours {read:?}, recorded {case}"));

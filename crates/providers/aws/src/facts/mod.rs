@@ -16,8 +16,15 @@ mod user_data;
 fn cases(name: &str) -> Vec<(usize, Value)> {
     let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/facts");
     let root = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(own, PathBuf::from);
-    let candidates = [root.join("aws").join(format!("{name}.gz")), root.join(format!("{name}.gz")), root.join(name)];
-    let path = candidates.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("none of {candidates:?} exists"));
+    let candidates = [
+        root.join("aws").join(format!("{name}.gz")),
+        root.join(format!("{name}.gz")),
+        root.join(name),
+    ];
+    let path = candidates
+        .iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("none of {candidates:?} exists"));
     let bytes = std::fs::read(path).unwrap();
     let mut text = String::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -25,7 +32,11 @@ fn cases(name: &str) -> Vec<(usize, Value)> {
     } else {
         text = String::from_utf8(bytes).unwrap();
     }
-    let cases: Vec<_> = text.lines().enumerate().map(|(index, line)| (index + 1, serde_json::from_str(line).unwrap())).collect();
+    let cases: Vec<_> = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, serde_json::from_str(line).unwrap()))
+        .collect();
     assert!(!cases.is_empty(), "{path:?} has no cases");
     cases
 }
@@ -34,18 +45,32 @@ fn cases(name: &str) -> Vec<(usize, Value)> {
 fn check(name: &str, run: impl Fn(&Value) -> Result<bool, String>) {
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), Vec::new());
     for (line, case) in cases(name) {
-        let title = case.get("note").or_else(|| case.get("type")).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let title = case
+            .get("note")
+            .or_else(|| case.get("type"))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         match run(&case) {
             Ok(true) => passed += 1,
             Ok(false) => skipped.push(format!("{name}:{line} {title}")),
             Err(difference) => failed.push(format!("{name}:{line} {title}: {difference}")),
         }
     }
-    println!("{name}: {passed} passed, {} failed, {} not reached", failed.len(), skipped.len());
+    println!(
+        "{name}: {passed} passed, {} failed, {} not reached",
+        failed.len(),
+        skipped.len()
+    );
     for each in &skipped {
         println!("  not reached: {each}");
     }
     let first: Vec<_> = failed.iter().take(20).cloned().collect();
-    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), first.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} failed:\n{}",
+        failed.len(),
+        first.join("\n")
+    );
     assert!(passed > 0, "no case of {name} was checked");
 }

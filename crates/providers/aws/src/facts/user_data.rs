@@ -19,7 +19,8 @@ fn boot_data_is_as_recorded() {
         let given = &case["in"];
         let family = AmiFamily::parse(text(given, "amiFamily")).ok_or("unknown family")?;
         let taints: Option<Vec<Taint>> = serde_json::from_value(given["taints"].clone()).unwrap();
-        let labels: Option<BTreeMap<String, String>> = serde_json::from_value(given["labels"].clone()).unwrap();
+        let labels: Option<BTreeMap<String, String>> =
+            serde_json::from_value(given["labels"].clone()).unwrap();
         let inputs = BootInputs {
             cluster_name: text(given, "clusterName"),
             cluster_endpoint: text(given, "clusterEndpoint"),
@@ -30,16 +31,27 @@ fn boot_data_is_as_recorded() {
             labels: labels.unwrap_or_default(),
             raid0: given["instanceStorePolicy"] == "RAID0",
             user_data: text(given, "userData"),
-            image_version: given["amiAlias"].as_str().and_then(|alias| alias.split_once('@')).map(|(_, version)| version),
+            image_version: given["amiAlias"]
+                .as_str()
+                .and_then(|alias| alias.split_once('@'))
+                .map(|(_, version)| version),
         };
         let ours = render(family, &inputs);
         match (ours, case["script"].as_str()) {
             (Err(_), None) => Ok(true),
-            (Ok(ours), None) => Err(format!("an error is recorded ({}), ours is\n{ours}", case["error"])),
+            (Ok(ours), None) => Err(format!(
+                "an error is recorded ({}), ours is\n{ours}",
+                case["error"]
+            )),
             (Err(error), Some(_)) => Err(format!("ours is an error: {error}")),
             (Ok(ours), Some(recorded)) if ours == recorded => Ok(true),
             // Settings mean the same in any order.
-            (Ok(ours), Some(recorded)) if family == AmiFamily::Bottlerocket && ours.parse::<toml::Table>() == recorded.parse::<toml::Table>() => Ok(true),
+            (Ok(ours), Some(recorded))
+                if family == AmiFamily::Bottlerocket
+                    && ours.parse::<toml::Table>() == recorded.parse::<toml::Table>() =>
+            {
+                Ok(true)
+            }
             (Ok(ours), Some(recorded)) => Err(format!("ours\n{ours}\nrecorded\n{recorded}")),
         }
     });
@@ -49,6 +61,10 @@ fn boot_data_is_as_recorded() {
 fn labels_go_to_the_kubelet_as_recorded() {
     check("forbidden_labels.jsonl", |case| {
         let label = text(case, "label");
-        if case["passedToKubelet"] == kubelet_may_set(label) { Ok(true) } else { Err(label.to_owned()) }
+        if case["passedToKubelet"] == kubelet_may_set(label) {
+            Ok(true)
+        } else {
+            Err(label.to_owned())
+        }
     });
 }

@@ -70,11 +70,19 @@ const KUBERNETES: [&str; 56] = [
 const BINDS_BY_ITSELF: (u32, u32) = (1, 46);
 
 pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
-    let mut all: Table = inputs.user_data.parse().map_err(|error: toml::de::Error| UserDataError::Invalid(format!("it is not TOML, which Bottlerocket needs: {}", error.message())))?;
+    let mut all: Table = inputs.user_data.parse().map_err(|error: toml::de::Error| {
+        UserDataError::Invalid(format!(
+            "it is not TOML, which Bottlerocket needs: {}",
+            error.message()
+        ))
+    })?;
     let settings = table(&mut all, "settings")?;
     if inputs.raid0 {
         let commands = table(settings, "bootstrap-commands")?;
-        commands.insert("000-mount-instance-storage".to_owned(), Value::Table(mount(inputs.image_version)));
+        commands.insert(
+            "000-mount-instance-storage".to_owned(),
+            Value::Table(mount(inputs.image_version)),
+        );
     }
     let kubernetes = table(settings, "kubernetes")?;
     kubernetes.retain(|key, _| {
@@ -93,17 +101,45 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     let number = |field: &str| inputs.kubelet.get(field).and_then(Json::as_i64);
     let map = |field: &str| {
         let entries = pairs(&inputs.kubelet, field);
-        (!entries.is_empty()).then(|| Value::Table(entries.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value.to_owned()))).collect()))
+        (!entries.is_empty()).then(|| {
+            Value::Table(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), Value::String(value.to_owned())))
+                    .collect(),
+            )
+        })
     };
     set("api-server", text(inputs.cluster_endpoint));
     set("cluster-name", text(inputs.cluster_name));
     set("cluster-certificate", text(inputs.ca_bundle));
-    set("cluster-dns-ip", texts(&inputs.kubelet, "clusterDNS").first().and_then(|address| text(address)));
+    set(
+        "cluster-dns-ip",
+        texts(&inputs.kubelet, "clusterDNS")
+            .first()
+            .and_then(|address| text(address)),
+    );
     set("max-pods", number("maxPods").map(Value::Integer));
-    set("eviction-max-pod-grace-period", number("evictionMaxPodGracePeriod").map(Value::Integer));
-    set("image-gc-high-threshold-percent", number("imageGCHighThresholdPercent").map(|percent| Value::String(percent.to_string())));
-    set("image-gc-low-threshold-percent", number("imageGCLowThresholdPercent").map(|percent| Value::String(percent.to_string())));
-    set("cpu-cfs-quota-enforced", inputs.kubelet.get("cpuCFSQuota").and_then(Json::as_bool).map(Value::Boolean));
+    set(
+        "eviction-max-pod-grace-period",
+        number("evictionMaxPodGracePeriod").map(Value::Integer),
+    );
+    set(
+        "image-gc-high-threshold-percent",
+        number("imageGCHighThresholdPercent").map(|percent| Value::String(percent.to_string())),
+    );
+    set(
+        "image-gc-low-threshold-percent",
+        number("imageGCLowThresholdPercent").map(|percent| Value::String(percent.to_string())),
+    );
+    set(
+        "cpu-cfs-quota-enforced",
+        inputs
+            .kubelet
+            .get("cpuCFSQuota")
+            .and_then(Json::as_bool)
+            .map(Value::Boolean),
+    );
     for (key, field) in [
         ("kube-reserved", "kubeReserved"),
         ("system-reserved", "systemReserved"),
@@ -114,15 +150,27 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
         set(key, map(field));
     }
     let labels = table(kubernetes, "node-labels")?;
-    labels.extend(inputs.labels.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))));
+    labels.extend(
+        inputs
+            .labels
+            .iter()
+            .map(|(key, value)| (key.clone(), Value::String(value.clone()))),
+    );
     if labels.is_empty() {
         kubernetes.remove("node-labels");
     }
     // Taints are the claim's alone: one more, and the node would never count as registered.
     let mut taints = Table::new();
     for taint in &inputs.taints {
-        let entry = Value::String(format!("{}:{}", taint.value.as_deref().unwrap_or_default(), taint.effect));
-        if let Value::Array(list) = taints.entry(&*taint.key).or_insert_with(|| Value::Array(Vec::new())) {
+        let entry = Value::String(format!(
+            "{}:{}",
+            taint.value.as_deref().unwrap_or_default(),
+            taint.effect
+        ));
+        if let Value::Array(list) = taints
+            .entry(&*taint.key)
+            .or_insert_with(|| Value::Array(Vec::new()))
+        {
             list.push(entry);
         }
     }
@@ -137,26 +185,55 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
 
 /// The table under a key, made if it is missing.
 fn table<'a>(parent: &'a mut Table, key: &str) -> Result<&'a mut Table, UserDataError> {
-    let entry = parent.entry(key).or_insert_with(|| Value::Table(Table::new()));
+    let entry = parent
+        .entry(key)
+        .or_insert_with(|| Value::Table(Table::new()));
     let kind = entry.type_str();
-    entry.as_table_mut().ok_or_else(|| UserDataError::Invalid(format!("{key:?} must be a table, it is of type {kind}")))
+    entry.as_table_mut().ok_or_else(|| {
+        UserDataError::Invalid(format!("{key:?} must be a table, it is of type {kind}"))
+    })
 }
 
 /// The command that joins and binds local disks at boot.
 fn mount(version: Option<&str>) -> Table {
     let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !binds_by_itself(version) {
-        bind.extend(["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"]);
+        bind.extend([
+            "--dirs",
+            "/var/lib/containerd",
+            "/var/lib/kubelet",
+            "/var/log/pods",
+        ]);
     }
-    let command = |words: &[&str]| Value::Array(words.iter().map(|word| Value::String((*word).to_owned())).collect());
-    let commands = Value::Array(vec![command(&["apiclient", "ephemeral-storage", "init"]), command(&bind)]);
+    let command = |words: &[&str]| {
+        Value::Array(
+            words
+                .iter()
+                .map(|word| Value::String((*word).to_owned()))
+                .collect(),
+        )
+    };
+    let commands = Value::Array(vec![
+        command(&["apiclient", "ephemeral-storage", "init"]),
+        command(&bind),
+    ]);
     let mode = Value::String("always".to_owned());
-    [("commands", commands), ("mode", mode), ("essential", Value::Boolean(true))].map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+    [
+        ("commands", commands),
+        ("mode", mode),
+        ("essential", Value::Boolean(true)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect()
 }
 
 fn binds_by_itself(version: Option<&str>) -> bool {
     let Some(version) = version else { return false };
-    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+    let mut numbers = version
+        .trim_start_matches('v')
+        .split('.')
+        .map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         _ if version == "latest" => true,
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= BINDS_BY_ITSELF,
@@ -168,7 +245,10 @@ fn binds_by_itself(version: Option<&str>) -> bool {
 fn write(out: &mut String, table: &Table, path: &str) {
     let mut keys: Vec<&String> = table.keys().collect();
     keys.sort();
-    let entries = || keys.iter().filter_map(|key| Some((*key, table.get(key.as_str())?)));
+    let entries = || {
+        keys.iter()
+            .filter_map(|key| Some((*key, table.get(key.as_str())?)))
+    };
     let plain = entries().filter(|(_, value)| !value.is_table());
     let mut any = false;
     for (key, value) in plain {
@@ -180,7 +260,11 @@ fn write(out: &mut String, table: &Table, path: &str) {
     }
     for (key, value) in entries() {
         if let Value::Table(inner) = value {
-            let path = if path.is_empty() { quoted_key(key) } else { format!("{path}.{}", quoted_key(key)) };
+            let path = if path.is_empty() {
+                quoted_key(key)
+            } else {
+                format!("{path}.{}", quoted_key(key))
+            };
             out.push_str(&format!("[{path}]\n"));
             write(out, inner, &path);
         }
@@ -188,25 +272,39 @@ fn write(out: &mut String, table: &Table, path: &str) {
 }
 
 fn quoted_key(key: &str) -> String {
-    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let bare = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     if bare { key.to_owned() } else { quoted(key) }
 }
 
 /// A text as it stands in single quotes; in double quotes with escapes where that cannot be.
 fn quoted(text: &str) -> String {
-    if text.contains('\'') || text.chars().any(char::is_control) { Json::from(text).to_string() } else { format!("'{text}'") }
+    if text.contains('\'') || text.chars().any(char::is_control) {
+        Json::from(text).to_string()
+    } else {
+        format!("'{text}'")
+    }
 }
 
 fn inline(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
-        Value::Array(list) => format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Array(list) => format!(
+            "[{}]",
+            list.iter().map(inline).collect::<Vec<_>>().join(", ")
+        ),
         Value::Table(table) => {
-            let entries = table.iter().map(|(key, value)| format!("{} = {}", quoted_key(key), inline(value)));
+            let entries = table
+                .iter()
+                .map(|(key, value)| format!("{} = {}", quoted_key(key), inline(value)));
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
         Value::Integer(number) => number.to_string(),
-        Value::Float(number) if number.is_finite() && number.fract() == 0.0 => format!("{number:.1}"),
+        Value::Float(number) if number.is_finite() && number.fract() == 0.0 => {
+            format!("{number:.1}")
+        }
         Value::Float(number) => number.to_string(),
         Value::Boolean(yes) => yes.to_string(),
         Value::Datetime(time) => time.to_string(),
@@ -228,13 +326,26 @@ mod tests {
 
     #[test]
     fn tables_must_be_tables() {
-        let inputs = BootInputs { user_data: "settings = 1", ..BootInputs::default() };
-        assert_eq!(render(&inputs).unwrap_err().to_string(), "spec.userData: \"settings\" must be a table, it is of type integer");
+        let inputs = BootInputs {
+            user_data: "settings = 1",
+            ..BootInputs::default()
+        };
+        assert_eq!(
+            render(&inputs).unwrap_err().to_string(),
+            "spec.userData: \"settings\" must be a table, it is of type integer"
+        );
     }
 
     #[test]
     fn disks_are_bound_by_newer_versions() {
-        for (version, by_itself) in [(None, false), (Some("latest"), true), (Some("v1.46.0"), true), (Some("1.45.9"), false), (Some("v2.0.0"), true), (Some("x"), false)] {
+        for (version, by_itself) in [
+            (None, false),
+            (Some("latest"), true),
+            (Some("v1.46.0"), true),
+            (Some("1.45.9"), false),
+            (Some("v2.0.0"), true),
+            (Some("x"), false),
+        ] {
             assert_eq!(binds_by_itself(version), by_itself, "{version:?}");
         }
     }

@@ -14,10 +14,18 @@ pub(super) fn al2(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     };
     let mut lines = vec![
         "#!/bin/bash -xe".to_owned(),
-        "exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1".to_owned(),
+        "exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1"
+            .to_owned(),
     ];
-    let ca = if inputs.ca_bundle.is_empty() { String::new() } else { format!("--b64-cluster-ca '{}'", inputs.ca_bundle) };
-    let mut command = vec![format!("/etc/eks/bootstrap.sh '{}' --apiserver-endpoint '{}' {ca}", inputs.cluster_name, inputs.cluster_endpoint)];
+    let ca = if inputs.ca_bundle.is_empty() {
+        String::new()
+    } else {
+        format!("--b64-cluster-ca '{}'", inputs.ca_bundle)
+    };
+    let mut command = vec![format!(
+        "/etc/eks/bootstrap.sh '{}' --apiserver-endpoint '{}' {ca}",
+        inputs.cluster_name, inputs.cluster_endpoint
+    )];
     if let Some(address) = texts(&inputs.kubelet, "clusterDNS").first() {
         if address.contains(':') {
             command.push("--ip-family ipv6".to_owned());
@@ -44,7 +52,10 @@ pub(super) fn windows(inputs: &BootInputs<'_>) -> String {
         text.push('\n');
     }
     text.push_str("[string]$EKSBootstrapScriptFile = \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n");
-    text.push_str(&format!("& $EKSBootstrapScriptFile -EKSClusterName '{}' -APIServerEndpoint '{}'", inputs.cluster_name, inputs.cluster_endpoint));
+    text.push_str(&format!(
+        "& $EKSBootstrapScriptFile -EKSClusterName '{}' -APIServerEndpoint '{}'",
+        inputs.cluster_name, inputs.cluster_endpoint
+    ));
     if !inputs.ca_bundle.is_empty() {
         text.push_str(&format!(" -Base64ClusterCA '{}'", inputs.ca_bundle));
     }
@@ -62,15 +73,30 @@ fn flags(inputs: &BootInputs<'_>) -> String {
     if !inputs.labels.is_empty() {
         flags.push(format!("--node-labels=\"{}\"", label_list(&inputs.labels)));
     }
-    let taints = inputs.taints.iter().map(|taint| match taint.value.as_deref() {
-        Some(value) if !value.is_empty() => format!("{}={value}:{}", taint.key, taint.effect),
-        _ => format!("{}:{}", taint.key, taint.effect),
-    });
-    flags.push(format!("--register-with-taints=\"{}\"", taints.collect::<Vec<_>>().join(",")));
-    let number = |field: &str, flag: &str| inputs.kubelet.get(field).and_then(Value::as_i64).map(|value| format!("--{flag}={value}"));
+    let taints = inputs
+        .taints
+        .iter()
+        .map(|taint| match taint.value.as_deref() {
+            Some(value) if !value.is_empty() => format!("{}={value}:{}", taint.key, taint.effect),
+            _ => format!("{}:{}", taint.key, taint.effect),
+        });
+    flags.push(format!(
+        "--register-with-taints=\"{}\"",
+        taints.collect::<Vec<_>>().join(",")
+    ));
+    let number = |field: &str, flag: &str| {
+        inputs
+            .kubelet
+            .get(field)
+            .and_then(Value::as_i64)
+            .map(|value| format!("--{flag}={value}"))
+    };
     let map = |field: &str, flag: &str, sign: char| {
         let all = pairs(&inputs.kubelet, field);
-        let all: Vec<String> = all.into_iter().map(|(key, value)| format!("{key}{sign}{value}")).collect();
+        let all: Vec<String> = all
+            .into_iter()
+            .map(|(key, value)| format!("{key}{sign}{value}"))
+            .collect();
         (!all.is_empty()).then(|| format!("--{flag}=\"{}\"", all.join(",")))
     };
     let quota = inputs.kubelet.get("cpuCFSQuota").and_then(Value::as_bool);

@@ -20,7 +20,10 @@ pub(super) struct Part {
 impl Part {
     /// A part with nothing but a content type.
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
-        Self { headers: vec![("Content-Type".to_owned(), content_type.to_owned())], body: body.into() }
+        Self {
+            headers: vec![("Content-Type".to_owned(), content_type.to_owned())],
+            body: body.into(),
+        }
     }
 
     /// Drops all headers but the content type.
@@ -39,18 +42,30 @@ pub(super) fn is_archive(text: &str) -> bool {
 /// # Errors
 /// There is no boundary, or no part.
 pub(super) fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
-    let invalid = |message: &str| UserDataError::Invalid(format!("it begins like a MIME archive, but {message}"));
+    let invalid = |message: &str| {
+        UserDataError::Invalid(format!("it begins like a MIME archive, but {message}"))
+    };
     let text = text.replace('\r', "");
-    let (head, body) = text.split_once("\n\n").ok_or_else(|| invalid("no blank line follows its headers"))?;
-    let content_type = headers(head).into_iter().find(|(name, _)| name == "Content-Type");
-    let content_type = content_type.ok_or_else(|| invalid("its headers have no Content-Type"))?.1;
-    let boundary = parameter(&content_type, "boundary").ok_or_else(|| invalid("its Content-Type has no boundary"))?;
+    let (head, body) = text
+        .split_once("\n\n")
+        .ok_or_else(|| invalid("no blank line follows its headers"))?;
+    let content_type = headers(head)
+        .into_iter()
+        .find(|(name, _)| name == "Content-Type");
+    let content_type = content_type
+        .ok_or_else(|| invalid("its headers have no Content-Type"))?
+        .1;
+    let boundary = parameter(&content_type, "boundary")
+        .ok_or_else(|| invalid("its Content-Type has no boundary"))?;
     let marker = format!("--{boundary}");
     let mut parts = Vec::new();
     let mut current: Option<Vec<&str>> = None;
     let mut closed = false;
     for line in body.split('\n') {
-        let found = line.strip_prefix(&*marker).map(str::trim_end).filter(|rest| rest.is_empty() || *rest == "--");
+        let found = line
+            .strip_prefix(&*marker)
+            .map(str::trim_end)
+            .filter(|rest| rest.is_empty() || *rest == "--");
         match (found, current.as_mut()) {
             (Some(rest), _) => {
                 parts.extend(current.take().map(|lines| part(&lines.join("\n"))));
@@ -67,15 +82,28 @@ pub(super) fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
     if !closed {
         return Err(invalid(&format!("its last line \"{marker}--\" is missing")));
     }
-    if parts.is_empty() { Err(invalid("it has no parts")) } else { Ok(parts) }
+    if parts.is_empty() {
+        Err(invalid("it has no parts"))
+    } else {
+        Ok(parts)
+    }
 }
 
 fn part(text: &str) -> Part {
     match text.split_once("\n\n") {
-        Some((head, body)) => Part { headers: headers(head), body: body.to_owned() },
+        Some((head, body)) => Part {
+            headers: headers(head),
+            body: body.to_owned(),
+        },
         None => match text.strip_prefix('\n') {
-            Some(body) => Part { headers: Vec::new(), body: body.to_owned() },
-            None => Part { headers: headers(text), body: String::new() },
+            Some(body) => Part {
+                headers: Vec::new(),
+                body: body.to_owned(),
+            },
+            None => Part {
+                headers: headers(text),
+                body: String::new(),
+            },
         },
     }
 }
@@ -83,7 +111,9 @@ fn part(text: &str) -> Part {
 /// Header lines as name and value; names in the usual case (`Mime-Version`). Sorted.
 fn headers(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
-    let mut headers: Vec<_> = lines.map(|(name, value)| (usual_case(name.trim()), value.trim().to_owned())).collect();
+    let mut headers: Vec<_> = lines
+        .map(|(name, value)| (usual_case(name.trim()), value.trim().to_owned()))
+        .collect();
     headers.sort();
     headers
 }
@@ -91,21 +121,27 @@ fn headers(text: &str) -> Vec<(String, String)> {
 fn usual_case(name: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
-        letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + &letters.as_str().to_ascii_lowercase())
+        letters.next().map_or_else(String::new, |first| {
+            first.to_ascii_uppercase().to_string() + &letters.as_str().to_ascii_lowercase()
+        })
     };
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
 /// A parameter of a header value, without its quotes.
 fn parameter(value: &str, name: &str) -> Option<String> {
-    let mut parameters = value.split(';').skip(1).filter_map(|each| each.trim().split_once('='));
+    let mut parameters = value
+        .split(';')
+        .skip(1)
+        .filter_map(|each| each.trim().split_once('='));
     let found = parameters.find(|(key, _)| key.trim().eq_ignore_ascii_case(name))?;
     Some(found.1.trim().trim_matches('"').to_owned()).filter(|text| !text.is_empty())
 }
 
 /// Writes an archive.
 pub(super) fn write(parts: &[Part]) -> String {
-    let mut text = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\n");
+    let mut text =
+        format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\n");
     for part in parts {
         text.push_str(&format!("\n--{BOUNDARY}\n"));
         for (name, value) in &part.headers {
@@ -124,16 +160,28 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let parts = vec![Part::new(SHELL, "#!/bin/sh\necho 1\n"), Part::new("text/cloud-config", "a: b")];
+        let parts = vec![
+            Part::new(SHELL, "#!/bin/sh\necho 1\n"),
+            Part::new("text/cloud-config", "a: b"),
+        ];
         assert_eq!(read(&write(&parts)).unwrap(), parts);
     }
 
     #[test]
     fn broken_archives_are_named() {
         let error = |text: &str| read(text).unwrap_err().to_string();
-        assert_eq!(error("MIME-Version: 1.0"), "spec.userData: it begins like a MIME archive, but no blank line follows its headers");
-        assert_eq!(error("MIME-Version: 1.0\n\nx"), "spec.userData: it begins like a MIME archive, but its headers have no Content-Type");
-        assert_eq!(error("Content-Type: multipart/mixed\n\nx"), "spec.userData: it begins like a MIME archive, but its Content-Type has no boundary");
+        assert_eq!(
+            error("MIME-Version: 1.0"),
+            "spec.userData: it begins like a MIME archive, but no blank line follows its headers"
+        );
+        assert_eq!(
+            error("MIME-Version: 1.0\n\nx"),
+            "spec.userData: it begins like a MIME archive, but its headers have no Content-Type"
+        );
+        assert_eq!(
+            error("Content-Type: multipart/mixed\n\nx"),
+            "spec.userData: it begins like a MIME archive, but its Content-Type has no boundary"
+        );
         assert_eq!(
             error("Content-Type: multipart/mixed; boundary=\"B\"\n\n--B\nA: b\n\nx"),
             "spec.userData: it begins like a MIME archive, but its last line \"--B--\" is missing"

@@ -52,7 +52,9 @@ pub struct BootInputs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     /// AL2023 nodes must be told the address range of services.
-    #[error("the cluster's service address range is not known, and AL2023 nodes need it; eks:DescribeCluster gives it")]
+    #[error(
+        "the cluster's service address range is not known, and AL2023 nodes need it; eks:DescribeCluster gives it"
+    )]
     NoServiceCidr,
     /// The user's part cannot be merged.
     #[error("spec.userData: {0}")]
@@ -73,36 +75,64 @@ pub fn render(family: AmiFamily, inputs: &BootInputs<'_>) -> Result<String, User
         AmiFamily::Al2 => kubelet_args::al2(inputs)?,
         AmiFamily::Al2023 => nodeadm::render(inputs)?,
         AmiFamily::Bottlerocket => bottlerocket::render(inputs)?,
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => kubelet_args::windows(inputs),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            kubelet_args::windows(inputs)
+        }
         AmiFamily::Custom => inputs.user_data.to_owned(),
     };
-    if text.len() > MAX_BYTES { Err(UserDataError::TooLong { bytes: text.len() }) } else { Ok(text) }
+    if text.len() > MAX_BYTES {
+        Err(UserDataError::TooLong { bytes: text.len() })
+    } else {
+        Ok(text)
+    }
 }
 
 /// Whether a kubelet may give its own node this label: keys of Kubernetes' own domains are reserved, the rest is free.
 /// The others reach the node by the controller.
 #[must_use]
 pub fn kubelet_may_set(key: &str) -> bool {
-    let Some((domain, _)) = key.split_once('/') else { return true };
+    let Some((domain, _)) = key.split_once('/') else {
+        return true;
+    };
     !["kubernetes.io", "k8s.io", "node-restriction.kubernetes.io"]
         .iter()
-        .any(|reserved| domain.strip_suffix(reserved).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        .any(|reserved| {
+            domain
+                .strip_suffix(reserved)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
 }
 
 /// Labels as the kubelet's flag lists them: `key=value`, sorted, joined by commas.
 fn label_list(labels: &BTreeMap<String, String>) -> String {
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// A kubelet setting that is a list of texts.
 fn texts<'a>(kubelet: &'a Map<String, Value>, field: &str) -> Vec<&'a str> {
-    kubelet.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    kubelet
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 /// A kubelet setting that is a map of texts. Sorted by key.
 fn pairs<'a>(kubelet: &'a Map<String, Value>, field: &str) -> Vec<(&'a str, &'a str)> {
-    let entries = kubelet.get(field).and_then(Value::as_object).into_iter().flatten();
-    let mut pairs: Vec<_> = entries.filter_map(|(key, value)| value.as_str().map(|value| (&**key, value))).collect();
+    let entries = kubelet
+        .get(field)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let mut pairs: Vec<_> = entries
+        .filter_map(|(key, value)| value.as_str().map(|value| (&**key, value)))
+        .collect();
     pairs.sort_unstable();
     pairs
 }
@@ -113,7 +143,13 @@ mod tests {
 
     #[test]
     fn reserved_domains_stay_with_the_controller() {
-        for (key, allowed) in [("team", true), ("k8s.io/a", false), ("a.k8s.io/b", false), ("notk8s.io/b", true), ("karpenter.k8s.aws/x", true)] {
+        for (key, allowed) in [
+            ("team", true),
+            ("k8s.io/a", false),
+            ("a.k8s.io/b", false),
+            ("notk8s.io/b", true),
+            ("karpenter.k8s.aws/x", true),
+        ] {
             assert_eq!(kubelet_may_set(key), allowed, "{key}");
         }
     }
@@ -121,8 +157,14 @@ mod tests {
     #[test]
     fn too_long_is_an_error() {
         let long = "x".repeat(MAX_BYTES + 1);
-        let inputs = BootInputs { user_data: &long, ..BootInputs::default() };
+        let inputs = BootInputs {
+            user_data: &long,
+            ..BootInputs::default()
+        };
         let error = render(AmiFamily::Custom, &inputs).unwrap_err().to_string();
-        assert_eq!(error, "the boot data has 16385 bytes, EC2 takes 16384: shorten spec.userData");
+        assert_eq!(
+            error,
+            "the boot data has 16385 bytes, EC2 takes 16384: shorten spec.userData"
+        );
     }
 }

@@ -21,7 +21,10 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
         text if is_mapping(text) => vec![Part::new(NODE_CONFIG, text)],
         text => vec![Part::new(mime::SHELL, text)],
     };
-    parts.push(Part::new(NODE_CONFIG, format!("{HEADLINE}{}", yaml::write(&node_config(inputs)?))));
+    parts.push(Part::new(
+        NODE_CONFIG,
+        format!("{HEADLINE}{}", yaml::write(&node_config(inputs)?)),
+    ));
     Ok(mime::write(&parts))
 }
 
@@ -53,9 +56,16 @@ fn node_config(inputs: &BootInputs<'_>) -> Result<Value, UserDataError> {
     config.insert("registerWithTaints".to_owned(), taints.collect());
     let mut kubelet = json!({ "config": config });
     if let (false, Value::Object(kubelet)) = (inputs.labels.is_empty(), &mut kubelet) {
-        kubelet.insert("flags".to_owned(), json!([format!("--node-labels=\"{}\"", label_list(&inputs.labels))]));
+        kubelet.insert(
+            "flags".to_owned(),
+            json!([format!("--node-labels=\"{}\"", label_list(&inputs.labels))]),
+        );
     }
-    let storage = if inputs.raid0 { json!({ "strategy": "RAID0" }) } else { json!({}) };
+    let storage = if inputs.raid0 {
+        json!({ "strategy": "RAID0" })
+    } else {
+        json!({})
+    };
     Ok(json!({
         "apiVersion": "node.eks.aws/v1alpha1",
         "kind": "NodeConfig",

@@ -28,7 +28,12 @@ fn node(out: &mut String, value: &Value, indent: usize) {
             keys.sort();
             for key in keys {
                 out.push_str(&pad);
-                entry(out, &format!("{}:", text(key)), map.get(key).unwrap_or(&Value::Null), indent);
+                entry(
+                    out,
+                    &format!("{}:", text(key)),
+                    map.get(key).unwrap_or(&Value::Null),
+                    indent,
+                );
             }
         }
         Value::Array(list) => {
@@ -88,7 +93,9 @@ fn fold(out: &mut String, text: &str, mut column: usize, indent: usize) {
     }
     let letters: Vec<char> = text.chars().collect();
     for (at, letter) in letters.iter().enumerate() {
-        let alone = letters.get(at + 1).is_some_and(|next| *next != ' ') && at > 0 && letters.get(at - 1).is_some_and(|before| *before != ' ');
+        let alone = letters.get(at + 1).is_some_and(|next| *next != ' ')
+            && at > 0
+            && letters.get(at - 1).is_some_and(|before| *before != ' ');
         if *letter == ' ' && column > WIDTH && alone {
             out.push('\n');
             out.push_str(&" ".repeat(indent));
@@ -103,22 +110,45 @@ fn fold(out: &mut String, text: &str, mut column: usize, indent: usize) {
 /// A text as a YAML scalar: plain where it reads back as the same text, else quoted.
 fn text(value: &str) -> String {
     let special_start = value.starts_with([
-        '!', '&', '*', '{', '}', '[', ']', ',', '#', '|', '>', '@', '`', '"', '\'', '%', ' ', '?', ':', '-', '=',
-    ]) && !(value.starts_with('-') && value.chars().nth(1).is_some_and(|next| next != ' '));
-    let special = value.is_empty() || special_start || value.ends_with([' ', ':']) || value.contains(": ") || value.contains(" #");
-    if value.chars().any(|letter| letter.is_control() || letter == '\u{feff}' || letter == '\u{2028}' || letter == '\u{2029}') || reads_as_other(value) {
+        '!', '&', '*', '{', '}', '[', ']', ',', '#', '|', '>', '@', '`', '"', '\'', '%', ' ', '?',
+        ':', '-', '=',
+    ]) && !(value.starts_with('-')
+        && value.chars().nth(1).is_some_and(|next| next != ' '));
+    let special = value.is_empty()
+        || special_start
+        || value.ends_with([' ', ':'])
+        || value.contains(": ")
+        || value.contains(" #");
+    if value.chars().any(|letter| {
+        letter.is_control() || letter == '\u{feff}' || letter == '\u{2028}' || letter == '\u{2029}'
+    }) || reads_as_other(value)
+    {
         return Value::from(value).to_string(); // a JSON text is a YAML text
     }
-    if special { format!("'{}'", value.replace('\'', "''")) } else { value.to_owned() }
+    if special {
+        format!("'{}'", value.replace('\'', "''"))
+    } else {
+        value.to_owned()
+    }
 }
 
 /// Whether a reader would take the plain text for a number, a truth value, nothing, or a date.
 fn reads_as_other(value: &str) -> bool {
-    let words = ["null", "~", "true", "false", "yes", "no", "on", "off", "y", "n", ".nan", ".inf", "-.inf", "+.inf"];
+    let words = [
+        "null", "~", "true", "false", "yes", "no", "on", "off", "y", "n", ".nan", ".inf", "-.inf",
+        "+.inf",
+    ];
     let lower = value.to_ascii_lowercase();
     let numeric = value.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
-        && value.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '+' | '-' | '.' | '_' | ':' | 'x' | 'X' | 'o' | 'T' | 'Z'));
-    words.contains(&&*lower) || (numeric && (value.replace('_', "").parse::<f64>().is_ok() || value.contains([':', 'x', 'X', 'o']) || value.len() == 10 && value.matches('-').count() == 2))
+        && value.chars().all(|c| {
+            c.is_ascii_hexdigit()
+                || matches!(c, '+' | '-' | '.' | '_' | ':' | 'x' | 'X' | 'o' | 'T' | 'Z')
+        });
+    words.contains(&&*lower)
+        || (numeric
+            && (value.replace('_', "").parse::<f64>().is_ok()
+                || value.contains([':', 'x', 'X', 'o'])
+                || value.len() == 10 && value.matches('-').count() == 2))
 }
 
 #[cfg(test)]
@@ -136,7 +166,8 @@ mod tests {
             json!({"date": "2020-01-02", "hex": "0x1F", "octal": "0o7", "size": "1Gi", "percent": "5%", "time": "1m30s", "under": "1_000"}),
         ] {
             let text = write(&value);
-            let read: Value = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let read: Value =
+                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
             assert_eq!(read, value, "\n{text}");
         }
     }
