@@ -386,8 +386,8 @@ impl Pass<'_> {
     }
 
     fn fill(&mut self, at: usize, step: usize, to: usize, shape: ShapeId) {
-        let class = &self.classes[self.items[at].class];
-        let ask = &self.asks.all[class.steps[step].ask];
+        let class = self.items[at].class;
+        let ask = &self.asks.all[self.classes[class].steps[step].ask];
         let claim = &mut self.claims[to];
         let before = std::mem::replace(&mut claim.shape, shape);
         add(&mut claim.taken, &ask.requests);
@@ -396,6 +396,7 @@ impl Pass<'_> {
         if before != shape {
             self.count_settled(to, before);
         }
+        let class = &self.classes[class];
         let shape = self.shapes.get(shape);
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.repels) {
