@@ -81,7 +81,7 @@ pub(super) fn install_crypto() -> anyhow::Result<()> {
     rustls::crypto::aws_lc_rs::default_provider().install_default().map_err(|_| anyhow::anyhow!("a crypto provider is installed already"))
 }
 
-fn init_logging(level: &str) -> anyhow::Result<()> {
+pub(super) fn init_logging(level: &str) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_new(format!("{level},hyper=warn,kube=warn,rustls=warn,h2=warn,tower=warn,aws=warn"))
         .context("--log-level")?;
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).try_init().map_err(|error| anyhow::anyhow!("logging: {error}"))

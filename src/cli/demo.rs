@@ -1,0 +1,158 @@
+//! `mortise demo`: the whole service on a simulated cluster and cloud.
+//!
+//! One thread plays the cluster in virtual time with the production deciders; the production HTTPS service answers from what
+//! that thread publishes. The history depends on `--seed` alone; what it is told by HTTP changes nothing in it.
+
+mod directory;
+mod play;
+mod scheduler;
+mod text;
+mod world;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use mortise_controller::{Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall, certificates, default_extender_clients, serve};
+use mortise_core::labels::WellKnown;
+use mortise_core::settings::Settings;
+use mortise_webhooks::router::App;
+use serde_json::json;
+
+use self::directory::Directory;
+use self::play::{Pace, Player, VirtualClock};
+use self::scheduler::InProcess;
+use super::{line, warning};
+use crate::args::Millis;
+
+/// How the demo runs.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows half a minute\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played")]
+pub(super) struct DemoArgs {
+    /// Virtual seconds per real second, or "max"
+    #[arg(long, default_value = "30")]
+    speed: Pace,
+    /// End after this long, such as 60s or 5m; without it, run until Ctrl-C or SIGTERM
+    #[arg(long = "for", value_name = "DURATION")]
+    duration: Option<Millis>,
+    /// The duration of --for is time of the simulated cluster, not of the clock on the wall
+    #[arg(long = "virtual", requires = "duration")]
+    virtual_time: bool,
+    /// Print one line of JSON as the summary, and everything else to standard error
+    #[arg(long)]
+    json: bool,
+    /// Fixes everything that is left to chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// AWS region whose types and prices are sold; its first three zones are used
+    #[arg(long, default_value = "us-east-1")]
+    region: String,
+}
+
+impl DemoArgs {
+    /// A line for people: never among the JSON.
+    fn say(&self, text: &str) {
+        if self.json { warning(text) } else { line(text) }
+    }
+}
+
+/// Runs until it is told to stop, or its time is over.
+pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    super::serve::init_logging("warn")?;
+    super::serve::install_crypto()?;
+    super::serve::runtime()?.block_on(demo(args))
+}
+
+async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let shutdown = Shutdown::new();
+    shutdown.on_signals().context("signals cannot be handled")?;
+    let settings = Settings::default();
+    let options = world::options(args.seed, &args.region, settings.clone())?;
+    let types = options.catalog.len();
+
+    let directory = Directory::new()?;
+    let files = certificates::ensure_directory(directory.path(), &[], Wall.now())?;
+    let tls = Arc::new(Tls::new());
+    tls.load(&files)?;
+    let listeners = Listeners::bind(&ports()).await?;
+    let addresses = listeners.addresses();
+
+    let clock = Arc::new(VirtualClock::new(options.start));
+    let effective = json!({
+        "demo": { "speed": args.speed.to_string(), "seed": args.seed, "region": args.region, "instance_types": types },
+        "settings": settings,
+    });
+    let shared = Shared::new(Arc::<VirtualClock>::clone(&clock), WellKnown::aws(), env!("CARGO_PKG_VERSION"), effective);
+    shared.health.set_certificate(true);
+    shared.health.set_leading(true);
+    let webhooks = App {
+        world: Arc::<Shared>::clone(&shared),
+        counters: Arc::default(),
+        charges: Arc::default(),
+        rules: Arc::new(mortise_webhooks::admission::Rules {
+            deny_impossible: false,
+            node_class_kinds: vec![world::node_class_kind()],
+        }),
+    };
+    let counters = Arc::clone(&webhooks.counters);
+    let service = Service { shared: Arc::clone(&shared), webhooks, debug: Arc::new(DebugAccess::Loopback), clients: default_extender_clients().into() };
+    let end_http = Shutdown::new();
+    let http = tokio::spawn(serve(service, tls, listeners, end_http.token()));
+
+    let mut simulation = mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+    simulation.set_extender(Box::new(InProcess::new(Arc::clone(&counters))));
+    let (ready, first) = tokio::sync::oneshot::channel();
+    let player = Player {
+        simulation,
+        shared: Arc::clone(&shared),
+        clock,
+        pace: args.speed,
+        most: args.duration.filter(|_| args.virtual_time).map(|Millis(ms)| ms),
+        stop: shutdown.clone(),
+    };
+    let mut playing = tokio::task::spawn_blocking(move || player.run(ready));
+
+    // The thread that plays drops the sender when it fails; then its own end tells why.
+    if first.await.is_ok() {
+        let places = text::Places { addresses, directory: directory.path(), speed: args.speed, seed: args.seed };
+        args.say(&text::welcome(&places, &shared.snapshot(), begin.elapsed()));
+    }
+    let real = args.duration.filter(|_| !args.virtual_time).map(|Millis(ms)| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+    let over = async {
+        match real {
+            Some(real) => tokio::time::sleep(real.saturating_sub(begin.elapsed())).await,
+            None => std::future::pending().await,
+        }
+    };
+    let played = tokio::select! {
+        played = &mut playing => played,
+        () = over => {
+            shutdown.trigger();
+            playing.await
+        }
+    };
+    let stats = played.context("the simulation ended by itself")?;
+    shared.health.set_stopping();
+    end_http.trigger();
+    http.await.context("the HTTP service ended by itself")?;
+
+    let summary = text::Summary { stats: &stats, calls: counters.snapshot(), seed: args.seed, real: begin.elapsed() };
+    if args.json { line(&summary.json().to_string()) } else { line(&summary.text()) }
+    if !stats.violations.is_empty() {
+        bail!("the simulation broke its own rules:\n{}", stats.violations.join("\n"));
+    }
+    Ok(())
+}
+
+/// The usual ports where they are free, any others where not.
+fn ports() -> Listen {
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let on = |port| {
+        let address = SocketAddr::new(ip, port);
+        if TcpListener::bind(address).is_ok() { address } else { SocketAddr::new(ip, 0) }
+    };
+    Listen { https: on(8443), metrics: on(8080), health: on(8081) }
+}

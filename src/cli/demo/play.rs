@@ -1,0 +1,145 @@
+//! The thread that plays the cluster, and the clock that it moves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use mortise_controller::{Clock, Shared, Shutdown};
+use mortise_core::deciders::{after, since};
+use mortise_sim::{Simulation, Stats};
+use tokio::sync::oneshot;
+
+/// Real time between two pictures: the page draws four a second, and looks steady at ten.
+const FRAME: Duration = Duration::from_millis(100);
+/// Virtual time played at once when playing is slower than asked, so that pictures still come.
+const MOST_PER_FRAME_MS: i64 = 5_000;
+/// Virtual time played before the first picture, at most: until there are nodes to look at.
+const PRELUDE_MS: i64 = 5 * 60_000;
+
+/// Virtual time per real time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// So many virtual seconds per real second.
+    Times(u32),
+    /// As fast as it can be played.
+    Max,
+}
+
+impl std::str::FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        match text.parse() {
+            Ok(times @ 1..=100_000) => Ok(Self::Times(times)),
+            _ => Err("write a whole number from 1 to 100000, or \"max\"".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(times) => write!(f, "{times}"),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+/// Shows the time of the simulation.
+#[derive(Debug)]
+pub(super) struct VirtualClock(AtomicI64);
+
+impl VirtualClock {
+    pub(super) fn new(start: Timestamp) -> Self {
+        Self(AtomicI64::new(start.as_millisecond()))
+    }
+
+    fn set(&self, now: Timestamp) {
+        self.0.store(now.as_millisecond(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.0.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Plays the cluster and publishes what is seen of it.
+pub(super) struct Player {
+    pub(super) simulation: Simulation,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Arc<VirtualClock>,
+    pub(super) pace: Pace,
+    /// Ends after so many virtual milliseconds.
+    pub(super) most: Option<i64>,
+    pub(super) stop: Shutdown,
+}
+
+impl Player {
+    /// Plays until it is stopped or its time is over. `ready` is told when there is something to look at.
+    pub(super) fn run(mut self, ready: oneshot::Sender<()>) -> Stats {
+        let start = self.simulation.now();
+        let end = self.most.map(|ms| after(start, ms));
+        let prelude = after(start, PRELUDE_MS).min(end.unwrap_or(Timestamp::MAX));
+        while self.simulation.now() < prelude && !self.stop.is_triggered() && !self.shared.snapshot().nodes.values().any(|node| node.initialized) {
+            self.play(after(self.simulation.now(), MOST_PER_FRAME_MS).min(prelude));
+        }
+        // Nobody waits any more: the process ends already.
+        if ready.send(()).is_err() {
+            return self.simulation.stats();
+        }
+
+        let (mut real, mut virtual_from) = (Instant::now(), self.simulation.now());
+        while !self.stop.is_triggered() && end.is_none_or(|end| self.simulation.now() < end) {
+            let now = self.simulation.now();
+            let slice = after(now, MOST_PER_FRAME_MS);
+            let target = match self.pace {
+                Pace::Max => slice,
+                Pace::Times(times) => {
+                    let passed = i64::try_from(real.elapsed().as_millis()).unwrap_or(i64::MAX);
+                    let due = after(virtual_from, passed.saturating_mul(i64::from(times)));
+                    if since(due, slice) > 0 && since(due, now) > 10 * MOST_PER_FRAME_MS {
+                        // Playing cannot keep up: time goes slower rather than in jumps.
+                        (real, virtual_from) = (Instant::now(), now);
+                    }
+                    due.min(slice)
+                }
+            };
+            let begin = Instant::now();
+            self.play(target.min(end.unwrap_or(Timestamp::MAX)));
+            if matches!(self.pace, Pace::Times(_)) && target < slice {
+                std::thread::sleep(FRAME.saturating_sub(begin.elapsed()));
+            }
+        }
+        self.simulation.stats()
+    }
+
+    fn play(&mut self, until: Timestamp) {
+        self.simulation.run_until(until);
+        self.clock.set(self.simulation.now());
+        self.shared.publish(self.simulation.snapshot());
+        self.shared.record(self.simulation.take_records());
+        self.shared.confirm();
+        self.shared.health.turned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paces_are_whole_numbers_or_max() {
+        assert_eq!("30".parse(), Ok(Pace::Times(30)));
+        assert_eq!("max".parse(), Ok(Pace::Max));
+        for wrong in ["0", "-1", "1.5", "fast", "", "1000000"] {
+            assert!(wrong.parse::<Pace>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The virtual scheduler asks the production extender, in process.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::apis::k8s;
+use mortise_core::snapshot::Snapshot;
+use mortise_sim::Extender;
+use mortise_webhooks::extender::wire::Args;
+use mortise_webhooks::extender::{Charges, filter, prioritize};
+use mortise_webhooks::{Counters, World};
+
+/// The extender's handlers without HTTP between. Its charges are its own, so that calls from outside change no history; its
+/// counters are the service's.
+pub(super) struct InProcess {
+    charges: Charges,
+    counters: Arc<Counters>,
+}
+
+impl InProcess {
+    pub(super) fn new(counters: Arc<Counters>) -> Self {
+        Self { charges: Charges::default(), counters }
+    }
+}
+
+/// The moment of one call.
+struct Moment {
+    snapshot: Arc<Snapshot>,
+    now: Timestamp,
+}
+
+impl World for Moment {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    fn age_ms(&self) -> i64 {
+        0
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+}
+
+fn args<'a>(pod: &k8s::Pod, nodes: &'a [String]) -> Args<'a> {
+    Args { pod: pod.clone(), nodes: None, node_names: Some(nodes.iter().map(|name| Cow::from(name.as_str())).collect()) }
+}
+
+impl Extender for InProcess {
+    fn filter(&self, snapshot: &Arc<Snapshot>, now: Timestamp, pod: &k8s::Pod, nodes: &[String]) -> Vec<String> {
+        self.counters.filter.inc();
+        let moment = Moment { snapshot: Arc::clone(snapshot), now };
+        let args = args(pod, nodes);
+        let answer = filter(&moment, &self.charges, &self.counters, &args, true);
+        answer.node_names.into_iter().flatten().map(str::to_owned).collect()
+    }
+
+    fn prioritize(&self, snapshot: &Arc<Snapshot>, now: Timestamp, pod: &k8s::Pod, nodes: &[String]) -> Vec<(String, i64)> {
+        self.counters.prioritize.inc();
+        let moment = Moment { snapshot: Arc::clone(snapshot), now };
+        let args = args(pod, nodes);
+        prioritize(&moment, &self.charges, &self.counters, &args).into_iter().map(|each| (each.host.to_owned(), each.score)).collect()
+    }
+}

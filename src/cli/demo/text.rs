@@ -1,0 +1,158 @@
+//! What the demo prints: where to look, what to paste, and what happened.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use mortise_controller::{Addresses, certificates};
+use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_sim::Stats;
+use serde_json::{Value, json};
+
+use super::play::Pace;
+use super::world;
+
+/// Where things are.
+pub(super) struct Places<'a> {
+    pub(super) addresses: Addresses,
+    pub(super) directory: &'a Path,
+    pub(super) speed: Pace,
+    pub(super) seed: u64,
+}
+
+/// The first text: addresses and commands, with names of what is really there.
+pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) -> String {
+    let Places { addresses, directory, speed, seed } = places;
+    let https = format!("https://{}", addresses.https);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let curl = format!("curl -s --cacert {}", file(certificates::CA_CERT));
+    let client = format!("{curl} --cert {} --key {}", file(certificates::EXTENDER_CLIENT_CERT), file(certificates::EXTENDER_CLIENT_KEY));
+    let nodes: Vec<String> = ready_nodes(snapshot);
+    let pod = misfit(snapshot);
+
+    let mut text = format!(
+        "mortise demo: {} nodes and {} pods after {:.1} s; one second shows {}, seed {seed}\n\n",
+        snapshot.nodes.len(),
+        snapshot.pods.len(),
+        took.as_secs_f64(),
+        match speed {
+            Pace::Times(1) => "one second".to_owned(),
+            Pace::Times(times) => format!("{times} seconds"),
+            Pace::Max => "as much as can be played".to_owned(),
+        },
+    );
+    let mut add = |name: &str, command: &str| {
+        for part in [name, "\n  ", command, "\n\n"] {
+            text.push_str(part);
+        }
+    };
+    add("Live page (its certificate was made for this run, so the browser asks once)", &format!("{https}/ui/"));
+    let filter = json!({ "Pod": pod_body(pod.as_deref()), "NodeNames": nodes });
+    add("Extender: which of these nodes may the scheduler use? (client certificate)", &post(&client, &format!("{https}/extender/v1/filter"), &filter));
+    add("Admission: a NodePool with two mistakes", &post(&curl, &format!("{https}/admission/v1/validate"), &review()));
+    if let Some(pod) = &pod {
+        add("Why does this pod wait?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?pod={}'", pod.key));
+    }
+    if let Some(node) = nodes.first() {
+        add("What is known about this node?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?node={node}'"));
+    }
+    add("What was decided last?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/decisions?limit=20'"));
+    add("Metrics, health", &format!("curl -s http://{}/metrics    curl -s http://{}/readyz", addresses.metrics, addresses.health));
+    text.push_str("Ctrl-C ends it.");
+    text
+}
+
+fn post(curl: &str, url: &str, body: &Value) -> String {
+    format!("{curl} -d '{body}' {url}")
+}
+
+fn ready_nodes(snapshot: &Snapshot) -> Vec<String> {
+    let ready = snapshot.nodes.sorted().into_iter().filter(|(_, node)| node.initialized && !node.deleting);
+    ready.filter_map(|(_, node)| node.node_name()).map(|name| name.to_string()).take(3).collect()
+}
+
+/// The pod that waits for good, or any that waits.
+fn misfit(snapshot: &Snapshot) -> Option<std::sync::Arc<Pod>> {
+    let pending = || snapshot.pending.values();
+    pending().find(|pod| pod.key.name.starts_with(world::MISFIT)).or_else(|| pending().next()).cloned()
+}
+
+fn pod_body(pod: Option<&Pod>) -> Value {
+    let (namespace, name, uid) = pod.map_or(("default", "my-pod", "1"), |pod| (&*pod.key.namespace, &*pod.key.name, &*pod.uid));
+    json!({ "metadata": { "namespace": namespace, "name": name, "uid": uid }, "spec": { "containers": [] } })
+}
+
+/// An admission review of a NodePool with an operator and an instance type that do not exist.
+fn review() -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "1", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "operation": "CREATE", "name": "mine",
+            "object": {
+                "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "mine" },
+                "spec": { "template": { "spec": {
+                    "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
+                    "requirements": [
+                        { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.lrage"] },
+                        { "key": "karpenter.sh/capacity-type", "operator": "Inn", "values": ["spot"] },
+                    ],
+                } } },
+            },
+        },
+    })
+}
+
+/// The last text.
+pub(super) struct Summary<'a> {
+    pub(super) stats: &'a Stats,
+    pub(super) calls: BTreeMap<&'static str, u64>,
+    pub(super) seed: u64,
+    pub(super) real: Duration,
+}
+
+impl Summary<'_> {
+    #[expect(clippy::cast_precision_loss, reason = "for display only")]
+    fn dollars(&self) -> f64 {
+        self.stats.spent_micro_usd as f64 / 1e6
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Stats { virtual_seconds, pods_placed, nodes_launched, nodes_removed, interruptions, shortages, evictions, evictions_refused, spent_micro_usd: _, decisions, effects, violations } = self.stats;
+        json!({
+            "seed": self.seed,
+            "virtual_seconds": virtual_seconds,
+            "real_seconds": (self.real.as_secs_f64() * 10.0).round() / 10.0,
+            "pods_placed": pods_placed,
+            "nodes_launched": nodes_launched,
+            "nodes_removed": nodes_removed,
+            "spent_usd": (self.dollars() * 1e4).round() / 1e4,
+            "interruptions": interruptions,
+            "shortages": shortages,
+            "evictions": evictions,
+            "evictions_refused": evictions_refused,
+            "decisions": decisions,
+            "effects": effects,
+            "calls": self.calls,
+            "violations": violations,
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let stats = self.stats;
+        let decisions: Vec<String> = stats.decisions.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let calls: Vec<String> = self.calls.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| format!("{kind} {count}")).collect();
+        format!(
+            "\n{} virtual minutes in {:.0} s: {} pods placed, {} nodes launched, {} removed, {} interruptions, {} evictions, ${:.2} spent\ndecisions: {}\ncalls: {}",
+            stats.virtual_seconds / 60,
+            self.real.as_secs_f64(),
+            stats.pods_placed,
+            stats.nodes_launched,
+            stats.nodes_removed,
+            stats.interruptions,
+            stats.evictions,
+            self.dollars(),
+            decisions.join(", "),
+            calls.join(", "),
+        )
+    }
+}
