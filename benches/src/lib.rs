@@ -1,0 +1,39 @@
+//! Benchmarks of the pure core against recorded figures of the reference implementation.
+//!
+//! `mortise-bench schedule` places the recorded benchmark pods (`inputs/`) at several sizes, each in a process of its own so
+//! that peak memory is that of the size, checks every plan with an independent verifier, and prints the reference's figures
+//! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
+//! nodes compare exactly.
+
+mod baseline;
+mod inputs;
+mod machine;
+mod report;
+mod schedule;
+mod verify;
+
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of mortise.
+#[derive(Debug, Parser)]
+#[command(name = "mortise-bench", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Places pending pods on new nodes.
+    Schedule(schedule::ScheduleArgs),
+}
+
+/// Runs the command line.
+///
+/// # Errors
+/// Inputs that cannot be read, a child process that failed, or a plan that breaks a rule.
+pub fn run() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Command::Schedule(args) => schedule::run(&args),
+    }
+}

@@ -1,0 +1,71 @@
+//! What the figures were measured on.
+
+use std::fs;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine and the source that a result belongs to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Processor model; empty when it is not known.
+    pub(crate) cpu: String,
+    /// Processors that this process may use.
+    pub(crate) processors: usize,
+    /// Commit of the source, with `+` when files differ from it; empty outside a checkout.
+    pub(crate) commit: String,
+    /// The build has debug assertions: figures mean nothing.
+    pub(crate) debug_build: bool,
+}
+
+impl Machine {
+    /// Looks.
+    pub(crate) fn here() -> Self {
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = info
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Self {
+            cpu: model.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            commit: commit(),
+            debug_build: cfg!(debug_assertions),
+        }
+    }
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn commit() -> String {
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return String::new();
+    };
+    // Only what the figures depend on: the core and this crate's source.
+    let changed = git(&["status", "--porcelain", "--", "../crates/core/src", "src"])
+        .is_some_and(|files| !files.is_empty());
+    if changed {
+        format!("{commit}+")
+    } else {
+        commit
+    }
+}
+
+/// Peak resident memory of this process in MiB; `None` where `/proc` does not tell.
+pub(crate) fn peak_mib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib / 1024.0)
+}

@@ -1,0 +1,5 @@
+//! Entry point of the benchmarks.
+
+fn main() -> anyhow::Result<()> {
+    mortise_bench::run()
+}

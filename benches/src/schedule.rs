@@ -1,0 +1,248 @@
+//! `schedule`: how fast, how many nodes, at what price.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, peak_mib};
+use crate::{baseline, inputs, report, verify};
+
+/// The inputs, in the order in which they are run.
+pub(crate) const SIZES: [&str; 12] = [
+    "1",
+    "50",
+    "100",
+    "500",
+    "1000",
+    "1500",
+    "2000",
+    "5000",
+    "10000",
+    "20000",
+    "preference-4000-respect",
+    "preference-4000-ignore",
+];
+
+/// The seed from which the pods were generated.
+const SEED: u64 = 42;
+
+/// Options of `schedule`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScheduleArgs {
+    /// Folder with pods-N.json, catalog.json and nodepool.json (each plain or with .gz). Default: the recorded ones.
+    #[arg(long)]
+    inputs: Option<PathBuf>,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Only this input (a number of pods, or preference-4000-respect, preference-4000-ignore). May be repeated.
+    #[arg(long = "only", value_name = "INPUT")]
+    only: Vec<String>,
+    /// Timed runs per input; the median counts.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Where to write the results as JSON. Default: benches/results/schedule.json in the source.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Run this one input in this process and print its row as JSON.
+    #[arg(long, hide = true)]
+    measure: Option<String>,
+}
+
+/// The figures of one input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) input: String,
+    pub(crate) pods: usize,
+    pub(crate) placed: usize,
+    /// Pods of kinds that found no place, by kind.
+    pub(crate) unplaced: BTreeMap<String, usize>,
+    /// Reasons of pods without a place, each once.
+    pub(crate) reasons: Vec<String>,
+    /// Seconds of one solve: least, median, most.
+    pub(crate) seconds: (f64, f64, f64),
+    pub(crate) pods_per_second: f64,
+    pub(crate) nodes: usize,
+    pub(crate) dollars_per_hour: f64,
+    /// Peak memory of the process, inputs included.
+    pub(crate) peak_mib: Option<f64>,
+    /// Rules that the plan breaks, as the independent verifier sees it.
+    pub(crate) violations: usize,
+    pub(crate) first_violations: Vec<String>,
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) seed: u64,
+    pub(crate) inputs: String,
+    pub(crate) runs: usize,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) baselines: Vec<baseline::Baseline>,
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if let Some(input) = &args.measure {
+        let row = measure(args, input)?;
+        writeln!(out, "{}", serde_json::to_string(&row)?)?;
+        return Ok(());
+    }
+    let machine = Machine::here();
+    let folder = args.inputs.clone().unwrap_or_else(inputs::own_folder);
+    if !args.json {
+        report::heading(&mut out, &machine, &folder, SEED, args.runs)?;
+    }
+    let chosen = SIZES
+        .iter()
+        .filter(|size| args.only.is_empty() || args.only.iter().any(|only| only == *size));
+    let baselines = baseline::all()?;
+    let mut rows = Vec::new();
+    for input in chosen {
+        let row = in_child(args, input)?;
+        if !args.json {
+            report::row(
+                &mut out,
+                &row,
+                baselines.iter().find(|each| each.input == row.input),
+            )?;
+        }
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        bail!(
+            "no input is named {:?}; there are {}",
+            args.only,
+            SIZES.join(", ")
+        );
+    }
+    let violations: usize = rows.iter().map(|row| row.violations).sum();
+    let results = Results {
+        machine,
+        seed: SEED,
+        inputs: folder.display().to_string(),
+        runs: args.runs,
+        rows,
+        baselines,
+    };
+    let text = serde_json::to_string_pretty(&results)?;
+    if args.json {
+        writeln!(out, "{text}")?;
+    } else {
+        report::closing(&mut out, &results)?;
+    }
+    if args.only.is_empty() || args.out.is_some() {
+        let path = args.out.clone().unwrap_or_else(|| {
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/schedule.json")
+        });
+        std::fs::write(&path, text + "\n")
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    if violations > 0 {
+        bail!("{violations} rules broken");
+    }
+    Ok(())
+}
+
+fn in_child(args: &ScheduleArgs, input: &str) -> Result<Row> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args([
+        "schedule",
+        "--measure",
+        input,
+        "--runs",
+        &args.runs.to_string(),
+    ]);
+    if let Some(folder) = &args.inputs {
+        child.arg("--inputs").arg(folder);
+    }
+    let output = child
+        .output()
+        .with_context(|| format!("measuring {input}"))?;
+    if !output.status.success() {
+        bail!(
+            "measuring {input}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("row of {input}"))
+}
+
+fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
+    let folder = args.inputs.clone().unwrap_or_else(inputs::own_folder);
+    let snapshot = inputs::snapshot(&folder, input)?;
+    let options = SolveOptions {
+        pending: true,
+        respect_preferences: !input.ends_with("-ignore"),
+        ..SolveOptions::default()
+    };
+    let mut seconds = Vec::new();
+    let mut last: Option<(LaunchPlan, SolveReport)> = None;
+    for _ in 0..args.runs.max(1) {
+        let start = Instant::now();
+        let answer = solve(Timestamp::UNIX_EPOCH, &snapshot, &options, &|| false);
+        seconds.push(start.elapsed().as_secs_f64());
+        last = Some(answer);
+    }
+    let peak_mib = peak_mib();
+    let (plan, report) = last.context("no run")?;
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    let raw = inputs::pods(&folder, input)?;
+    let kind_of: BTreeMap<&str, &str> = raw
+        .iter()
+        .map(|pod| (pod.uid.as_str(), pod.kind.as_str()))
+        .collect();
+    let mut unplaced: BTreeMap<String, usize> = BTreeMap::new();
+    let without = report.unplaced.iter().flat_map(|each| &each.pods);
+    for (_, uid) in without {
+        *unplaced
+            .entry(
+                kind_of
+                    .get(uid.as_str())
+                    .copied()
+                    .unwrap_or("unknown")
+                    .to_owned(),
+            )
+            .or_default() += 1;
+    }
+    let mut reasons: Vec<String> = report
+        .unplaced
+        .iter()
+        .map(|each| each.message.clone())
+        .collect();
+    reasons.sort();
+    reasons.dedup();
+    let violations = verify::violations(&raw, &inputs::types(&folder)?, &plan);
+    let placed = plan
+        .claims
+        .iter()
+        .map(|claim| claim.pods.len())
+        .sum::<usize>()
+        + plan.placements.len();
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    let pods_per_second = raw.len() as f64 / median;
+    Ok(Row {
+        input: input.to_owned(),
+        pods: raw.len(),
+        placed,
+        unplaced,
+        reasons,
+        seconds: (seconds[0], median, seconds[seconds.len() - 1]),
+        pods_per_second,
+        nodes: plan.claims.len(),
+        dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
+        peak_mib,
+        violations: violations.len(),
+        first_violations: violations.into_iter().take(5).collect(),
+    })
+}
