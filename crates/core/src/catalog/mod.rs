@@ -19,7 +19,7 @@ use foldhash::fast::FixedState;
 
 pub(crate) use bits::Bits;
 pub use choice::{MinValuesShortfall, Offer};
-pub(crate) use table::TypeTable;
+pub(crate) use table::{PricedOffering, TypeTable, UNKNOWN_PRICE};
 
 use crate::cloud::{CapacityType, InstanceType, Unavailable};
 use crate::money::MicroUsd;

@@ -31,6 +31,11 @@ impl Dimensions {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        STANDARD + self.extended.len()
+    }
+
     /// The amounts of these resources; what is no dimension is left out.
     pub(super) fn flat(&self, of: &Resources) -> Amounts {
         let standard = [of.cpu, of.memory, of.pods, of.ephemeral_storage];

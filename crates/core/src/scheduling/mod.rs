@@ -89,8 +89,12 @@ pub fn solve(
     let requests = batch.pods.iter().map(|(pod, _)| &pod.class.requests);
     let dimensions =
         Dimensions::of(requests.chain(daemons.all().iter().map(|daemon| &daemon.class.requests)));
-    let (templates, unusable) =
-        template::templates(snapshot, &daemons, options.min_values_best_effort);
+    let (templates, unusable) = template::templates(
+        snapshot,
+        &daemons,
+        &dimensions,
+        options.min_values_best_effort,
+    );
     let mut hosts = host::hosts(snapshot, options, &daemons, &dimensions, &templates, &ours);
     let mut profiles = TaintProfiles::default();
     let template_taints: Vec<usize> = templates

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::pass::{Pass, Target};
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
-use crate::catalog::{Bits, Offer};
-use crate::labels;
+use crate::catalog::Bits;
+use crate::labels::{self, WellKnown};
 use crate::resources::Resources;
 use crate::snapshot::Pod;
 
@@ -30,8 +30,9 @@ impl Pass<'_> {
                 uninitialized: !host.node.initialized,
             });
         }
+        let known = Arc::new(self.snapshot.well_known.clone());
         for claim in 0..self.claims.len() {
-            match self.planned(claim) {
+            match self.planned(claim, &known) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
                     self.claims[claim]
@@ -44,25 +45,29 @@ impl Pass<'_> {
         (plan, dropped)
     }
 
-    fn planned(&self, claim: usize) -> Result<PlannedClaim, String> {
+    fn planned(&self, claim: usize, known: &Arc<WellKnown>) -> Result<PlannedClaim, String> {
         let claim = &self.claims[claim];
         let shape = self.shapes.get(claim.shape);
         let template = &self.templates[shape.template];
-        let catalog = &template.catalog;
-        let types = shape.types_with_room(
-            template,
-            self.shapes.dimensions(),
-            &claim.taken,
-            &claim.ports,
-        );
-        let mut offers = catalog.offers_of(&types, &shape.kinds);
+        let (catalog, table) = (&template.catalog, template.catalog.table());
+        let types = shape.types_with_room(template, &claim.taken, &claim.ports);
+        let most_types = match self.options.max_instance_types {
+            0 => usize::MAX,
+            most => most,
+        };
+        let offers: Vec<_> = shape
+            .by_price(template)
+            .iter()
+            .filter(|(at, _)| types.has(*at))
+            .take(most_types)
+            .collect();
         let mut relaxed = claim.relaxed;
         let mut requirements = shape.requirements.clone();
-        if offers.len() > self.options.max_instance_types && self.options.max_instance_types > 0 {
-            offers.truncate(self.options.max_instance_types);
-            if let Err(short) =
-                catalog.check_min_values_of(&named(self, shape.template, &offers), &requirements)
-            {
+        let mut kept = types.clone();
+        if offers.len() == most_types {
+            kept = Bits::none(table.len());
+            offers.iter().for_each(|(at, _)| kept.insert(*at));
+            if let Err(short) = catalog.check_min_values_of(&kept, &requirements) {
                 if !self.options.min_values_best_effort {
                     let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
                     return Err(format!(
@@ -77,11 +82,11 @@ impl Pass<'_> {
                 }
             }
         }
-        let kept = named(self, shape.template, &offers);
-        let mut capacity_types: Vec<_> = shape
+        let kinds = shape
             .kinds
             .iter()
-            .filter_map(|kind| catalog.table().kinds().get(kind))
+            .filter_map(|kind| table.kinds().get(kind));
+        let mut capacity_types: Vec<_> = kinds
             .filter(|kind| kind.types.meets(&kept))
             .map(|kind| kind.capacity_type)
             .collect();
@@ -95,26 +100,27 @@ impl Pass<'_> {
             .iter()
             .map(|pod| Arc::clone(self.items[*pod].pod))
             .collect();
+        let name = |at: usize| Arc::clone(&catalog.types()[at].name);
         Ok(PlannedClaim {
             pool: template.name.clone(),
             node_class: template.pool.node_class_key(),
             requirements,
             requests: self.requests(&pods, shape.template, &types),
-            instance_types: offers
-                .iter()
-                .map(|offer| Arc::clone(&offer.instance_type.name))
-                .collect(),
-            cheapest: offers.first().map(|offer| PlannedOffering {
-                instance_type: Arc::clone(&offer.instance_type.name),
-                zone: Arc::clone(&offer.zone),
-                capacity_type: offer.capacity_type,
-                price: offer.price,
+            instance_types: offers.iter().map(|(at, _)| name(*at)).collect(),
+            cheapest: offers.first().and_then(|(at, offer)| {
+                let kind = table.kinds().get(offer.kind)?;
+                Some(PlannedOffering {
+                    instance_type: name(*at),
+                    zone: Arc::clone(&kind.zone),
+                    capacity_type: kind.capacity_type,
+                    price: offer.price,
+                })
             }),
             most: template.most(&kept),
             pods,
             min_values_relaxed: relaxed,
             capacity_types,
-            well_known: self.snapshot.well_known.clone(),
+            well_known: Arc::clone(known),
         })
     }
 
@@ -132,12 +138,4 @@ impl Pass<'_> {
             .for_each(|pod| total.add_assign(&pod.class.requests));
         total
     }
-}
-
-fn named(pass: &Pass<'_>, template: usize, offers: &[Offer]) -> Bits {
-    let catalog = &pass.templates[template].catalog;
-    offers
-        .iter()
-        .filter_map(|offer| catalog.position(&offer.instance_type.name))
-        .collect()
 }

@@ -337,13 +337,10 @@ impl Pass<'_> {
                     .open(u32::try_from(self.claims.len() - 1).unwrap_or(u32::MAX));
                 let claim = &self.claims[self.claims.len() - 1];
                 let of = &mut self.templates[template];
-                let dimensions = self.shapes.dimensions();
-                let types = self.shapes.get(shape).types_with_room(
-                    of,
-                    dimensions,
-                    &claim.taken,
-                    &claim.ports,
-                );
+                let types = self
+                    .shapes
+                    .get(shape)
+                    .types_with_room(of, &claim.taken, &claim.ports);
                 let most = of.most(&types);
                 of.usage.count(&most);
                 return true;
@@ -608,7 +605,7 @@ fn settle(
     }
     let mut total: SmallVec<[i64; 6]> = candidate.taken.iter().copied().collect();
     add(&mut total, &ask.requests);
-    let types = shape.types_with_room(template, shapes.dimensions(), &total, ports);
+    let types = shape.types_with_room(template, &total, ports);
     match template
         .catalog
         .check_min_values_of(&types, &shape.requirements)

@@ -105,7 +105,7 @@ pub struct PlannedClaim {
     /// Capacity types that some compatible available offering of these types has.
     pub capacity_types: Vec<crate::cloud::CapacityType>,
     /// Label keys that need no definition: they are not copied to the claim's labels.
-    pub well_known: WellKnown,
+    pub well_known: Arc<WellKnown>,
 }
 
 /// The plan of a solve.

@@ -4,13 +4,14 @@
 //! each is worked out once: which types meet it, and the largest of them (all that "does it still fit" needs). Going from
 //! one shape to the next is a table look-up.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
 use super::amounts::{Amounts, Dimensions, maximal, sum_fits};
 use super::template::Template;
-use crate::catalog::Bits;
+use crate::catalog::{Bits, PricedOffering, UNKNOWN_PRICE};
 use crate::labels::{self, WellKnown};
 use crate::pods::HostPort;
 use crate::requirements::{Operator, Requirement, Requirements};
@@ -48,6 +49,7 @@ pub(super) struct Shape {
     pub(super) has_min_values: bool,
     fronts: Vec<Front>,
     domains: Vec<Option<Bits>>,
+    priced: OnceCell<Vec<(usize, PricedOffering)>>,
 }
 
 type Fast<K, V> = HashMap<K, V, FixedState>;
@@ -160,13 +162,10 @@ impl<'a> Shapes<'a> {
         let front = |(group, each): (usize, &super::template::Group)| {
             let mut types = types.clone();
             types.and(&each.types);
-            let net = |at: usize| {
-                self.dimensions
-                    .flat(&table.allocatable()[at].sub(&each.overhead.requests))
-            };
+            let net = types.iter().map(|at| Amounts::from_slice(of.net(at)));
             Front {
                 group,
-                net: maximal(types.iter().map(net).collect()),
+                net: maximal(net.collect()),
             }
         };
         let fronts = of
@@ -185,6 +184,7 @@ impl<'a> Shapes<'a> {
             kinds,
             types,
             domains: Vec::new(),
+            priced: OnceCell::new(),
         }
     }
 
@@ -328,26 +328,37 @@ impl Shape {
     }
 
     /// The types that have room for `total`.
-    pub(super) fn types_with_room(
-        &self,
-        of: &Template,
-        dimensions: &Dimensions,
-        total: &[i64],
-        ports: &[HostPort],
-    ) -> Bits {
+    pub(super) fn types_with_room(&self, of: &Template, total: &[i64], ports: &[HostPort]) -> Bits {
         let mut left = Bits::none(of.catalog.types().len());
-        for (at, group) in of.groups.iter().enumerate() {
-            if conflicts(of, at, ports) {
-                continue;
-            }
-            for each in self.types.iter().filter(|each| group.types.has(*each)) {
-                let net = of.catalog.table().allocatable()[each].sub(&group.overhead.requests);
-                if super::amounts::fit(total, &dimensions.flat(&net)) {
-                    left.insert(each);
-                }
+        for at in self
+            .types
+            .iter()
+            .filter(|at| super::amounts::fit(total, of.net(*at)))
+        {
+            left.insert(at);
+        }
+        if !ports.is_empty() {
+            for (_, group) in of
+                .groups
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| conflicts(of, *at, ports))
+            {
+                group.types.iter().for_each(|of| left.remove(of));
             }
         }
         left
+    }
+
+    /// The types with the cheapest way to buy each, cheapest first, ties by name, unknown prices last.
+    pub(super) fn by_price(&self, of: &Template) -> &[(usize, PricedOffering)] {
+        self.priced.get_or_init(|| {
+            let table = of.catalog.table();
+            let offer = |at: usize| Some((at, table.cheapest(at, &self.kinds)?));
+            let mut all: Vec<_> = self.types.iter().filter_map(offer).collect();
+            all.sort_by_key(|(_, offer)| offer.price.unwrap_or(UNKNOWN_PRICE));
+            all
+        })
     }
 }
 

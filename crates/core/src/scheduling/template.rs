@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
+use super::amounts::Dimensions;
 use super::daemons::{Daemons, Overhead};
 use crate::apis::nodepool::NodePool;
 use crate::catalog::{Bits, Catalog, TypeTable};
@@ -47,6 +48,9 @@ pub(super) struct Template {
     pub(super) usage: PoolUsage,
     /// The most that any of its types has of each resource.
     pub(super) largest: Resources,
+    /// What each type has left for pods beside the DaemonSets that run on it, by index of the type, flat.
+    net: Vec<i64>,
+    width: usize,
 }
 
 /// A pool that cannot be used, and why.
@@ -65,6 +69,7 @@ pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all availa
 pub(super) fn templates(
     snapshot: &Snapshot,
     daemons: &Daemons,
+    dimensions: &Dimensions,
     best_effort: bool,
 ) -> (Vec<Template>, Vec<Unusable>) {
     let usage = PoolUsage::all(snapshot);
@@ -73,7 +78,7 @@ pub(super) fn templates(
     let dynamic = snapshot.pools.values().filter(|pool| !pool.is_static());
     for pool in dynamic.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
         let usage = usage.get(&pool.name()).cloned().unwrap_or_default();
-        match Template::of(pool, snapshot, daemons, usage, best_effort) {
+        match Template::of(pool, snapshot, daemons, dimensions, usage, best_effort) {
             Ok(template) => usable.push(template),
             Err(why) => unusable.push(Unusable {
                 pool: pool.name(),
@@ -91,6 +96,7 @@ impl Template {
         pool: &Arc<NodePool>,
         snapshot: &Snapshot,
         daemons: &Daemons,
+        dimensions: &Dimensions,
         usage: PoolUsage,
         best_effort: bool,
     ) -> Result<Self, String> {
@@ -114,11 +120,12 @@ impl Template {
         }
         let taints = pool.spec.template.spec.taints().to_vec();
         let groups = groups(table, &types, daemons, &taints, &requirements, known);
-        let capacity = |at: usize| catalog.types().get(at).map(|each| &each.capacity);
-        let largest = types
-            .iter()
-            .filter_map(capacity)
-            .fold(Resources::zero(), |most, each| most.max(each));
+        let (mut net, width) = (Vec::new(), dimensions.len());
+        for (at, own) in table.allocatable().iter().enumerate() {
+            let group = groups.iter().find(|group| group.types.has(at));
+            let left = group.map_or_else(|| own.clone(), |group| own.sub(&group.overhead.requests));
+            net.extend(dimensions.flat(&left));
+        }
         Ok(Self {
             name: pool.name(),
             catalog: Arc::clone(catalog),
@@ -127,10 +134,13 @@ impl Template {
             groups,
             limits: pool.limits(),
             usage,
-            largest,
+            largest: Resources::zero(),
+            net,
+            width,
             requirements,
             pool: Arc::clone(pool),
-        })
+        }
+        .measured())
     }
 
     /// Whether the limit on the number of machines is reached.
@@ -165,10 +175,32 @@ impl Template {
         Some(left)
     }
 
+    fn measured(mut self) -> Self {
+        self.largest = self.most(&self.types);
+        self
+    }
+
+    /// What a type has left for pods, flat.
+    pub(super) fn net(&self, at: usize) -> &[i64] {
+        self.net
+            .get(at * self.width..(at + 1) * self.width)
+            .unwrap_or_default()
+    }
+
     /// The most of each resource that one of these types has.
     pub(super) fn most(&self, types: &Bits) -> Resources {
-        let all = types.iter().filter_map(|at| self.catalog.types().get(at));
-        all.fold(Resources::zero(), |most, each| most.max(&each.capacity))
+        let mut most = Resources::zero();
+        for each in types.iter().filter_map(|at| self.catalog.types().get(at)) {
+            let own = &each.capacity;
+            most.cpu = most.cpu.max(own.cpu);
+            most.memory = most.memory.max(own.memory);
+            most.pods = most.pods.max(own.pods);
+            most.ephemeral_storage = most.ephemeral_storage.max(own.ephemeral_storage);
+            if !own.extended.is_empty() {
+                most = most.max(own);
+            }
+        }
+        most
     }
 }
 
