@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
 use kube::{Client, ResourceExt as _};
@@ -113,8 +113,43 @@ async fn apply_one(client: &Client, document: Value) -> Result<DynamicObject> {
             },
         )
         .await?;
+        served(client, &label, &stored).await?;
     }
     Ok(stored)
+}
+
+/// A CRD is established a moment before its watch cache is filled; until then lists are refused ("storage is
+/// (re)initializing"), which a program that has just started should not have to see in every test.
+async fn served(client: &Client, label: &str, crd: &DynamicObject) -> Result<()> {
+    let text = |pointer: &str| {
+        crd.data
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let versions = crd.data.pointer("/spec/versions").and_then(Value::as_array);
+    for version in versions
+        .into_iter()
+        .flatten()
+        .filter(|version| version["served"] == true)
+    {
+        let gvk = GroupVersionKind::gvk(
+            text("/spec/group"),
+            version["name"].as_str().unwrap_or_default(),
+            text("/spec/names/kind"),
+        );
+        let resource = ApiResource::from_gvk_with_plural(&gvk, text("/spec/names/plural"));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        // "Any" version is answered from the cache only.
+        let from_cache = ListParams::default().match_any();
+        wait_until(
+            &format!("{label} {} to be served", gvk.version),
+            SERVED_WITHIN,
+            || async { api.list(&from_cache).await.map_err(plain) },
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 /// What the API server said, without the whole Status object around it.
