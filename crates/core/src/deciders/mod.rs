@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use conditions::ClaimConditions;
-pub use disruption::Disruption;
+pub use disruption::{Disruption, Proposal, Survey, Surveyed, Terms, consider, survey};
 pub use expiration::Expiration;
 pub use garbage_collection::GarbageCollection;
 pub use in_flight::InFlight;

@@ -122,16 +122,34 @@ impl Candidate {
         if class == Class::Graceful || claim.spec.termination_grace_period.is_none() {
             check_pods(node, world)?;
         }
-        Ok(Self {
+        Ok(Self::build(node, claim, node_name, pool_name, pool))
+    }
+
+    /// A machine of ours, whatever stands in its way; `None` if it is not ours or belongs to no pool.
+    pub(super) fn regardless(node: &Arc<StateNode>, world: &World<'_>) -> Option<Self> {
+        let pool_name = node.pool()?;
+        let pool = world.snapshot().pools.get(&pool_name).cloned()?;
+        let claim = node.claim.clone()?;
+        Some(Self::build(node, claim, node.node_name()?, pool_name, pool))
+    }
+
+    fn build(
+        node: &Arc<StateNode>,
+        claim: Arc<NodeClaim>,
+        node_name: NodeName,
+        pool_name: PoolName,
+        pool: Arc<NodePool>,
+    ) -> Self {
+        Self {
             pods: node.reschedulable().cloned().collect(),
             cost: cost::of_node(node),
             node: Arc::clone(node),
+            claim_name: claim.name(),
             claim,
             node_name,
-            claim_name,
             pool_name,
             pool,
-        })
+        }
     }
 
     /// Key of the machine.

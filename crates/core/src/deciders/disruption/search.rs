@@ -206,22 +206,42 @@ impl Search {
     /// Looks on. `candidates` are eligible ones.
     pub(super) fn look(
         &mut self,
-        mut candidates: Vec<&Candidate>,
+        candidates: Vec<&Candidate>,
         world: &World<'_>,
-        mut refused: impl FnMut(&Candidate, &Refusal),
+        refused: impl FnMut(&Candidate, &Refusal),
         stop: &dyn Fn() -> bool,
     ) -> Looked {
-        candidates.sort_by(|a, b| {
-            cost::by_savings_ratio((a.price(), a.cost), (b.price(), b.cost))
-                .then_with(|| a.claim_name.cmp(&b.claim_name))
-        });
+        let candidates = best_first(candidates);
         if !self.multi_done {
             match several(&candidates, world, stop) {
                 Looked::Nothing => self.multi_done = true,
                 other => return other,
             }
         }
-        for candidate in interleaved(&candidates) {
+        self.one(&candidates, world, refused, stop)
+    }
+
+    /// Both methods on their own: several machines, and one.
+    pub(super) fn both(
+        &mut self,
+        candidates: Vec<&Candidate>,
+        world: &World<'_>,
+        refused: impl FnMut(&Candidate, &Refusal),
+        stop: &dyn Fn() -> bool,
+    ) -> (Looked, Looked) {
+        let candidates = best_first(candidates);
+        let multi = several(&candidates, world, stop);
+        (multi, self.one(&candidates, world, refused, stop))
+    }
+
+    fn one(
+        &mut self,
+        candidates: &[&Candidate],
+        world: &World<'_>,
+        mut refused: impl FnMut(&Candidate, &Refusal),
+        stop: &dyn Fn() -> bool,
+    ) -> Looked {
+        for candidate in interleaved(candidates) {
             if self.examined.contains(&candidate.claim_name) {
                 continue;
             }
@@ -240,6 +260,14 @@ impl Search {
         }
         Looked::Nothing
     }
+}
+
+fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
+    candidates.sort_by(|a, b| {
+        cost::by_savings_ratio((a.price(), a.cost), (b.price(), b.cost))
+            .then_with(|| a.claim_name.cmp(&b.claim_name))
+    });
+    candidates
 }
 
 fn found(method: Method, candidates: &[&Candidate], moves: Moves) -> Looked {

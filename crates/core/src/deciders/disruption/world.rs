@@ -105,6 +105,12 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The same without a bound on the work.
+    pub(super) fn without_bound(self) -> Self {
+        self.simulations.set(usize::MAX);
+        self
+    }
+
     /// The cluster as it is.
     pub(super) const fn snapshot(&self) -> &'a Snapshot {
         self.input.snapshot
