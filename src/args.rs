@@ -60,6 +60,7 @@ pub struct ServeArgs {
     /// kwok: instance types file in upstream's format instead of the built-in types
     #[arg(long, env = "INSTANCE_TYPES_FILE_PATH", value_name = "FILE")]
     pub instance_types_file_path: Option<PathBuf>,
+    /// Flags of the AWS provider
     #[command(flatten)]
     pub aws: AwsArgs,
 }

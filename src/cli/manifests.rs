@@ -12,7 +12,7 @@ use super::rbac::{self, Account};
 
 /// Which manifests.
 #[derive(Args)]
-pub struct ManifestsArgs {
+pub(super) struct ManifestsArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -82,7 +82,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
         What::Crds { provider } => {
             let set = if provider == "aws" { CrdSet::Aws } else { CrdSet::Kwok };
-            set.manifests().into_iter().map(|manifest| manifest.definition).collect()
+            set.manifests().iter().map(|manifest| manifest.definition.clone()).collect()
         }
         What::Webhooks { url, namespace, service, ca_file, fail, own_user } => {
             let endpoint = match url {

@@ -37,8 +37,16 @@ pub struct WebhookOptions {
 
 fn client_config(options: &WebhookOptions, route: &Route) -> Value {
     let mut config = match &options.endpoint {
-        Endpoint::Service { namespace, name, port } => json!({ "service": { "namespace": namespace, "name": name, "port": port, "path": route.path } }),
-        Endpoint::Url(base) => json!({ "url": format!("{}{}", base.trim_end_matches('/'), route.path) }),
+        Endpoint::Service {
+            namespace,
+            name,
+            port,
+        } => {
+            json!({ "service": { "namespace": namespace, "name": name, "port": port, "path": route.path } })
+        }
+        Endpoint::Url(base) => {
+            json!({ "url": format!("{}{}", base.trim_end_matches('/'), route.path) })
+        }
     };
     if let Some(ca) = &options.ca_bundle {
         use base64::Engine as _;
@@ -50,7 +58,11 @@ fn client_config(options: &WebhookOptions, route: &Route) -> Value {
 /// The mutating and the validating webhook configuration.
 #[must_use]
 pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
-    let mut rules = vec![("karpenter.sh".to_owned(), "v1".to_owned(), "nodepools".to_owned())];
+    let mut rules = vec![(
+        "karpenter.sh".to_owned(),
+        "v1".to_owned(),
+        "nodepools".to_owned(),
+    )];
     rules.extend(options.node_classes.iter().cloned());
     let of = |kind: &str, handler: Handler, operations: &[&str]| {
         let route = ROUTES.iter().find(|route| route.handler == handler)?;
@@ -58,7 +70,11 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
             .iter()
             .map(|(group, version, plural)| json!({ "apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": "Cluster" }))
             .collect();
-        let name = if handler == Handler::Validate { "validation" } else { "defaulting" };
+        let name = if handler == Handler::Validate {
+            "validation"
+        } else {
+            "defaulting"
+        };
         let mut webhook = json!({
             "name": format!("{name}.mortise.sh"),
             "admissionReviewVersions": ["v1"],
@@ -79,8 +95,16 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
             "webhooks": [webhook],
         }))
     };
-    let mutating = of("MutatingWebhookConfiguration", Handler::Default, &["CREATE", "UPDATE"]);
-    let validating = of("ValidatingWebhookConfiguration", Handler::Validate, &["CREATE", "UPDATE", "DELETE"]);
+    let mutating = of(
+        "MutatingWebhookConfiguration",
+        Handler::Default,
+        &["CREATE", "UPDATE"],
+    );
+    let validating = of(
+        "ValidatingWebhookConfiguration",
+        Handler::Validate,
+        &["CREATE", "UPDATE", "DELETE"],
+    );
     mutating.into_iter().chain(validating).collect()
 }
 
@@ -103,7 +127,11 @@ pub struct SchedulerFiles {
 #[must_use]
 pub fn scheduler_configuration(url: &str, files: &SchedulerFiles) -> Value {
     let verb = |handler| {
-        ROUTES.iter().find(|route| route.handler == handler).and_then(|route| route.path.rsplit('/').next()).unwrap_or_default()
+        ROUTES
+            .iter()
+            .find(|route| route.handler == handler)
+            .and_then(|route| route.path.rsplit('/').next())
+            .unwrap_or_default()
     };
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -34,8 +34,12 @@ pub fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let handler = route.handler;
-        let answer = move |State(app): State<App>, body: Bytes| async move { answer(&app, handler, &body) };
-        router = router.route(route.path, post(answer).layer(DefaultBodyLimit::max(route.body_limit)));
+        let answer =
+            move |State(app): State<App>, body: Bytes| async move { answer(&app, handler, &body) };
+        router = router.route(
+            route.path,
+            post(answer).layer(DefaultBodyLimit::max(route.body_limit)),
+        );
     }
     router.with_state(app)
 }
@@ -46,46 +50,73 @@ fn answer(app: &App, handler: Handler, body: &[u8]) -> Response {
     let answered = catch_unwind(AssertUnwindSafe(|| call(app, handler, body)));
     answered.unwrap_or_else(|_| {
         app.counters.panics.inc();
-        (StatusCode::INTERNAL_SERVER_ERROR, "internal error; nothing was decided").into_response()
+        (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal error; nothing was decided",
+        )
+            .into_response()
     })
 }
 
 fn call(app: &App, handler: Handler, body: &[u8]) -> Response {
-    let App { world, counters, charges, rules } = app;
+    let App {
+        world,
+        counters,
+        charges,
+        rules,
+    } = app;
     let world = &**world;
     match handler {
         Handler::Filter | Handler::SimulateFilter => {
             counters.filter.inc();
             let charge = handler == Handler::Filter;
-            parsed::<wire::Args<'_>>(counters, body, |args| json(&extender::filter(world, charges, counters, &args, charge)))
+            parsed::<wire::Args<'_>>(counters, body, |args| {
+                json(&extender::filter(world, charges, counters, &args, charge))
+            })
         }
         Handler::Prioritize | Handler::SimulatePrioritize => {
             counters.prioritize.inc();
-            parsed::<wire::Args<'_>>(counters, body, |args| json(&extender::prioritize(world, charges, counters, &args)))
+            parsed::<wire::Args<'_>>(counters, body, |args| {
+                json(&extender::prioritize(world, charges, counters, &args))
+            })
         }
         Handler::Preempt => {
             counters.preempt.inc();
-            parsed::<wire::PreemptionArgs>(counters, body, |args| json(&extender::preempt(world, charges, counters, args)))
+            parsed::<wire::PreemptionArgs>(counters, body, |args| {
+                json(&extender::preempt(world, charges, counters, args))
+            })
         }
         Handler::Validate => {
             counters.validate.inc();
-            json(&admission::review(body, counters, |request| admission::validate(&world.snapshot(), rules, request)))
+            json(&admission::review(body, counters, |request| {
+                admission::validate(&world.snapshot(), rules, request)
+            }))
         }
         Handler::Default => {
             counters.default.inc();
-            json(&admission::review(body, counters, |request| admission::default(rules, request)))
+            json(&admission::review(body, counters, |request| {
+                admission::default(rules, request)
+            }))
         }
     }
 }
 
 /// A body that cannot be read is 400 with the place of the error: kube-scheduler then goes on without us. An empty answer
 /// would reject every node.
-fn parsed<'a, T: serde::Deserialize<'a>>(counters: &Counters, body: &'a [u8], then: impl FnOnce(T) -> Response) -> Response {
+fn parsed<'a, T: serde::Deserialize<'a>>(
+    counters: &Counters,
+    body: &'a [u8],
+    then: impl FnOnce(T) -> Response,
+) -> Response {
     match serde_json::from_slice(body) {
         Ok(value) => then(value),
         Err(error) => {
             counters.malformed.inc();
-            (StatusCode::BAD_REQUEST, format!("body is not an extender message: {error}\n")).into_response()
+            (
+                StatusCode::BAD_REQUEST,
+                format!("body is not an extender message: {error}\n"),
+            )
+                .into_response()
         }
     }
 }
@@ -93,6 +124,10 @@ fn parsed<'a, T: serde::Deserialize<'a>>(counters: &Counters, body: &'a [u8], th
 fn json<T: Serialize>(value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("answer cannot be written: {error}\n")).into_response(),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("answer cannot be written: {error}\n"),
+        )
+            .into_response(),
     }
 }

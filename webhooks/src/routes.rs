@@ -47,17 +47,55 @@ const MIB: usize = 1 << 20;
 
 /// Every route of this crate.
 pub const ROUTES: [Route; 7] = [
-    Route { path: "/extender/v1/filter", handler: Handler::Filter, access: Access::ExtenderClient, body_limit: 16 * MIB },
-    Route { path: "/extender/v1/prioritize", handler: Handler::Prioritize, access: Access::ExtenderClient, body_limit: 16 * MIB },
-    Route { path: "/extender/v1/preempt", handler: Handler::Preempt, access: Access::ExtenderClient, body_limit: 16 * MIB },
-    Route { path: "/admission/v1/validate", handler: Handler::Validate, access: Access::Open, body_limit: 8 * MIB },
-    Route { path: "/admission/v1/default", handler: Handler::Default, access: Access::Open, body_limit: 8 * MIB },
-    Route { path: "/debug/simulate/filter", handler: Handler::SimulateFilter, access: Access::Debug, body_limit: 16 * MIB },
-    Route { path: "/debug/simulate/prioritize", handler: Handler::SimulatePrioritize, access: Access::Debug, body_limit: 16 * MIB },
+    Route {
+        path: "/extender/v1/filter",
+        handler: Handler::Filter,
+        access: Access::ExtenderClient,
+        body_limit: 16 * MIB,
+    },
+    Route {
+        path: "/extender/v1/prioritize",
+        handler: Handler::Prioritize,
+        access: Access::ExtenderClient,
+        body_limit: 16 * MIB,
+    },
+    Route {
+        path: "/extender/v1/preempt",
+        handler: Handler::Preempt,
+        access: Access::ExtenderClient,
+        body_limit: 16 * MIB,
+    },
+    Route {
+        path: "/admission/v1/validate",
+        handler: Handler::Validate,
+        access: Access::Open,
+        body_limit: 8 * MIB,
+    },
+    Route {
+        path: "/admission/v1/default",
+        handler: Handler::Default,
+        access: Access::Open,
+        body_limit: 8 * MIB,
+    },
+    Route {
+        path: "/debug/simulate/filter",
+        handler: Handler::SimulateFilter,
+        access: Access::Debug,
+        body_limit: 16 * MIB,
+    },
+    Route {
+        path: "/debug/simulate/prioritize",
+        handler: Handler::SimulatePrioritize,
+        access: Access::Debug,
+        body_limit: 16 * MIB,
+    },
 ];
 
 /// Who may call a path that this process serves. Paths outside the table are debug paths: closed unless somebody opens them.
 #[must_use]
 pub fn access(path: &str) -> Access {
-    ROUTES.iter().find(|route| route.path == path).map_or(Access::Debug, |route| route.access)
+    ROUTES
+        .iter()
+        .find(|route| route.path == path)
+        .map_or(Access::Debug, |route| route.access)
 }

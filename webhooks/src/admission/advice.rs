@@ -18,17 +18,48 @@ pub(super) fn pool(snapshot: &Snapshot, rules: &Rules, pool: &NodePool, answer: 
     let reference = &pool.spec.template.spec.node_class_ref;
     let key = pool.node_class_key();
     if !reference.name.is_empty() && snapshot.synced {
-        let served = rules.node_class_kinds.iter().any(|kind| kind.group == reference.group && kind.kind == reference.kind);
+        let served = rules
+            .node_class_kinds
+            .iter()
+            .any(|kind| kind.group == reference.group && kind.kind == reference.kind);
         if !served {
-            let kinds: Vec<&str> = rules.node_class_kinds.iter().map(|kind| kind.kind).collect();
-            answer.warnings.push(format!("nodeClassRef: kind {}.{} is not served here; served: {}", reference.kind, reference.group, kinds.join(", ")));
+            let kinds: Vec<&str> = rules
+                .node_class_kinds
+                .iter()
+                .map(|kind| kind.kind)
+                .collect();
+            answer.warnings.push(format!(
+                "nodeClassRef: kind {}.{} is not served here; served: {}",
+                reference.kind,
+                reference.group,
+                kinds.join(", ")
+            ));
         } else if !snapshot.node_classes.contains_key(&key) {
-            let names = snapshot.node_classes.keys().filter(|known| known.kind == key.kind).map(|known| known.name.to_string());
-            let hint = nearest(&reference.name, names).map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
-            answer.warnings.push(format!("nodeClassRef: {} \"{}\" does not exist (yet){hint}", reference.kind, reference.name));
+            let names = snapshot
+                .node_classes
+                .keys()
+                .filter(|known| known.kind == key.kind)
+                .map(|known| known.name.to_string());
+            let hint = nearest(&reference.name, names)
+                .map(|name| format!("; did you mean \"{name}\"?"))
+                .unwrap_or_default();
+            answer.warnings.push(format!(
+                "nodeClassRef: {} \"{}\" does not exist (yet){hint}",
+                reference.kind, reference.name
+            ));
         }
     }
-    let Some(catalog) = snapshot.catalog_of(pool) else { return };
+    // A class that does not exist yet has no catalogue; one of its kind tells the same names.
+    let same_kind = || {
+        let mut of_kind = snapshot
+            .catalogs
+            .iter()
+            .filter(|(known, _)| known.kind == key.kind && known.group == key.group);
+        of_kind.next().map(|(_, catalog)| catalog)
+    };
+    let Some(catalog) = snapshot.catalog_of(pool).or_else(same_kind) else {
+        return;
+    };
     for requirement in pool.requirements().iter() {
         answer.warnings.extend(unknown_values(catalog, requirement));
     }
@@ -48,16 +79,29 @@ fn unknown_values(catalog: &Catalog, requirement: &Requirement) -> Vec<String> {
     }
     let mut known: BTreeSet<&str> = BTreeSet::new();
     for each in catalog.types() {
-        known.extend(each.requirements.get(requirement.key()).into_iter().flat_map(|values| values.values().iter().map(|value| &**value)));
+        known.extend(
+            each.requirements
+                .get(requirement.key())
+                .into_iter()
+                .flat_map(|values| values.values().iter().map(|value| &**value)),
+        );
     }
     if known.is_empty() {
         return Vec::new();
     }
-    let unknown = requirement.values().iter().filter(|value| !known.contains(&***value));
+    let unknown = requirement
+        .values()
+        .iter()
+        .filter(|value| !known.contains(&***value));
     unknown
         .map(|value| {
-            let hint = nearest(value, known.iter().copied()).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
-            format!("{}: no instance type has \"{value}\"{hint}", short(requirement.key()))
+            let hint = nearest(value, known.iter().copied())
+                .map(|near| format!("; did you mean \"{near}\"?"))
+                .unwrap_or_default();
+            format!(
+                "{}: no instance type has \"{value}\"{hint}",
+                short(requirement.key())
+            )
         })
         .collect()
 }
@@ -69,7 +113,11 @@ fn short(key: &str) -> &str {
 
 /// Which requirement removed the last instance type, if one did. Requirements are applied by the number of types that
 /// each leaves on its own, the mildest first, so that the one named is the one to blame.
-fn impossible(catalog: &Catalog, requirements: &Requirements, well_known: &WellKnown) -> Option<String> {
+fn impossible(
+    catalog: &Catalog,
+    requirements: &Requirements,
+    well_known: &WellKnown,
+) -> Option<String> {
     let matches = |requirement: &Requirement, each: &mortise_core::cloud::InstanceType| {
         if requirement.key() == labels::NODEPOOL {
             return true;
@@ -80,16 +128,31 @@ fn impossible(catalog: &Catalog, requirements: &Requirements, well_known: &WellK
             None => !well_known.contains(requirement.key()) || requirement.allows_absence(),
         }
     };
-    let mut each: Vec<(&Requirement, usize)> =
-        requirements.iter().map(|requirement| (requirement, catalog.types().iter().filter(|t| matches(requirement, t)).count())).collect();
-    each.sort_by_key(|(requirement, count)| (std::cmp::Reverse(*count), requirement.key().to_owned()));
+    let mut each: Vec<(&Requirement, usize)> = requirements
+        .iter()
+        .map(|requirement| {
+            (
+                requirement,
+                catalog
+                    .types()
+                    .iter()
+                    .filter(|t| matches(requirement, t))
+                    .count(),
+            )
+        })
+        .collect();
+    each.sort_by_key(|(requirement, count)| {
+        (std::cmp::Reverse(*count), requirement.key().to_owned())
+    });
     let mut left: Vec<_> = catalog.types().iter().collect();
     let total = left.len();
     for (requirement, alone) in each {
         let before = left.len();
         left.retain(|each| matches(requirement, each));
         if left.is_empty() && before > 0 {
-            return Some(format!("no instance type is left: {requirement} removes the last {before} of {total} (alone it leaves {alone})"));
+            return Some(format!(
+                "no instance type is left: {requirement} removes the last {before} of {total} (alone it leaves {alone})"
+            ));
         }
     }
     None
@@ -102,26 +165,56 @@ pub(super) fn deleting_pool(snapshot: &Snapshot, name: &str) -> Option<String> {
         nodes += 1;
         pods += node.reschedulable().count();
     }
-    (nodes > 0).then(|| format!("deleting NodePool \"{name}\" drains {nodes} nodes with {pods} pods"))
+    (nodes > 0)
+        .then(|| format!("deleting NodePool \"{name}\" drains {nodes} nodes with {pods} pods"))
 }
 
 /// Deleting a class that claims use.
 pub(super) fn deleting_class(snapshot: &Snapshot, kind: &Kind, name: &str) -> Option<String> {
-    let uses = |reference: &mortise_core::apis::names::NodeClassRef| reference.kind == kind.kind && reference.group == kind.group && reference.name == name;
-    let claims = snapshot.claims.values().filter(|claim| uses(&claim.spec.node_class_ref)).count();
-    (claims > 0).then(|| format!("{} \"{name}\" is used by {claims} NodeClaims and goes when they are gone", kind.kind))
+    let uses = |reference: &mortise_core::apis::names::NodeClassRef| {
+        reference.kind == kind.kind && reference.group == kind.group && reference.name == name
+    };
+    let claims = snapshot
+        .claims
+        .values()
+        .filter(|claim| uses(&claim.spec.node_class_ref))
+        .count();
+    (claims > 0).then(|| {
+        format!(
+            "{} \"{name}\" is used by {claims} NodeClaims and goes when they are gone",
+            kind.kind
+        )
+    })
 }
 
 /// Advice on an EC2NodeClass that needs no cloud.
 pub(super) fn ec2_class(object: &Value, answer: &mut Answer) {
-    let empty = |at: &str| object.pointer(at).and_then(Value::as_array).is_none_or(Vec::is_empty);
-    for field in ["subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"] {
+    let empty = |at: &str| {
+        object
+            .pointer(at)
+            .and_then(Value::as_array)
+            .is_none_or(Vec::is_empty)
+    };
+    for field in [
+        "subnetSelectorTerms",
+        "securityGroupSelectorTerms",
+        "amiSelectorTerms",
+    ] {
         if empty(&format!("/spec/{field}")) {
-            answer.denied.push(format!("spec.{field}: at least one term is needed"));
+            answer
+                .denied
+                .push(format!("spec.{field}: at least one term is needed"));
         }
     }
-    let has = |field: &str| object.pointer(&format!("/spec/{field}")).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    let has = |field: &str| {
+        object
+            .pointer(&format!("/spec/{field}"))
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty())
+    };
     if !has("role") && !has("instanceProfile") {
-        answer.denied.push("spec: one of role and instanceProfile is needed".to_owned());
+        answer
+            .denied
+            .push("spec: one of role and instanceProfile is needed".to_owned());
     }
 }

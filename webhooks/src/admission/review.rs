@@ -72,10 +72,19 @@ pub struct ReviewAnswer {
 /// Reads the envelope, asks, and wraps the answer. A body that is no review is answered with a refusal that says so: a
 /// well-formed answer is what the API server can show to a user.
 #[must_use]
-pub fn review(body: &[u8], counters: &Counters, ask: impl FnOnce(&Request) -> Answer) -> ReviewAnswer {
-    let read: Result<Review, String> = serde_json::from_slice(body).map_err(|error| error.to_string());
+pub fn review(
+    body: &[u8],
+    counters: &Counters,
+    ask: impl FnOnce(&Request) -> Answer,
+) -> ReviewAnswer {
+    let read: Result<Review, String> =
+        serde_json::from_slice(body).map_err(|error| error.to_string());
     let (api_version, kind, request) = match read {
-        Ok(Review { api_version, kind, request: Some(request) }) => (api_version, kind, request),
+        Ok(Review {
+            api_version,
+            kind,
+            request: Some(request),
+        }) => (api_version, kind, request),
         Ok(_) => return invalid(counters, "the review has no request"),
         Err(error) => return invalid(counters, &error),
     };
@@ -88,15 +97,26 @@ pub fn review(body: &[u8], counters: &Counters, ask: impl FnOnce(&Request) -> An
     }
     if !answer.denied.is_empty() {
         counters.admission_denied.inc();
-        response["status"] = json!({ "code": 422, "reason": "Invalid", "message": answer.denied.join("; ") });
+        response["status"] =
+            json!({ "code": 422, "reason": "Invalid", "message": answer.denied.join("; ") });
     } else if !answer.patch.is_empty() {
         use base64::Engine as _;
         let patch = Value::Array(answer.patch).to_string();
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(base64::engine::general_purpose::STANDARD.encode(patch));
     }
-    let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
-    ReviewAnswer { api_version: or(api_version, "admission.k8s.io/v1"), kind: or(kind, "AdmissionReview"), response }
+    let or = |text: String, default: &str| {
+        if text.is_empty() {
+            default.to_owned()
+        } else {
+            text
+        }
+    };
+    ReviewAnswer {
+        api_version: or(api_version, "admission.k8s.io/v1"),
+        kind: or(kind, "AdmissionReview"),
+        response,
+    }
 }
 
 fn invalid(counters: &Counters, error: &str) -> ReviewAnswer {

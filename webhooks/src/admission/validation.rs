@@ -11,15 +11,24 @@ use super::{Rules, advice, shape};
 pub fn validate(snapshot: &Snapshot, rules: &Rules, request: &Request) -> Answer {
     let mut answer = Answer::default();
     match (request.kind.kind.as_str(), request.operation.as_str()) {
-        ("NodePool", "DELETE") => answer.warnings.extend(advice::deleting_pool(snapshot, &request.name)),
+        ("NodePool", "DELETE") => answer
+            .warnings
+            .extend(advice::deleting_pool(snapshot, &request.name)),
         ("NodePool", _) => {
-            answer.denied.extend(shape::requirements(&request.object, "/spec/template/spec/requirements"));
+            answer.denied.extend(shape::requirements(
+                &request.object,
+                "/spec/template/spec/requirements",
+            ));
             match serde_json::from_value::<NodePool>(request.object.clone()) {
                 Ok(pool) => advice::pool(snapshot, rules, &pool, &mut answer),
                 Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
             }
         }
-        (_, "DELETE") => answer.warnings.extend(advice::deleting_class(snapshot, &request.kind, &request.name)),
+        (_, "DELETE") => answer.warnings.extend(advice::deleting_class(
+            snapshot,
+            &request.kind,
+            &request.name,
+        )),
         ("EC2NodeClass", _) => advice::ec2_class(&request.object, &mut answer),
         _ => {}
     }

@@ -32,7 +32,12 @@ impl Charges {
     pub fn others(&self, node: &str, uid: &str, now: Timestamp) -> Resources {
         let map = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sum = Resources::zero();
-        for (_, charge) in map.get(node).into_iter().flatten().filter(|(pod, charge)| *pod != uid && charge.until > now) {
+        for (_, charge) in map
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter(|(pod, charge)| *pod != uid && charge.until > now)
+        {
             sum.add_assign(&charge.requests);
         }
         sum
@@ -45,14 +50,24 @@ impl Charges {
             pods.retain(|_, charge| charge.until > now);
             !pods.is_empty()
         });
-        let charge = Charge { requests: requests.clone(), until: after(now, LIFE_MS) };
-        map.entry(node.to_owned()).or_default().insert(uid.to_owned(), charge);
+        let charge = Charge {
+            requests: requests.clone(),
+            until: after(now, LIFE_MS),
+        };
+        map.entry(node.to_owned())
+            .or_default()
+            .insert(uid.to_owned(), charge);
     }
 
     /// How many charges live.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_node.lock().unwrap_or_else(PoisonError::into_inner).values().map(BTreeMap::len).sum()
+        self.by_node
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .map(BTreeMap::len)
+            .sum()
     }
 
     /// Whether nothing is charged.

@@ -10,17 +10,45 @@ use crate::{Counters, World};
 
 /// Answers a filter call. `charge`: whether passing counts (the real call) or not (`simulate`).
 #[must_use]
-pub fn filter<'a>(world: &dyn World, charges: &Charges, counters: &Counters, args: &'a Args<'_>, charge: bool) -> FilterResult<'a> {
+pub fn filter<'a>(
+    world: &dyn World,
+    charges: &Charges,
+    counters: &Counters,
+    args: &'a Args<'_>,
+    charge: bool,
+) -> FilterResult<'a> {
     let names = args.names();
     let denied = denials(world, charges, counters, args, &names, charge);
-    let failed: BTreeMap<&str, &'static str> = denied.iter().map(|(name, denial)| (*name, denial.message())).collect();
+    let failed: BTreeMap<&str, &'static str> = denied
+        .iter()
+        .map(|(name, denial)| (*name, denial.message()))
+        .collect();
     let (nodes, node_names) = match (&args.node_names, &args.nodes) {
         (None, Some(list)) => {
             counters.full_nodes.inc();
-            let kept = list.items.iter().filter(|node| !denied.contains_key(NodeList::name(node))).cloned().collect();
-            (Some(NodeList { metadata: list.metadata.clone(), items: kept }), None)
+            let kept = list
+                .items
+                .iter()
+                .filter(|node| !denied.contains_key(NodeList::name(node)))
+                .cloned()
+                .collect();
+            (
+                Some(NodeList {
+                    metadata: list.metadata.clone(),
+                    items: kept,
+                }),
+                None,
+            )
         }
-        _ => (None, Some(names.into_iter().filter(|name| !denied.contains_key(name)).collect())),
+        _ => (
+            None,
+            Some(
+                names
+                    .into_iter()
+                    .filter(|name| !denied.contains_key(name))
+                    .collect(),
+            ),
+        ),
     };
     FilterResult {
         nodes,
@@ -50,18 +78,27 @@ fn denials<'a>(
         return BTreeMap::new();
     }
     let now = world.now();
-    let verdicts = Verdicts { snapshot: &snapshot, charges, pod: &pod, now };
+    let verdicts = Verdicts {
+        snapshot: &snapshot,
+        charges,
+        pod: &pod,
+        now,
+    };
     let mut denied = BTreeMap::new();
     for name in names {
         match verdicts.denial(name) {
             Some(denial) => {
                 match denial {
                     Denial::Reserved => counters.denied_reserved.inc(),
-                    Denial::Disrupting | Denial::Interrupted | Denial::Draining => counters.denied_fenced.inc(),
+                    Denial::Disrupting | Denial::Interrupted | Denial::Draining => {
+                        counters.denied_fenced.inc()
+                    }
                 }
                 denied.insert(*name, denial);
             }
-            None if charge && verdicts.has_promises(name) => charges.charge(name, &pod.uid, &pod.class.requests, now),
+            None if charge && verdicts.has_promises(name) => {
+                charges.charge(name, &pod.uid, &pod.class.requests, now)
+            }
             None => {}
         }
     }

@@ -20,17 +20,41 @@ use mortise_core::snapshot::{Pod, StateNode};
 
 /// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
 #[must_use]
-pub fn prioritize<'a>(world: &dyn World, charges: &Charges, counters: &Counters, args: &'a Args<'_>) -> Vec<HostPriority<'a>> {
+pub fn prioritize<'a>(
+    world: &dyn World,
+    charges: &Charges,
+    counters: &Counters,
+    args: &'a Args<'_>,
+) -> Vec<HostPriority<'a>> {
     let snapshot = world.snapshot();
     let stale = !snapshot.synced || world.age_ms() > STALE_MS;
     if stale {
         counters.passed_stale.inc();
-        return args.names().into_iter().map(|host| HostPriority { host, score: 0 }).collect();
+        return args
+            .names()
+            .into_iter()
+            .map(|host| HostPriority { host, score: 0 })
+            .collect();
     }
     let pod = of_call(&snapshot, &args.pod);
-    let verdicts = Verdicts { snapshot: &snapshot, charges, pod: &pod, now: world.now() };
-    let score = |host: &str| snapshot.node(host).map_or(0, |node| score(&verdicts, &pod, node));
-    args.names().into_iter().map(|host| HostPriority { host, score: score(host) }).collect()
+    let verdicts = Verdicts {
+        snapshot: &snapshot,
+        charges,
+        pod: &pod,
+        now: world.now(),
+    };
+    let score = |host: &str| {
+        snapshot
+            .node(host)
+            .map_or(0, |node| score(&verdicts, &pod, node))
+    };
+    args.names()
+        .into_iter()
+        .map(|host| HostPriority {
+            host,
+            score: score(host),
+        })
+        .collect()
 }
 
 fn score(verdicts: &Verdicts<'_>, pod: &Pod, node: &StateNode) -> i64 {
@@ -43,14 +67,24 @@ fn score(verdicts: &Verdicts<'_>, pod: &Pod, node: &StateNode) -> i64 {
     if !node.initialized {
         return 1;
     }
-    let consolidatable = node.claim.as_ref().is_some_and(|claim| claim.is_true("Consolidatable"));
+    let consolidatable = node
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.is_true("Consolidatable"));
     2 + 6 * fill_percent(pod, node) / 100 - i64::from(consolidatable)
 }
 
 /// How full the fuller of CPU and memory would be with the pod, in per cent.
 fn fill_percent(pod: &Pod, node: &StateNode) -> i64 {
     let with = node.used.add(&pod.class.requests);
-    let percent = |used: i64, of: i64| if of <= 0 { 0 } else { (i128::from(used) * 100 / i128::from(of)).clamp(0, 100) };
-    let fuller = percent(with.cpu, node.allocatable.cpu).max(percent(with.memory, node.allocatable.memory));
+    let percent = |used: i64, of: i64| {
+        if of <= 0 {
+            0
+        } else {
+            (i128::from(used) * 100 / i128::from(of)).clamp(0, 100)
+        }
+    };
+    let fuller =
+        percent(with.cpu, node.allocatable.cpu).max(percent(with.memory, node.allocatable.memory));
     i64::try_from(fuller).unwrap_or(100)
 }

@@ -23,7 +23,12 @@ pub enum Denial {
 
 impl Denial {
     /// Every denial.
-    pub const ALL: [Self; 4] = [Self::Disrupting, Self::Interrupted, Self::Draining, Self::Reserved];
+    pub const ALL: [Self; 4] = [
+        Self::Disrupting,
+        Self::Interrupted,
+        Self::Draining,
+        Self::Reserved,
+    ];
 
     /// What the scheduler shows on the pod.
     #[must_use]
@@ -74,7 +79,10 @@ impl Verdicts<'_> {
             return Some(Denial::Draining);
         }
         let claim = node.claim_name()?;
-        self.snapshot.ledger.fence(&claim).map(|fence| fence.reason.into())
+        self.snapshot
+            .ledger
+            .fence(&claim)
+            .map(|fence| fence.reason.into())
     }
 
     /// Room is denied if, after everything promised to pods of equal or higher priority, the pod no longer fits. A pod
@@ -85,7 +93,10 @@ impl Verdicts<'_> {
             return None;
         }
         let mut free = node.free();
-        for each in held.iter().filter(|each| each.priority >= self.pod.class.priority) {
+        for each in held
+            .iter()
+            .filter(|each| each.priority >= self.pod.class.priority)
+        {
             free.sub_assign(&each.requests);
         }
         let name = node.node_name()?;
@@ -95,14 +106,21 @@ impl Verdicts<'_> {
 
     /// Promises on a node that still hold.
     fn held(&self, node: &StateNode) -> Vec<&Arc<mortise_core::ledger::Nomination>> {
-        let held = self.snapshot.ledger.held_on(node.node_name().as_ref(), node.claim_name().as_ref());
-        held.into_iter().filter(|each| each.until > self.now).collect()
+        let held = self
+            .snapshot
+            .ledger
+            .held_on(node.node_name().as_ref(), node.claim_name().as_ref());
+        held.into_iter()
+            .filter(|each| each.until > self.now)
+            .collect()
     }
 
     /// Whether the node has promises, so that passing it must be charged.
     #[must_use]
     pub fn has_promises(&self, node: &str) -> bool {
-        self.snapshot.node(node).is_some_and(|node| !self.held(node).is_empty())
+        self.snapshot
+            .node(node)
+            .is_some_and(|node| !self.held(node).is_empty())
     }
 
     /// The pod is expected on this node.

@@ -32,7 +32,9 @@ pub struct NodeList {
     pub items: Vec<Value>,
 }
 
-fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+fn null_is_empty<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Value>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -40,7 +42,9 @@ impl NodeList {
     /// Name of a node of the list.
     #[must_use]
     pub fn name(node: &Value) -> &str {
-        node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+        node.pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 }
 

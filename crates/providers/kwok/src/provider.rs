@@ -145,7 +145,7 @@ impl KwokProvider {
             .as_ref()
             .and_then(|text| GoDuration::parse(text.as_str()).ok());
         let delay = delay
-            .and_then(|delay| u64::try_from(delay.nanoseconds()).ok())
+            .and_then(|delay| u64::try_from(delay.as_nanos()).ok())
             .map_or(Duration::ZERO, Duration::from_nanos);
         self.create_later(node, claim.name().to_string(), delay);
         Ok(launched)
