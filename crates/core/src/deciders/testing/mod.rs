@@ -1,6 +1,7 @@
 //! A small world for tests of deciders: objects as an API server keeps them, machines as a cloud keeps them, and virtual
 //! time. Effects are carried out on these, and the answers are fed back to a real engine.
 
+mod chaos;
 mod outside;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,6 +48,8 @@ pub(super) struct World {
     objects: BTreeMap<String, Value>,
     count: u64,
     pub(super) machines: BTreeMap<String, Machine>,
+    /// Machines ever made: ids are never used twice.
+    launched: usize,
     /// Answers of the next launches; a machine when empty.
     pub(super) launch_errors: VecDeque<LaunchError>,
     /// Pods whose eviction a budget refuses, and pods that never end.
@@ -67,6 +70,8 @@ pub(super) struct World {
     pub(super) events: Vec<Event>,
     pub(super) records: Vec<Record>,
     pub(super) acknowledged: Vec<String>,
+    /// What must never happen and did.
+    pub(super) violations: Vec<String>,
 }
 
 fn deciders() -> Vec<Box<dyn Decider>> {
@@ -104,6 +109,7 @@ impl World {
             objects: BTreeMap::new(),
             count: 0,
             machines: BTreeMap::new(),
+            launched: 0,
             launch_errors: VecDeque::new(),
             blocked: BTreeSet::new(),
             stuck: BTreeSet::new(),
@@ -116,6 +122,7 @@ impl World {
             events: Vec::new(),
             records: Vec::new(),
             acknowledged: Vec::new(),
+            violations: Vec::new(),
         };
         world.restart();
         world

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Machine, World, merge_into, ref_key};
 use crate::cloud::{
@@ -121,7 +121,8 @@ impl World {
             .find(|(_, machine)| machine.uid == uid)
             .map(|(id, _)| id.clone());
         let id = found.unwrap_or_else(|| {
-            let id = format!("fake:///zone-a/i-{}", self.machines.len() + 1);
+            self.launched += 1;
+            let id = format!("fake:///zone-a/i-{}", self.launched);
             self.machines.insert(
                 id.clone(),
                 Machine {
@@ -155,6 +156,7 @@ impl World {
     }
 
     fn terminate(&mut self, id: &ProviderId) -> Terminated {
+        self.judge_termination(id);
         let now = self.now;
         let Some(machine) = self.machines.get_mut(&**id) else {
             return Terminated::Gone;
@@ -163,6 +165,30 @@ impl World {
             .ends
             .get_or_insert_with(|| after(now, MACHINE_EXIT_MS));
         Terminated::Started
+    }
+
+    /// A machine may end when no pod that a drain deals with is left on its registered node.
+    fn judge_termination(&mut self, id: &ProviderId) {
+        let of_machine = |node: &&Value| {
+            node["spec"]["providerID"] == **id
+                && node["metadata"]["labels"][labels::REGISTERED] == "true"
+        };
+        let Some(node) = self.objects.values().find(of_machine) else {
+            return;
+        };
+        if !self.machines.contains_key(&**id) {
+            return;
+        }
+        let name = node["metadata"]["name"].clone();
+        let left: Vec<&String> = self
+            .objects
+            .iter()
+            .filter(|(key, pod)| key.starts_with("Pod/") && pod["spec"]["nodeName"] == name)
+            .map(|(key, _)| key)
+            .collect();
+        if !left.is_empty() {
+            self.violations.push(format!("{id} ended with {left:?}"));
+        }
     }
 
     fn instances(&self) -> Vec<Instance> {
