@@ -31,6 +31,9 @@ pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between attempts.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
+/// Time for one attempt, so that one lost answer is not the end: half of the renew deadline, as client-go has it.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
 /// What a Lease object says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseRecord {
@@ -169,11 +172,10 @@ impl<S: LeaseStore> Election<S> {
         self.shared.metrics.leading(&self.name, false);
         while !self.end.is_cancelled() {
             let begun = Instant::now();
-            let deadline = if leading {
-                renewed + RENEW_DEADLINE
-            } else {
-                begun + RENEW_DEADLINE
-            };
+            let mut deadline = begun + ATTEMPT;
+            if leading {
+                deadline = deadline.min(renewed + RENEW_DEADLINE);
+            }
             let attempt = tokio::select! {
                 () = self.end.cancelled() => break,
                 attempt = tokio::time::timeout_at(deadline, self.attempt(&mut elector, leading)) => attempt,

@@ -6,9 +6,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// An answer older than this proves nothing. Three attempts of the Lease loop fit in.
-const PROOF: Duration = Duration::from_secs(8);
-
 /// What is known about the connection to the API server.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -44,12 +41,11 @@ impl Liveness {
         }
     }
 
-    /// Every watch stands and the API server answered lately.
-    pub(crate) fn is_live(&self) -> bool {
+    /// How long ago the API server last answered while every watch stood; `None` while one is broken.
+    pub(crate) fn proof(&self) -> Option<Duration> {
         let answered = Duration::from_millis(self.answered_ms.load(Ordering::Relaxed));
-        self.broken.load(Ordering::Relaxed) == 0
-            && !answered.is_zero()
-            && self.start.elapsed().saturating_sub(answered) < PROOF
+        (self.broken.load(Ordering::Relaxed) == 0 && !answered.is_zero())
+            .then(|| self.start.elapsed().saturating_sub(answered))
     }
 }
 
@@ -60,12 +56,12 @@ mod tests {
     #[test]
     fn live_needs_an_answer_and_every_watch() {
         let liveness = Liveness::default();
-        assert!(!liveness.is_live());
+        assert_eq!(liveness.proof(), None);
         liveness.answered();
-        assert!(liveness.is_live());
+        assert!(liveness.proof().is_some());
         liveness.watch_broke(true);
-        assert!(!liveness.is_live());
+        assert_eq!(liveness.proof(), None);
         liveness.watch_broke(false);
-        assert!(liveness.is_live());
+        assert!(liveness.proof().is_some());
     }
 }

@@ -23,15 +23,19 @@ struct Right {
     namespace: Option<String>,
 }
 
-impl std::fmt::Display for Right {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        self.namespace
+impl Right {
+    fn with_verbs(&self, verbs: &str) -> String {
+        let group = if self.group.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", self.group)
+        };
+        let within = self
+            .namespace
             .as_ref()
-            .map_or(Ok(()), |namespace| write!(f, " in namespace {namespace}"))
+            .map(|namespace| format!(" in namespace {namespace}"))
+            .unwrap_or_default();
+        format!("{verbs} {}{group}{within}", self.resource)
     }
 }
 
@@ -70,7 +74,12 @@ async fn reachable(clients: &Clients) -> Result<(), RunError> {
 }
 
 fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
-    let (server, message) = (clients.server.clone(), crate::clients::with_causes(error));
+    let server = clients.server.clone();
+    let message = match error {
+        // The layers around a failed connection say nothing of their own.
+        kube::Error::Service(cause) => crate::clients::with_causes(&**cause),
+        other => crate::clients::with_causes(other),
+    };
     match error {
         kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
             server,
@@ -162,22 +171,40 @@ async fn rights(clients: &Clients, kinds: &[Kind], needs: &Needs) -> Result<(), 
         async move { (allowed(&api, &right).await, right) }
     });
     let answers: Vec<_> = asked.buffered(16).collect().await;
-    let mut missing = Vec::new();
+    let mut missing: Vec<Right> = Vec::new();
     for (answer, right) in answers {
         match answer {
             Ok(true) => {}
-            Ok(false) => missing.push(right.to_string()),
+            Ok(false) => missing.push(right),
             Err(error) => return Err(unreachable(clients, &error)),
         }
     }
     if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(RunError::Forbidden {
-            who: "this user".to_owned(),
-            rights: missing,
-        })
+        return Ok(());
     }
+    Err(RunError::Forbidden {
+        who: "this user".to_owned(),
+        rights: grouped(&missing),
+    })
+}
+
+/// One text per resource, with all its verbs.
+fn grouped(rights: &[Right]) -> Vec<String> {
+    let mut verbs: Vec<(&Right, Vec<&str>)> = Vec::new();
+    for right in rights {
+        let same = |other: &Right| {
+            (&other.resource, other.group, &other.namespace)
+                == (&right.resource, right.group, &right.namespace)
+        };
+        match verbs.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, verbs)) => verbs.push(right.verb),
+            None => verbs.push((right, vec![right.verb])),
+        }
+    }
+    verbs
+        .iter()
+        .map(|(right, verbs)| right.with_verbs(&verbs.join("/")))
+        .collect()
 }
 
 async fn allowed(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<bool, kube::Error> {
@@ -215,16 +242,13 @@ mod tests {
             lease: Some("kube-system".to_owned()),
             secret: None,
         };
-        let all: Vec<String> = needed(&kinds, &needs)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let all = grouped(&needed(&kinds, &needs));
         for want in [
-            "list pods",
-            "watch nodeclaims.karpenter.sh",
+            "list/watch/patch/create/get/delete nodeclaims.karpenter.sh",
             "patch nodeclaims/status.karpenter.sh",
+            "list/watch/delete pods",
             "create pods/eviction",
-            "update leases.coordination.k8s.io in namespace kube-system",
+            "get/create/update leases.coordination.k8s.io in namespace kube-system",
         ] {
             assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
         }

@@ -80,11 +80,12 @@ impl Shared {
             .send_if_modified(|known| std::mem::replace(known, generation) != generation);
     }
 
-    /// The newest snapshot shows what the API server has at this moment, as far as anybody can know: something came in, or
-    /// every watch stands and the API server answers.
-    pub fn confirm(&self) {
-        self.confirmed_ms
-            .store(self.now().as_millisecond(), Ordering::Relaxed);
+    /// The newest snapshot shows what the source of all objects had `ago`, as far as anybody can know: every watch stood,
+    /// and the API server answered.
+    pub fn confirm(&self, ago: Duration) {
+        let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+        let at = self.now().as_millisecond().saturating_sub(ago);
+        self.confirmed_ms.fetch_max(at, Ordering::Relaxed);
     }
 
     /// Changes with every published generation.

@@ -158,7 +158,14 @@ async fn carry_out(
     if let Effect::Evict { .. } = &*order.effect {
         outside.shared.metrics.eviction(eviction_code(&result));
     }
-    log::effect(&order, &result, took);
+    if term.is_cancelled() {
+        tracing::debug!(
+            effect = order.effect.label(),
+            "cut off: this process does not lead any more"
+        );
+    } else {
+        log::effect(&order, &result, took);
+    }
     deliver(results, news, order, result).await;
 }
 
