@@ -393,7 +393,7 @@ impl AwsProvider {
     async fn find_images(
         &self,
         spec: &Ec2NodeClassSpec,
-        cluster: &Found<&crate::api::cluster::Cluster>,
+        cluster: &Found<Arc<crate::api::cluster::Cluster>>,
         now: Timestamp,
     ) -> Result<Found<Vec<Ami>>, CloudError> {
         let version = match cluster {

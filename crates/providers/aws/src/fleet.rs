@@ -35,6 +35,8 @@ pub(crate) struct Fleet {
     /// Prices were adjusted by the user: our order counts, not EC2's prices.
     pub(crate) by_priority: bool,
     pub(crate) context: Option<String>,
+    /// On hardware of one's own.
+    pub(crate) dedicated: bool,
     /// Template names with their overrides.
     pub(crate) templates: Vec<(String, Vec<Override>)>,
     /// Tags of machine, volumes and fleet.
@@ -160,6 +162,7 @@ impl AwsProvider {
                 capacity_type: fleet.capacity_type,
                 subnet,
                 image: None,
+                dedicated: fleet.dedicated,
                 groups: Vec::new(),
             })
         });

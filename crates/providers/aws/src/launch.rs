@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Taint;
-use mortise_core::apis::ec2nodeclass_status::Ami;
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
@@ -15,32 +13,34 @@ use mortise_core::cloud::{
 };
 use mortise_core::labels;
 use mortise_core::objects::resources_of;
-use mortise_core::requirements::Operator;
-use mortise_core::resources::Resources;
-use mortise_core::taints;
-use serde_json::{Map, Value, json};
+use mortise_core::requirements::{Operator, Requirements};
 
 use crate::choice::{Choice, choose};
 use crate::classes::Class;
 use crate::failure::{self, Failure, SPOT_ROLE, SUBNET_FULL, TOKEN_MISMATCH};
-use crate::fleet::{Fleet, FleetAnswer, Override};
-use crate::images;
+use crate::fleet::FleetAnswer;
 use crate::instance_type::EFA;
 use crate::keys;
 use crate::machines::Machine;
+use crate::order::Order;
 use crate::provider::AwsProvider;
-use crate::templates::{self, Template};
-use crate::user_data::{self, BootInputs};
 
-fn create(reason: &str, message: impl Into<String>) -> LaunchError {
+pub(crate) fn create(reason: &str, message: impl Into<String>) -> LaunchError {
     LaunchError::Create {
         reason: reason.to_owned(),
         message: message.into(),
     }
 }
 
+/// Whether the claim must be on hardware of its own: the usual kind is not allowed.
+fn is_dedicated(asked: &Requirements) -> bool {
+    asked
+        .get(labels::aws::INSTANCE_TENANCY)
+        .is_some_and(|tenancy| !tenancy.has("default"))
+}
+
 /// A failed call as the end of a launch: with a reason when it will fail again, as an error to repeat otherwise.
-fn refused(failure: Failure) -> LaunchError {
+pub(crate) fn refused(failure: Failure) -> LaunchError {
     if failure.passes() || failure.label() == "credentials" {
         return LaunchError::Other(failure.into());
     }
@@ -120,7 +120,15 @@ impl AwsProvider {
                 unavailable: Vec::new(),
             }
         })?;
-        let fleet = self.fleet(claim, uid, class, &choice, &requests).await?;
+        let order = Order {
+            claim,
+            uid,
+            class,
+            choice: &choice,
+            requests: &requests,
+            dedicated: is_dedicated(&asked),
+        };
+        let fleet = self.fleet(&order).await?;
         match self.create_fleet(&fleet).await {
             Ok(answer) => self.settle_answer(claim, uid, class, &choice, answer),
             Err(failure) if failure::is_template_missing(&failure.code) => {
@@ -143,217 +151,6 @@ impl AwsProvider {
             }
             Err(failure) => Err(refused(failure).into()),
         }
-    }
-
-    /// The request: templates for all chosen types, and one override per type and zone.
-    async fn fleet(
-        &self,
-        claim: &NodeClaim,
-        uid: &str,
-        class: &Class,
-        choice: &Choice<'_>,
-        requests: &Resources,
-    ) -> Result<Fleet, LaunchError> {
-        let cluster = self
-            .cluster
-            .get(&self.api, &self.config)
-            .await
-            .map_err(|failure| LaunchError::Other(failure.into()))?;
-        let tags = self.tags(claim, class);
-        let fabric = requests.extended(EFA);
-        let mut by_template: BTreeMap<(String, i64, i64), Vec<Override>> = BTreeMap::new();
-        for candidate in &choice.candidates {
-            let Some(ami) = class.image(&candidate.instance_type.name) else {
-                continue;
-            };
-            let adapters = if fabric > 0 {
-                candidate.instance_type.capacity.extended(EFA)
-            } else {
-                0
-            };
-            let overrides = by_template
-                .entry((
-                    ami.id.clone(),
-                    candidate.instance_type.capacity.pods,
-                    adapters,
-                ))
-                .or_default();
-            for offering in &candidate.offerings {
-                let in_zone = class.subnets.iter().filter(|each| {
-                    *each.subnet.zone == *offering.zone
-                        && !self.unavailable.is_subnet_full(&each.subnet.id)
-                });
-                let Some(subnet) = in_zone.max_by_key(|each| each.free) else {
-                    continue;
-                };
-                overrides.push(Override {
-                    instance_type: candidate.instance_type.name.to_string(),
-                    subnet: subnet.subnet.id.clone(),
-                    zone: offering.zone.to_string(),
-                    price: offering.price,
-                });
-            }
-        }
-        let mut made = Vec::new();
-        for ((image, pods, adapters), overrides) in by_template
-            .into_iter()
-            .filter(|(_, overrides)| !overrides.is_empty())
-        {
-            let Some(ami) = class.amis.iter().find(|ami| ami.id == image) else {
-                continue;
-            };
-            let user_data =
-                self.user_data(claim, class, cluster, ami, pods, choice.capacity_type)?;
-            made.push((
-                self.template(
-                    class,
-                    ami,
-                    user_data,
-                    tags.clone(),
-                    choice.capacity_type,
-                    adapters,
-                ),
-                overrides,
-            ));
-        }
-        if made.is_empty() {
-            let message =
-                "no capacity offerings are currently available given the constraints".to_owned();
-            return Err(LaunchError::InsufficientCapacity {
-                message,
-                unavailable: Vec::new(),
-            });
-        }
-        let ensured = futures::future::try_join_all(
-            made.iter()
-                .map(|(template, _)| self.ensure_template(template)),
-        )
-        .await
-        .map_err(refused)?;
-        let mut instance_tags = tags;
-        instance_tags.insert(keys::NODECLAIM.to_owned(), claim.name().to_string());
-        instance_tags.insert(keys::NODECLAIM_UID.to_owned(), uid.to_owned());
-        Ok(Fleet {
-            token: self.attempts.token(uid),
-            capacity_type: choice.capacity_type,
-            by_priority: claim.annotation(labels::PRICE_OVERLAY_APPLIED).is_some(),
-            context: class
-                .object
-                .spec
-                .context
-                .clone()
-                .filter(|_| claim.annotation(labels::MIN_VALUES_RELAXED) != Some("true")),
-            templates: ensured
-                .into_iter()
-                .zip(made.into_iter().map(|(_, overrides)| overrides))
-                .collect(),
-            tags: instance_tags,
-        })
-    }
-
-    /// Tags of everything that is made for a claim.
-    fn tags(&self, claim: &NodeClaim, class: &Class) -> BTreeMap<String, String> {
-        let mut tags = class.object.spec.tags.clone().unwrap_or_default();
-        let own = [
-            (
-                keys::cluster_tag(&self.config.cluster_name),
-                keys::OWNED.to_owned(),
-            ),
-            (
-                keys::EKS_CLUSTER.to_owned(),
-                self.config.cluster_name.clone(),
-            ),
-            (
-                keys::NODEPOOL.to_owned(),
-                claim.label(labels::NODEPOOL).unwrap_or_default().to_owned(),
-            ),
-            (keys::NODE_CLASS.to_owned(), class.name().to_owned()),
-        ];
-        tags.extend(own);
-        tags
-    }
-
-    fn template(
-        &self,
-        class: &Class,
-        ami: &Ami,
-        user_data: String,
-        tags: BTreeMap<String, String>,
-        capacity_type: CapacityType,
-        adapters: i64,
-    ) -> Template {
-        let spec = &class.object.spec;
-        Template {
-            cluster: self.config.cluster_name.clone(),
-            class: class.name().to_owned(),
-            image: ami.id.clone(),
-            user_data,
-            profile: class.profile.clone(),
-            groups: class.groups.iter().map(|group| group.id.clone()).collect(),
-            spot: capacity_type == CapacityType::Spot,
-            tags,
-            disks: templates::disks(spec, class.shape.family),
-            ports: templates::ports(spec, adapters),
-            public_address: spec.associate_public_ip_address,
-            prefixes: spec.ip_prefix_count,
-            monitoring: spec.detailed_monitoring.unwrap_or(false),
-            metadata: spec.metadata_options.clone().unwrap_or_default(),
-            tracking: spec.connection_tracking.clone(),
-            nested_virtualization: spec
-                .cpu_options
-                .as_ref()
-                .and_then(|cpu| cpu.nested_virtualization.clone()),
-        }
-    }
-
-    fn user_data(
-        &self,
-        claim: &NodeClaim,
-        class: &Class,
-        cluster: &crate::api::cluster::Cluster,
-        ami: &Ami,
-        pods: i64,
-        capacity_type: CapacityType,
-    ) -> Result<String, LaunchError> {
-        let spec = &class.object.spec;
-        let mut kubelet: Map<String, Value> = spec.kubelet.clone().unwrap_or_default();
-        kubelet.insert("maxPods".to_owned(), pods.into());
-        if let (false, Some(address)) =
-            (kubelet.contains_key("clusterDNS"), &self.config.cluster_dns)
-        {
-            kubelet.insert("clusterDNS".to_owned(), json!([address]));
-        }
-        let born_with = [taints::unregistered()];
-        let mut all: Vec<Taint> = claim
-            .spec
-            .taints()
-            .iter()
-            .chain(claim.spec.startup_taints())
-            .cloned()
-            .collect();
-        all = taints::merge(&all, &born_with);
-        let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
-        node_labels.insert(
-            labels::CAPACITY_TYPE.to_owned(),
-            capacity_type.as_str().to_owned(),
-        );
-        node_labels.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
-        node_labels.retain(|key, _| user_data::kubelet_may_set(key));
-        let version = images::image_version(spec, ami);
-        let inputs = BootInputs {
-            cluster_name: &self.config.cluster_name,
-            cluster_endpoint: &cluster.endpoint,
-            ca_bundle: &cluster.ca_bundle,
-            service_cidr: cluster.service_cidr.as_deref(),
-            kubelet,
-            taints: all,
-            labels: node_labels,
-            raid0: class.shape.raid0,
-            user_data: spec.user_data.as_deref().unwrap_or_default(),
-            image_version: version.as_deref(),
-        };
-        user_data::render(class.shape.family, &inputs)
-            .map_err(|error| create("UserDataInvalid", error.to_string()))
     }
 
     /// What the fleet answered: a machine, or why there is none.
@@ -447,7 +244,13 @@ impl AwsProvider {
         class: &Class,
         machine: &Machine,
     ) -> Result<Launched, LaunchError> {
-        let instance_type = class.instance_type(&machine.instance_type).ok_or_else(|| {
+        // The class may have lost the machine's zone, or EC2's list its type, since the launch.
+        let found = class.instance_type(&machine.instance_type).cloned();
+        let found = found.or_else(|| {
+            self.market
+                .instance_type(&machine.instance_type, &class.shape, &machine.zone)
+        });
+        let instance_type = &found.ok_or_else(|| {
             create(
                 "InstanceTypeResolutionFailed",
                 format!(
@@ -510,10 +313,12 @@ fn machine_labels(
         labels::CAPACITY_TYPE.to_owned(),
         machine.capacity_type.as_str().to_owned(),
     );
-    all.insert(
-        labels::aws::INSTANCE_TENANCY.to_owned(),
-        "default".to_owned(),
-    );
+    let tenancy = if machine.dedicated {
+        "dedicated"
+    } else {
+        "default"
+    };
+    all.insert(labels::aws::INSTANCE_TENANCY.to_owned(), tenancy.to_owned());
     let zone_id = class
         .subnets
         .iter()

@@ -27,6 +27,7 @@ mod launch;
 mod machines;
 mod market;
 mod networks;
+mod order;
 mod provider;
 mod queue;
 mod templates;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{
-    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName,
+    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Tenancy,
 };
 use jiff::Timestamp;
 use mortise_core::apis::nodeclaim::NodeClaim;
@@ -42,6 +42,8 @@ pub(crate) struct Machine {
     pub(crate) capacity_type: CapacityType,
     pub(crate) subnet: Option<String>,
     pub(crate) image: Option<String>,
+    /// On hardware of one's own.
+    pub(crate) dedicated: bool,
     /// Ids of its security groups; empty when not known.
     pub(crate) groups: Vec<String>,
 }
@@ -161,6 +163,8 @@ fn machine(found: &Ec2Instance) -> Option<Machine> {
         },
         subnet: found.subnet_id().map(str::to_owned),
         image: found.image_id().map(str::to_owned),
+        dedicated: found.placement().and_then(|placement| placement.tenancy())
+            == Some(&Tenancy::Dedicated),
         groups: found
             .security_groups()
             .iter()
@@ -423,6 +427,7 @@ mod tests {
             capacity_type: CapacityType::Spot,
             subnet: None,
             image: None,
+            dedicated: false,
             groups: Vec::new(),
         };
         machines.launched(&machine);

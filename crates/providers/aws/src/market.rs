@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use mortise_core::cloud::InstanceType;
 use mortise_core::money::MicroUsd;
 use tokio::time::Instant;
 
@@ -13,7 +14,8 @@ use crate::api::describe::{self, SpotPrices};
 use crate::catalog::Catalog;
 use crate::failure::Failure;
 use crate::instance_info::InstanceTypeInfo;
-use crate::instance_type::Place;
+use crate::instance_type::{Place, Placement};
+use crate::node_shape::NodeShape;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
@@ -137,6 +139,33 @@ impl Market {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// A type as a machine of it in the zone has it, whether or not it is sold there just now; `None` for a type that is not known.
+    pub(crate) fn instance_type(
+        &self,
+        name: &str,
+        shape: &NodeShape,
+        zone: &str,
+    ) -> Option<InstanceType> {
+        let view = self.current()?;
+        let at = view
+            .types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()?;
+        let place = Place {
+            zone: Arc::from(zone),
+            zone_id: None,
+            on_demand: self.tables.on_demand_price(name, &self.region),
+            spot: None,
+        };
+        let placement = Placement {
+            region: Arc::from(&*self.region),
+            places: vec![place],
+        };
+        view.types
+            .get(at)
+            .map(|info| info.instance_type(shape, &placement))
     }
 
     /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the

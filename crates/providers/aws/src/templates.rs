@@ -13,9 +13,9 @@ use aws_sdk_ec2::types::{
     LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
     LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
-    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplatePlacementRequest,
     LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
-    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, VolumeType,
+    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
 };
 use base64::Engine as _;
 use mortise_core::apis::ec2nodeclass::{ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
@@ -76,6 +76,8 @@ pub(crate) struct Template {
     pub(crate) metadata: MetadataOptions,
     pub(crate) tracking: Option<ConnectionTracking>,
     pub(crate) nested_virtualization: Option<String>,
+    /// On hardware of one's own.
+    pub(crate) dedicated: bool,
 }
 
 /// Disks of a class, or of its family when it names none.
@@ -264,6 +266,11 @@ impl Template {
                     .nested_virtualization(wanted.into())
                     .build()
             }))
+            .set_placement(self.dedicated.then(|| {
+                LaunchTemplatePlacementRequest::builder()
+                    .tenancy(Tenancy::Dedicated)
+                    .build()
+            }))
             .set_tag_specifications(Some(tag_specifications))
             .build()
     }
@@ -415,6 +422,7 @@ mod tests {
             metadata: MetadataOptions::default(),
             tracking: None,
             nested_virtualization: None,
+            dedicated: false,
         }
     }
 

@@ -1,6 +1,9 @@
 //! Facts about the cluster that nodes must be told: from the settings, else from EKS.
 
-use tokio::sync::OnceCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Api;
 use crate::config::AwsConfig;
@@ -19,16 +22,38 @@ pub(crate) struct Cluster {
     pub(crate) version: String,
 }
 
-/// Looks the cluster up once, on first need, so that a controller that never launches does not depend on EKS.
+/// How long the cluster's facts are believed: its version changes while we run, and images follow it.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+
+/// Looks the cluster up on first need, so that a controller that never launches does not depend on EKS, and again every few minutes.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterFacts {
-    found: OnceCell<Cluster>,
+    found: Mutex<Option<(Instant, Arc<Cluster>)>>,
 }
 
 impl ClusterFacts {
-    /// The facts. EKS is asked only when the settings leave something out.
-    pub(crate) async fn get(&self, api: &Api, config: &AwsConfig) -> Result<&Cluster, Failure> {
-        self.found.get_or_try_init(|| find(api, config)).await
+    /// The facts. EKS is asked only when the settings leave something out; while it does not answer, the old facts stay in use.
+    pub(crate) async fn get(&self, api: &Api, config: &AwsConfig) -> Result<Arc<Cluster>, Failure> {
+        let known = self.lock().clone();
+        if let Some((at, cluster)) = &known
+            && at.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(cluster));
+        }
+        let cluster = match (find(api, config).await, known) {
+            (Ok(cluster), _) => Arc::new(cluster),
+            (Err(error), Some((_, cluster))) => {
+                tracing::warn!(%error, "the cluster could not be looked up again; what was known of it stays in use");
+                cluster
+            }
+            (Err(error), None) => return Err(error),
+        };
+        *self.lock() = Some((Instant::now(), Arc::clone(&cluster)));
+        Ok(cluster)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<Cluster>)>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
