@@ -125,7 +125,7 @@ impl Player {
         self.clock.set(self.simulation.now());
         self.shared.publish(self.simulation.snapshot());
         self.shared.record(self.simulation.take_records());
-        self.shared.confirm();
+        self.shared.confirm(std::time::Duration::ZERO);
         self.shared.health.turned();
     }
 }
