@@ -15,7 +15,12 @@ fn fleet(world: &mut SmallWorld, of: &str, cpus: &[i64]) {
     for (at, cpu) in cpus.iter().enumerate() {
         let name = format!("m{at}");
         world.machine(&name, of, "default");
-        world.pods("web", 1, *cpu, &json!({ "spec": { "nodeName": name }, "status": { "phase": "Running" } }));
+        world.pods(
+            "web",
+            1,
+            *cpu,
+            &json!({ "spec": { "nodeName": name }, "status": { "phase": "Running" } }),
+        );
     }
 }
 
@@ -24,7 +29,11 @@ fn is_delete(effect: &Effect) -> bool {
 }
 
 fn deletions(world: &SmallWorld) -> usize {
-    world.effects.iter().filter(|(_, effect)| is_delete(effect)).count()
+    world
+        .effects
+        .iter()
+        .filter(|(_, effect)| is_delete(effect))
+        .count()
 }
 
 #[test]
@@ -60,12 +69,24 @@ fn a_pod_that_arrives_behind_the_fence_saves_its_machine() {
     // Held until 15 s, fenced, and looked at again two seconds later.
     world.run(15_500);
     let claim = world.get("NodeClaim", "m1").unwrap();
-    assert_eq!(claim["metadata"]["annotations"]["mortise.sh/fence"], "disruption");
-    world.pods("web", 1, 1_500, &json!({ "spec": { "nodeName": "m1" }, "status": { "phase": "Running" } }));
+    assert_eq!(
+        claim["metadata"]["annotations"]["mortise.sh/fence"],
+        "disruption"
+    );
+    world.pods(
+        "web",
+        1,
+        1_500,
+        &json!({ "spec": { "nodeName": "m1" }, "status": { "phase": "Running" } }),
+    );
     world.run(10_000);
     assert_eq!(world.names("Node"), ["m1"]);
     let claim = world.get("NodeClaim", "m1").unwrap();
-    assert_eq!(claim["metadata"]["annotations"]["mortise.sh/fence"], Value::Null, "the fence is taken down");
+    assert_eq!(
+        claim["metadata"]["annotations"]["mortise.sh/fence"],
+        Value::Null,
+        "the fence is taken down"
+    );
     assert_eq!(deletions(&world), 0);
 }
 
@@ -79,7 +100,13 @@ fn half_of_the_pods_gone_means_fewer_machines() {
     world.scale_down("web", 16);
     world.run(900_000);
     assert_eq!(world.pending(), 0);
-    assert!(world.bill() <= before / 2, "{} -> {}: {:?}", before, world.bill(), world.node_types());
+    assert!(
+        world.bill() <= before / 2,
+        "{} -> {}: {:?}",
+        before,
+        world.bill(),
+        world.node_types()
+    );
 }
 
 #[test]
@@ -98,9 +125,16 @@ fn a_dear_machine_is_replaced_by_a_cheaper_one_that_is_ready_first() {
     fleet(&mut world, "large", &[1_500]);
     world.run(18_000);
     assert_eq!(world.claim_times().len(), 1);
-    let claim = world.names("NodeClaim").into_iter().find(|name| name.starts_with("default-")).unwrap();
+    let claim = world
+        .names("NodeClaim")
+        .into_iter()
+        .find(|name| name.starts_with("default-"))
+        .unwrap();
     let object = world.get("NodeClaim", &claim).unwrap();
-    assert_eq!(object["metadata"]["annotations"]["mortise.sh/replaces"], "m0");
+    assert_eq!(
+        object["metadata"]["annotations"]["mortise.sh/replaces"],
+        "m0"
+    );
     let old = world.get("Node", "m0").unwrap();
     assert_eq!(old["spec"]["taints"][0]["key"], "karpenter.sh/disrupted");
     assert_eq!(deletions(&world), 0, "the replacement is not ready");
@@ -109,7 +143,10 @@ fn a_dear_machine_is_replaced_by_a_cheaper_one_that_is_ready_first() {
     assert_eq!(world.pending(), 0);
     assert_eq!(world.events_of("DisruptionLaunching").len(), 1);
     let candidate = world.events_of("ConsolidationCandidate");
-    assert_eq!(candidate[0].message, "Consolidation candidate: replace: [m0] -> [1 replacement] (savings: $0.30)");
+    assert_eq!(
+        candidate[0].message,
+        "Consolidation candidate: replace: [m0] -> [1 replacement] (savings: $0.30)"
+    );
     // It has come by a move, so it rests.
     world.run(60_000);
     assert_eq!(world.claim_times().len(), 1);
@@ -129,7 +166,10 @@ fn an_equal_price_moves_nothing() {
     let told = world.events_of("Unconsolidatable");
     assert_eq!(told[0].message, "Can't replace with a cheaper node");
     let refused = world.records_of(Verdict::Refused);
-    assert!(matches!(refused[0].reasons[0], Reason::NotCheaper { old, new } if old == new), "{refused:?}");
+    assert!(
+        matches!(refused[0].reasons[0], Reason::NotCheaper { old, new } if old == new),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -140,8 +180,15 @@ fn a_pod_disruption_budget_blocks_and_says_so() {
     world.run(300_000);
     assert_eq!(world.names("Node").len(), 2);
     let events = world.events_of("DisruptionBlocked");
-    assert!(events.iter().any(|event| event.message == "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])"), "{events:?}");
-    assert!(world.records_of(Verdict::Blocked).len() <= 2 * 3, "said again every two minutes, not at every look");
+    assert!(
+        events.iter().any(|event| event.message
+            == "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])"),
+        "{events:?}"
+    );
+    assert!(
+        world.records_of(Verdict::Blocked).len() <= 2 * 3,
+        "said again every two minutes, not at every look"
+    );
     world.pdb("web", 1);
     world.run(120_000);
     assert_eq!(world.names("Node").len(), 1);
@@ -152,13 +199,29 @@ fn protected_pods_and_nodes_are_left_alone() {
     let mut world = SmallWorld::ordinary();
     fleet(&mut world, "large", &[1_000, 1_000]);
     let pod = world.names("Pod").remove(0);
-    world.change("Pod", &pod, &json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: "true" } } }));
-    world.change("Node", "m1", &json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: "true" } } }));
+    world.change(
+        "Pod",
+        &pod,
+        &json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: "true" } } }),
+    );
+    world.change(
+        "Node",
+        "m1",
+        &json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: "true" } } }),
+    );
     world.run(300_000);
     assert_eq!(world.names("Node"), ["m0", "m1"]);
     let blocked = world.records_of(Verdict::Blocked);
-    assert!(blocked.iter().any(|record| matches!(record.reasons[0], Reason::DoNotDisruptPod { .. })));
-    assert!(blocked.iter().any(|record| record.reasons[0] == Reason::DoNotDisruptNode));
+    assert!(
+        blocked
+            .iter()
+            .any(|record| matches!(record.reasons[0], Reason::DoNotDisruptPod { .. }))
+    );
+    assert!(
+        blocked
+            .iter()
+            .any(|record| record.reasons[0] == Reason::DoNotDisruptNode)
+    );
 }
 
 #[test]
@@ -177,17 +240,31 @@ fn a_protection_that_ends_ends() {
 #[test]
 fn a_budget_of_zero_blocks_and_a_budget_of_one_goes_one_by_one() {
     let mut world = SmallWorld::ordinary();
-    world.pool("default", json!({ "spec": { "disruption": { "budgets": [{ "nodes": "0" }] } } }));
+    world.pool(
+        "default",
+        json!({ "spec": { "disruption": { "budgets": [{ "nodes": "0" }] } } }),
+    );
     for at in 0..3 {
         world.machine(&format!("m{at}"), "small", "default");
     }
     world.run(60_000);
     assert_eq!(world.names("Node").len(), 3);
     let events = world.events_of("DisruptionBlocked");
-    assert!(events.iter().any(|event| event.message == "No allowed disruptions for disruption reason Empty due to blocking budget"), "{events:?}");
-    world.pool("default", json!({ "spec": { "disruption": { "budgets": [{ "nodes": "1" }] } } }));
+    assert!(
+        events.iter().any(|event| event.message
+            == "No allowed disruptions for disruption reason Empty due to blocking budget"),
+        "{events:?}"
+    );
+    world.pool(
+        "default",
+        json!({ "spec": { "disruption": { "budgets": [{ "nodes": "1" }] } } }),
+    );
     world.checks.push(|world| {
-        let tainted = world.names("Node").into_iter().filter(|node| !world.get("Node", node).unwrap()["spec"]["taints"].as_array().is_none_or(Vec::is_empty));
+        let tainted = world.names("Node").into_iter().filter(|node| {
+            !world.get("Node", node).unwrap()["spec"]["taints"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+        });
         assert!(tainted.count() <= 1, "one at a time");
     });
     world.run(120_000);
@@ -201,15 +278,28 @@ fn a_drifted_machine_is_replaced_without_a_hold() {
     let condition = json!({ "type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "", "lastTransitionTime": world.stamp() });
     let mut conditions = world.get("NodeClaim", "m0").unwrap()["status"]["conditions"].clone();
     conditions.as_array_mut().unwrap().push(condition);
-    world.change("NodeClaim", "m0", &json!({ "status": { "conditions": conditions } }));
+    world.change(
+        "NodeClaim",
+        "m0",
+        &json!({ "status": { "conditions": conditions } }),
+    );
     world.run(6_000);
-    assert_eq!(world.claim_times().len(), 1, "only the bind grace is waited for");
+    assert_eq!(
+        world.claim_times().len(),
+        1,
+        "only the bind grace is waited for"
+    );
     world.run(120_000);
     assert_ne!(world.names("Node"), ["m0"]);
     assert_eq!(world.names("Node").len(), 1);
     assert_eq!(world.pending(), 0);
     let gone = world.records_of(Verdict::Disrupted);
-    assert!(gone[0].reasons.contains(&Reason::Drifted { why: "NodePoolDrifted".to_owned() }), "{gone:?}");
+    assert!(
+        gone[0].reasons.contains(&Reason::Drifted {
+            why: "NodePoolDrifted".to_owned()
+        }),
+        "{gone:?}"
+    );
 }
 
 #[test]
@@ -222,10 +312,21 @@ fn a_replacement_that_never_gets_ready_is_waited_for_and_then_given_up() {
     world.run(11 * 60_000);
     assert_eq!(deletions(&world), 0);
     let old = world.get("Node", "m0").unwrap();
-    assert!(old["spec"]["taints"].as_array().is_none_or(Vec::is_empty), "the taint is taken off");
+    assert!(
+        old["spec"]["taints"].as_array().is_none_or(Vec::is_empty),
+        "the taint is taken off"
+    );
     let claim = world.get("NodeClaim", "m0").unwrap();
-    assert_eq!(claim["metadata"]["annotations"]["mortise.sh/fence"], Value::Null);
-    let types: Vec<&str> = claim["status"]["conditions"].as_array().unwrap().iter().filter_map(|each| each["type"].as_str()).collect();
+    assert_eq!(
+        claim["metadata"]["annotations"]["mortise.sh/fence"],
+        Value::Null
+    );
+    let types: Vec<&str> = claim["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|each| each["type"].as_str())
+        .collect();
     assert!(!types.contains(&"DisruptionReason"), "{types:?}");
     assert_eq!(world.events_of("ConsolidationRejected").len(), 2);
 }
@@ -236,15 +337,31 @@ fn leftovers_of_a_process_that_ended_are_cleaned() {
     fleet(&mut world, "small", &[1_900]);
     world.change("Node", "m0", &json!({ "spec": { "taints": [{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }, { "key": "mine", "effect": "NoSchedule" }] } }));
     let mut conditions = world.get("NodeClaim", "m0").unwrap()["status"]["conditions"].clone();
-    conditions.as_array_mut().unwrap().push(world.condition("DisruptionReason"));
+    conditions
+        .as_array_mut()
+        .unwrap()
+        .push(world.condition("DisruptionReason"));
     world.change("NodeClaim", "m0", &json!({ "metadata": { "annotations": { "mortise.sh/fence": "disruption" } }, "status": { "conditions": conditions } }));
     world.run(1_000);
     let node = world.get("Node", "m0").unwrap();
-    assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1, "somebody else's taint stays");
+    assert_eq!(
+        node["spec"]["taints"].as_array().unwrap().len(),
+        1,
+        "somebody else's taint stays"
+    );
     assert_eq!(node["spec"]["taints"][0]["key"], "mine");
     let claim = world.get("NodeClaim", "m0").unwrap();
-    assert_eq!(claim["metadata"]["annotations"]["mortise.sh/fence"], Value::Null);
-    assert!(claim["status"]["conditions"].as_array().unwrap().iter().all(|each| each["type"] != "DisruptionReason"));
+    assert_eq!(
+        claim["metadata"]["annotations"]["mortise.sh/fence"],
+        Value::Null
+    );
+    assert!(
+        claim["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|each| each["type"] != "DisruptionReason")
+    );
     assert_eq!(deletions(&world), 0);
 }
 
@@ -255,7 +372,11 @@ fn a_quiet_cluster_is_left_in_peace() {
     world.run(60_000);
     let (effects, records) = (world.effects.len(), world.records.len());
     world.run(120_000);
-    let written = world.effects.iter().skip(effects).filter(|(_, effect)| !matches!(&**effect, Effect::Event(_)));
+    let written = world
+        .effects
+        .iter()
+        .skip(effects)
+        .filter(|(_, effect)| !matches!(&**effect, Effect::Event(_)));
     assert_eq!(written.count(), 0);
     assert_eq!(world.records.len(), records, "nothing new is said");
 }
@@ -264,14 +385,23 @@ fn a_quiet_cluster_is_left_in_peace() {
 fn spot_is_not_replaced_by_spot_unless_asked_for() {
     let types = |count: usize| {
         let mut all = vec![instance_type("dear", 16, &[("spot", 900)])];
-        all.extend((0..count).map(|at| instance_type(&format!("t{at:02}"), 4, &[("spot", 100 + i64::try_from(at).unwrap())])));
+        all.extend((0..count).map(|at| {
+            instance_type(
+                &format!("t{at:02}"),
+                4,
+                &[("spot", 100 + i64::try_from(at).unwrap())],
+            )
+        }));
         all
     };
     let mut world = SmallWorld::new(types(20), Settings::default());
     fleet(&mut world, "dear", &[3_000]);
     world.run(60_000);
     let told = world.events_of("Unconsolidatable");
-    assert_eq!(told[0].message, "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node");
+    assert_eq!(
+        told[0].message,
+        "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+    );
 
     let mut settings = Settings::default();
     settings.gates.spot_to_spot_consolidation = true;
@@ -279,7 +409,10 @@ fn spot_is_not_replaced_by_spot_unless_asked_for() {
     fleet(&mut world, "dear", &[3_000]);
     world.run(60_000);
     let told = world.events_of("Unconsolidatable");
-    assert_eq!(told[0].message, "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 10");
+    assert_eq!(
+        told[0].message,
+        "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 10"
+    );
 
     let mut world = SmallWorld::new(types(20), settings);
     fleet(&mut world, "dear", &[3_000]);
@@ -296,9 +429,18 @@ fn on_demand_is_replaced_by_spot_only() {
     let mut world = SmallWorld::new(types, Settings::default());
     fleet(&mut world, "dear", &[3_000]);
     world.run(18_000);
-    let claim = world.names("NodeClaim").into_iter().find(|name| name.starts_with("default-")).unwrap();
+    let claim = world
+        .names("NodeClaim")
+        .into_iter()
+        .find(|name| name.starts_with("default-"))
+        .unwrap();
     let requirements = world.get("NodeClaim", &claim).unwrap()["spec"]["requirements"].clone();
-    let capacity = requirements.as_array().unwrap().iter().find(|each| each["key"] == "karpenter.sh/capacity-type").unwrap();
+    let capacity = requirements
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|each| each["key"] == "karpenter.sh/capacity-type")
+        .unwrap();
     assert_eq!(capacity["values"], json!(["spot"]));
 }
 

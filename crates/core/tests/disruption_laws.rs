@@ -33,8 +33,16 @@ struct Case {
 const TYPES: [(&str, i64); 4] = [("small", 2), ("medium", 4), ("large", 8), ("huge", 16)];
 
 fn case() -> impl Strategy<Value = Case> {
-    let machine = (0..TYPES.len(), prop::collection::vec(1_i64..20, 0..5), prop::bool::weighted(0.1));
-    let policy = prop_oneof![Just("WhenEmptyOrUnderutilized"), Just("WhenEmpty"), Just("Balanced")];
+    let machine = (
+        0..TYPES.len(),
+        prop::collection::vec(1_i64..20, 0..5),
+        prop::bool::weighted(0.1),
+    );
+    let policy = prop_oneof![
+        Just("WhenEmptyOrUnderutilized"),
+        Just("WhenEmpty"),
+        Just("Balanced")
+    ];
     (
         prop::collection::vec(machine, 1..8),
         0_i64..4,
@@ -45,16 +53,18 @@ fn case() -> impl Strategy<Value = Case> {
         0_usize..3,
         prop_oneof![Just("on-demand"), Just("spot")],
     )
-        .prop_map(|(machines, budget, policy, min_available, leave, drift, come, capacity)| Case {
-            machines,
-            budget,
-            policy,
-            min_available,
-            leave,
-            drift,
-            come,
-            capacity,
-        })
+        .prop_map(
+            |(machines, budget, policy, min_available, leave, drift, come, capacity)| Case {
+                machines,
+                budget,
+                policy,
+                min_available,
+                leave,
+                drift,
+                come,
+                capacity,
+            },
+        )
 }
 
 fn world(case: &Case) -> SmallWorld {
@@ -78,7 +88,11 @@ fn world(case: &Case) -> SmallWorld {
                 continue;
             }
             free -= cpu;
-            let annotations = if std::mem::take(&mut protect) { json!({ DO_NOT_DISRUPT: "true" }) } else { json!({}) };
+            let annotations = if std::mem::take(&mut protect) {
+                json!({ DO_NOT_DISRUPT: "true" })
+            } else {
+                json!({})
+            };
             let patch = json!({ "metadata": { "annotations": annotations }, "spec": { "nodeName": name }, "status": { "phase": "Running" } });
             world.pods("web", 1, cpu * 100, &patch);
         }
@@ -98,34 +112,60 @@ fn going(world: &SmallWorld) -> usize {
         .into_iter()
         .filter(|name| {
             let claim = world.get("NodeClaim", name).unwrap();
-            let tainted = world.get("Node", name).is_some_and(|node| node["spec"]["taints"].as_array().is_some_and(|all| !all.is_empty()));
+            let tainted = world.get("Node", name).is_some_and(|node| {
+                node["spec"]["taints"]
+                    .as_array()
+                    .is_some_and(|all| !all.is_empty())
+            });
             tainted || claim["metadata"]["deletionTimestamp"].is_string()
         })
         .count()
 }
 
 fn budget_holds(world: &SmallWorld) {
-    let budget = &world.get("NodePool", "default").unwrap()["spec"]["disruption"]["budgets"][0]["nodes"];
+    let budget =
+        &world.get("NodePool", "default").unwrap()["spec"]["disruption"]["budgets"][0]["nodes"];
     let allowed: usize = budget.as_str().unwrap().parse().unwrap();
-    assert!(going(world) <= allowed, "{} of {allowed} nodes are going", going(world));
+    assert!(
+        going(world) <= allowed,
+        "{} of {allowed} nodes are going",
+        going(world)
+    );
 }
 
 fn protected_pods_stay(world: &SmallWorld) {
-    let Some((_, last)) = world.effects.last() else { return };
-    let Effect::Delete { target: ObjectRef::Claim(claim), .. } = &**last else { return };
+    let Some((_, last)) = world.effects.last() else {
+        return;
+    };
+    let Effect::Delete {
+        target: ObjectRef::Claim(claim),
+        ..
+    } = &**last
+    else {
+        return;
+    };
     for pod in world.bound().get(claim.as_str()).into_iter().flatten() {
         let pod = world.get("Pod", pod).unwrap();
-        assert_ne!(pod["metadata"]["annotations"][DO_NOT_DISRUPT], "true", "{claim} has a protected pod");
+        assert_ne!(
+            pod["metadata"]["annotations"][DO_NOT_DISRUPT], "true",
+            "{claim} has a protected pod"
+        );
     }
 }
 
 fn drift(world: &mut SmallWorld, name: &str) {
-    let Some(claim) = world.get("NodeClaim", name).cloned() else { return };
+    let Some(claim) = world.get("NodeClaim", name).cloned() else {
+        return;
+    };
     let mut conditions = claim["status"]["conditions"].clone();
     let mut drifted = world.condition("Drifted");
     drifted["reason"] = json!("NodePoolDrifted");
     conditions.as_array_mut().unwrap().push(drifted);
-    world.change("NodeClaim", name, &json!({ "status": { "conditions": conditions } }));
+    world.change(
+        "NodeClaim",
+        name,
+        &json!({ "status": { "conditions": conditions } }),
+    );
 }
 
 fn leftovers(world: &SmallWorld) -> Vec<String> {
@@ -135,12 +175,24 @@ fn leftovers(world: &SmallWorld) -> Vec<String> {
         if claim["metadata"]["annotations"]["mortise.sh/fence"].is_string() {
             found.push(format!("{name} is fenced"));
         }
-        let conditions = claim["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        if conditions.iter().any(|each| each["type"] == "DisruptionReason") {
+        let conditions = claim["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if conditions
+            .iter()
+            .any(|each| each["type"] == "DisruptionReason")
+        {
             found.push(format!("{name} has a reason"));
         }
-        let taints = world.get("Node", &name).map(|node| node["spec"]["taints"].clone());
-        if taints.as_ref().and_then(Value::as_array).is_some_and(|all| !all.is_empty()) {
+        let taints = world
+            .get("Node", &name)
+            .map(|node| node["spec"]["taints"].clone());
+        if taints
+            .as_ref()
+            .and_then(Value::as_array)
+            .is_some_and(|all| !all.is_empty())
+        {
             found.push(format!("{name} is tainted"));
         }
     }

@@ -20,7 +20,13 @@ fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
     assert_eq!(world.pending(), 0);
     let nominated = world.events_of("Nominated");
     assert_eq!(nominated.len(), 1);
-    assert!(nominated[0].message.starts_with("Pod should schedule on: nodeclaim/default-"), "{:?}", nominated[0]);
+    assert!(
+        nominated[0]
+            .message
+            .starts_with("Pod should schedule on: nodeclaim/default-"),
+        "{:?}",
+        nominated[0]
+    );
 }
 
 #[test]
@@ -33,11 +39,16 @@ fn the_decision_says_why_and_the_claim_says_for_whom() {
     let text: Vec<String> = decided[0].reasons.iter().map(ToString::to_string).collect();
     assert!(text[0].starts_with("for default/web-"), "{text:?}");
     assert_eq!(text[1], "from pool default");
-    assert!(text[2].starts_with("small in a, on-demand, $0.1000/h"), "{text:?}");
+    assert!(
+        text[2].starts_with("small in a, on-demand, $0.1000/h"),
+        "{text:?}"
+    );
     let name = world.names("NodeClaim").remove(0);
     assert_eq!(name.len(), "default-".len() + 5);
     let claim = world.get("NodeClaim", &name).unwrap();
-    let annotation = claim["metadata"]["annotations"]["mortise.sh/nominated-pods"].as_str().unwrap();
+    let annotation = claim["metadata"]["annotations"]["mortise.sh/nominated-pods"]
+        .as_str()
+        .unwrap();
     assert_eq!(annotation.split(',').count(), 2, "{annotation}");
 }
 
@@ -98,30 +109,54 @@ fn a_pod_that_no_type_fits_is_told_why_once() {
     let events = world.events_of("FailedScheduling");
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].warning);
-    assert!(events[0].message.starts_with("Failed to schedule pod, "), "{}", events[0].message);
+    assert!(
+        events[0].message.starts_with("Failed to schedule pod, "),
+        "{}",
+        events[0].message
+    );
     let records = world.records_of(Verdict::Unschedulable);
     assert_eq!(records.len(), 1);
     assert!(!records[0].reasons.is_empty());
     world.run(300_000);
-    assert_eq!(world.events_of("FailedScheduling").len(), 2, "again after five minutes");
+    assert_eq!(
+        world.events_of("FailedScheduling").len(),
+        2,
+        "again after five minutes"
+    );
 }
 
 #[test]
 fn a_limit_holds_to_the_last_node() {
     let mut world = SmallWorld::ordinary();
-    world.pool("default", json!({ "spec": { "limits": { "cpu": "10", "nodes": "3" } } }));
+    world.pool(
+        "default",
+        json!({ "spec": { "limits": { "cpu": "10", "nodes": "3" } } }),
+    );
     world.pods("web", 40, 1_000, &json!({}));
     world.run(120_000);
     assert!(world.names("Node").len() <= 3);
     let cpus: i64 = world
         .names("Node")
         .iter()
-        .map(|node| world.get("Node", node).unwrap()["status"]["capacity"]["cpu"].as_str().unwrap().parse::<i64>().unwrap())
+        .map(|node| {
+            world.get("Node", node).unwrap()["status"]["capacity"]["cpu"]
+                .as_str()
+                .unwrap()
+                .parse::<i64>()
+                .unwrap()
+        })
         .sum();
-    assert!((8..=10).contains(&cpus), "{cpus} CPUs of {:?}", world.node_types());
+    assert!(
+        (8..=10).contains(&cpus),
+        "{cpus} CPUs of {:?}",
+        world.node_types()
+    );
     assert!(!world.records_of(Verdict::Unschedulable).is_empty());
     // A higher limit helps at once.
-    world.pool("default", json!({ "spec": { "limits": { "cpu": "100", "nodes": null } } }));
+    world.pool(
+        "default",
+        json!({ "spec": { "limits": { "cpu": "100", "nodes": null } } }),
+    );
     world.run(60_000);
     assert_eq!(world.pending(), 0);
 }
@@ -162,10 +197,15 @@ fn a_refused_claim_is_tried_again_with_back_off() {
     let times = world.claim_times();
     assert_eq!(times.len(), 4, "{times:?}");
     let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps[0] >= 1_000 && gaps[1] >= 2_000 && gaps[2] >= 4_000, "{gaps:?}");
+    assert!(
+        gaps[0] >= 1_000 && gaps[1] >= 2_000 && gaps[2] >= 4_000,
+        "{gaps:?}"
+    );
     let failed = world.records_of(Verdict::LaunchFailed);
     assert_eq!(failed.len(), 3);
-    assert!(failed[0].reasons.iter().any(|reason| matches!(reason, Reason::Failed { error } if error.contains("denied by a policy"))));
+    assert!(failed[0].reasons.iter().any(
+        |reason| matches!(reason, Reason::Failed { error } if error.contains("denied by a policy"))
+    ));
     assert_eq!(world.pending(), 0);
 }
 

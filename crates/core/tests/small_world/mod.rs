@@ -137,7 +137,8 @@ impl SmallWorld {
             result: Ok(Done::Resolved(Arc::new(resolved))),
         };
         let decider = DeciderId::NodeClass;
-        self.engine.apply(Input::Outcome { decider, outcome }, self.now);
+        self.engine
+            .apply(Input::Outcome { decider, outcome }, self.now);
     }
 
     /// The cloud offers other types from now on.
@@ -187,7 +188,8 @@ impl SmallWorld {
 
     pub(crate) fn later(&mut self, ms: i64, todo: Todo) {
         self.created += 1;
-        self.agenda.insert((after(self.now, ms), self.created), todo);
+        self.agenda
+            .insert((after(self.now, ms), self.created), todo);
     }
 
     /// Names of objects of a kind.
@@ -224,7 +226,12 @@ impl SmallWorld {
             .objects
             .iter()
             .filter(|((kind, _), _)| *kind == "Node")
-            .map(|(_, node)| node.pointer(label).and_then(Value::as_str).unwrap_or("?").to_owned())
+            .map(|(_, node)| {
+                node.pointer(label)
+                    .and_then(Value::as_str)
+                    .unwrap_or("?")
+                    .to_owned()
+            })
             .collect();
         all.sort();
         all
@@ -255,7 +262,10 @@ impl SmallWorld {
     }
 
     pub(crate) fn events_of(&self, reason: &str) -> Vec<&Event> {
-        self.events.iter().filter(|event| event.reason == reason).collect()
+        self.events
+            .iter()
+            .filter(|event| event.reason == reason)
+            .collect()
     }
 
     pub(crate) fn records_of(&self, verdict: Verdict) -> Vec<&Record> {
@@ -266,7 +276,12 @@ impl SmallWorld {
     /// When claims were created, from the start of the world.
     pub(crate) fn claim_times(&self) -> Vec<i64> {
         let start = Timestamp::from_second(START).unwrap();
-        let claims = self.effects.iter().filter(|(_, effect)| matches!(&**effect, Effect::CreateClaim(_)));
-        claims.map(|(at, _)| at.as_millisecond() - start.as_millisecond()).collect()
+        let claims = self
+            .effects
+            .iter()
+            .filter(|(_, effect)| matches!(&**effect, Effect::CreateClaim(_)));
+        claims
+            .map(|(at, _)| at.as_millisecond() - start.as_millisecond())
+            .collect()
     }
 }

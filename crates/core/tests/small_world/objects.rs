@@ -23,14 +23,16 @@ pub(crate) fn instance_type(name: &str, cpus: i64, offerings: &[(&str, i64)]) ->
     let offered: Vec<Offering> = ["a", "b"]
         .into_iter()
         .flat_map(|zone| {
-            offerings.iter().map(move |(capacity_type, price)| Offering {
-                zone: zone.into(),
-                capacity_type: CapacityType::parse(capacity_type).unwrap(),
-                price: Some(MicroUsd(price * 1_000)),
-                available: true,
-                reservation: None,
-                labels: Vec::new(),
-            })
+            offerings
+                .iter()
+                .map(move |(capacity_type, price)| Offering {
+                    zone: zone.into(),
+                    capacity_type: CapacityType::parse(capacity_type).unwrap(),
+                    price: Some(MicroUsd(price * 1_000)),
+                    available: true,
+                    reservation: None,
+                    labels: Vec::new(),
+                })
         })
         .collect();
     let types: Vec<&str> = offerings.iter().map(|(each, _)| *each).collect();
@@ -38,7 +40,11 @@ pub(crate) fn instance_type(name: &str, cpus: i64, offerings: &[(&str, i64)]) ->
     requirements.add(Requirement::is(labels::INSTANCE_TYPE, name));
     requirements.add(Requirement::is(labels::ARCH, "amd64"));
     requirements.add(Requirement::is(labels::OS, "linux"));
-    requirements.add(Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, ["a", "b"]));
+    requirements.add(Requirement::new(
+        labels::TOPOLOGY_ZONE,
+        Operator::In,
+        ["a", "b"],
+    ));
     requirements.add(Requirement::new(labels::CAPACITY_TYPE, Operator::In, types));
     InstanceType {
         name: Arc::from(name),
@@ -58,7 +64,9 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = json!({});
     }
-    let Value::Object(target) = target else { return };
+    let Value::Object(target) = target else {
+        return;
+    };
     for (key, value) in patch {
         if value.is_null() {
             target.remove(key);
@@ -192,7 +200,12 @@ impl SmallWorld {
 
     /// A running machine of ours of some type, without pods.
     pub(crate) fn machine(&mut self, name: &str, of: &str, pool: &str) {
-        let instance = self.types().iter().find(|each| *each.name == *of).cloned().unwrap();
+        let instance = self
+            .types()
+            .iter()
+            .find(|each| *each.name == *of)
+            .cloned()
+            .unwrap();
         let offering = &instance.offerings[0];
         let all_labels = json!({
             labels::NODEPOOL: pool,
@@ -233,7 +246,9 @@ impl SmallWorld {
 
     /// The Node is there and ready.
     pub(crate) fn booted(&mut self, claim: &str) {
-        let Some(object) = self.get("NodeClaim", claim).cloned() else { return };
+        let Some(object) = self.get("NodeClaim", claim).cloned() else {
+            return;
+        };
         let mut all_labels = object["metadata"]["labels"].clone();
         merge(
             &mut all_labels,
@@ -251,11 +266,21 @@ impl SmallWorld {
                 },
             }),
         );
-        let conditions: Vec<Value> = ["Launched", "Registered", "Initialized", "Consolidatable", "Ready"]
-            .into_iter()
-            .map(|each| self.condition(each))
-            .collect();
-        self.change("NodeClaim", claim, &json!({ "status": { "conditions": conditions } }));
+        let conditions: Vec<Value> = [
+            "Launched",
+            "Registered",
+            "Initialized",
+            "Consolidatable",
+            "Ready",
+        ]
+        .into_iter()
+        .map(|each| self.condition(each))
+        .collect();
+        self.change(
+            "NodeClaim",
+            claim,
+            &json!({ "status": { "conditions": conditions } }),
+        );
     }
 
     pub(crate) fn condition(&self, type_: &str) -> Value {

@@ -20,15 +20,25 @@ impl SmallWorld {
                 self.events.push(event.clone());
                 return;
             }
-            Effect::CreateClaim(claim) => self.create_claim(&serde_json::to_value(&**claim).unwrap()),
+            Effect::CreateClaim(claim) => {
+                self.create_claim(&serde_json::to_value(&**claim).unwrap())
+            }
             Effect::Patch(patch) => self.patch(patch),
             Effect::Delete { target, uid, .. } => {
                 let (_, name) = key_of(target).unwrap();
                 let known = self.get("NodeClaim", &name).cloned();
                 match known {
-                    Some(known) if uid.as_ref().is_none_or(|uid| known["metadata"]["uid"] == **uid) => {
+                    Some(known)
+                        if uid
+                            .as_ref()
+                            .is_none_or(|uid| known["metadata"]["uid"] == **uid) =>
+                    {
                         let stamp = self.stamp();
-                        self.change("NodeClaim", &name, &json!({ "metadata": { "deletionTimestamp": stamp } }));
+                        self.change(
+                            "NodeClaim",
+                            &name,
+                            &json!({ "metadata": { "deletionTimestamp": stamp } }),
+                        );
                         self.later(100, Todo::Drain(name));
                         Ok(Done::Deleted)
                     }
@@ -37,8 +47,12 @@ impl SmallWorld {
             }
             other => panic!("nobody should ask for this here: {other:?}"),
         };
-        let outcome = Outcome { effect: Arc::clone(effect), result };
-        self.engine.apply(Input::Outcome { decider, outcome }, self.now);
+        let outcome = Outcome {
+            effect: Arc::clone(effect),
+            result,
+        };
+        self.engine
+            .apply(Input::Outcome { decider, outcome }, self.now);
         for check in self.checks.clone() {
             check(self);
         }
@@ -47,12 +61,18 @@ impl SmallWorld {
     fn create_claim(&mut self, claim: &Value) -> Result<Done, EffectError> {
         if self.refuse_claims > 0 {
             self.refuse_claims -= 1;
-            return Err(EffectError::Refused { code: 403, message: "denied by a policy".to_owned() });
+            return Err(EffectError::Refused {
+                code: 403,
+                message: "denied by a policy".to_owned(),
+            });
         }
         let name = claim["metadata"]["name"].as_str().unwrap().to_owned();
         let mut claim = claim.clone();
         let stamp = self.stamp();
-        merge(&mut claim, &json!({ "metadata": { "uid": format!("claim-{name}"), "creationTimestamp": stamp } }));
+        merge(
+            &mut claim,
+            &json!({ "metadata": { "uid": format!("claim-{name}"), "creationTimestamp": stamp } }),
+        );
         self.put("NodeClaim", &name, claim);
         self.later(1_000, Todo::Launch(name));
         Ok(Done::Written)
@@ -82,7 +102,9 @@ impl SmallWorld {
     }
 
     fn launch(&mut self, claim: &str) {
-        let Some(object) = self.get("NodeClaim", claim).cloned() else { return };
+        let Some(object) = self.get("NodeClaim", claim).cloned() else {
+            return;
+        };
         if object["metadata"]["deletionTimestamp"].is_string() {
             return;
         }
@@ -93,15 +115,30 @@ impl SmallWorld {
         }
         let allowed = |key: &str| -> Option<Vec<String>> {
             let all = object["spec"]["requirements"].as_array()?;
-            let found = all.iter().find(|each| each["key"] == key && each["operator"] == "In")?;
-            Some(found["values"].as_array()?.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect())
+            let found = all
+                .iter()
+                .find(|each| each["key"] == key && each["operator"] == "In")?;
+            Some(
+                found["values"]
+                    .as_array()?
+                    .iter()
+                    .filter_map(|v| v.as_str().map(str::to_owned))
+                    .collect(),
+            )
         };
         let names = allowed(labels::INSTANCE_TYPE).expect("a claim lists its types");
-        let is_in = |key: &str, value: &str| allowed(key).is_none_or(|all| all.iter().any(|each| each == value));
+        let is_in = |key: &str, value: &str| {
+            allowed(key).is_none_or(|all| all.iter().any(|each| each == value))
+        };
         let mut offers: Vec<(i64, InstanceType, usize)> = Vec::new();
-        for each in self.types().iter().filter(|each| names.iter().any(|name| *name == *each.name)) {
+        for each in self
+            .types()
+            .iter()
+            .filter(|each| names.iter().any(|name| *name == *each.name))
+        {
             for (at, offering) in each.offerings.iter().enumerate() {
-                let fits = is_in(labels::TOPOLOGY_ZONE, &offering.zone) && is_in(labels::CAPACITY_TYPE, offering.capacity_type.as_str());
+                let fits = is_in(labels::TOPOLOGY_ZONE, &offering.zone)
+                    && is_in(labels::CAPACITY_TYPE, offering.capacity_type.as_str());
                 if fits && offering.available {
                     offers.push((offering.price.unwrap().0, each.clone(), at));
                 }
@@ -159,7 +196,8 @@ impl SmallWorld {
                 let open = taints.as_array().is_none_or(Vec::is_empty);
                 let selector = pod["spec"]["nodeSelector"].as_object();
                 let labels = &self.get("Node", node).unwrap()["metadata"]["labels"];
-                let selected = selector.is_none_or(|all| all.iter().all(|(key, value)| labels[key] == *value));
+                let selected =
+                    selector.is_none_or(|all| all.iter().all(|(key, value)| labels[key] == *value));
                 open && selected && self.free(node) >= Self::cpu_of(&pod)
             });
             if let Some(node) = fits {
@@ -170,8 +208,13 @@ impl SmallWorld {
                     &json!({ "spec": { "nodeName": node }, "status": { "phase": "Running", "startTime": stamp, "conditions": [{ "type": "Ready", "status": "True" }] } }),
                 );
             } else if !pod["status"]["conditions"].is_array() {
-                let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
-                self.change("Pod", &name, &json!({ "status": { "conditions": [condition] } }));
+                let condition =
+                    json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
+                self.change(
+                    "Pod",
+                    &name,
+                    &json!({ "status": { "conditions": [condition] } }),
+                );
             }
         }
         // Binding changed pods, which is no reason to look again.
@@ -189,7 +232,10 @@ impl SmallWorld {
                 continue;
             }
             self.remove("Pod", &name);
-            let app = pod["metadata"]["labels"]["app"].as_str().unwrap().to_owned();
+            let app = pod["metadata"]["labels"]["app"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             let cpu = Self::cpu_of(&pod);
             let keep = json!({ "metadata": { "annotations": pod["metadata"]["annotations"] }, "spec": { "nodeSelector": pod["spec"]["nodeSelector"] } });
             self.pods(&app, 1, cpu, &keep);
@@ -224,11 +270,21 @@ impl SmallWorld {
             let healthy = self
                 .objects
                 .iter()
-                .filter(|((kind, _), pod)| *kind == "Pod" && pod["metadata"]["labels"]["app"] == *app && pod["spec"]["nodeName"].is_string())
+                .filter(|((kind, _), pod)| {
+                    *kind == "Pod"
+                        && pod["metadata"]["labels"]["app"] == *app
+                        && pod["spec"]["nodeName"].is_string()
+                })
                 .count();
-            let allowed = (i64::try_from(healthy).unwrap() - pdb["spec"]["minAvailable"].as_i64().unwrap()).max(0);
+            let allowed = (i64::try_from(healthy).unwrap()
+                - pdb["spec"]["minAvailable"].as_i64().unwrap())
+            .max(0);
             if pdb["status"]["disruptionsAllowed"] != allowed {
-                self.change("PodDisruptionBudget", &name, &json!({ "status": { "disruptionsAllowed": allowed } }));
+                self.change(
+                    "PodDisruptionBudget",
+                    &name,
+                    &json!({ "status": { "disruptionsAllowed": allowed } }),
+                );
             }
         }
     }
@@ -237,7 +293,8 @@ impl SmallWorld {
         let mut names = self.names("PodDisruptionBudget");
         names.retain(|name| {
             let pdb = self.get("PodDisruptionBudget", name).unwrap();
-            pdb["spec"]["selector"]["matchLabels"]["app"] == pod["metadata"]["labels"]["app"] && pdb["status"]["disruptionsAllowed"] == 0
+            pdb["spec"]["selector"]["matchLabels"]["app"] == pod["metadata"]["labels"]["app"]
+                && pdb["status"]["disruptionsAllowed"] == 0
         });
         names.into_iter().next()
     }

@@ -269,7 +269,11 @@ impl Filter<'_> {
             let mut offerings = self.types.iter().flat_map(|each| &each.offerings);
             offerings.any(|each| each.available && each.capacity_type == *capacity_type)
         };
-        let bought = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand];
+        let bought = [
+            CapacityType::Reserved,
+            CapacityType::Spot,
+            CapacityType::OnDemand,
+        ];
         self.claim.capacity_types = bought
             .into_iter()
             .filter(|each| self.allows(*each) && offered(each))

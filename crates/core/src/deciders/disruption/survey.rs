@@ -88,7 +88,8 @@ pub fn consider(
         let node = input.snapshot.node(name);
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
-            Candidate::regardless(node, &world).ok_or_else(|| format!("node {name} is not ours, or belongs to no pool"))?,
+            Candidate::regardless(node, &world)
+                .ok_or_else(|| format!("node {name} is not ours, or belongs to no pool"))?,
         );
     }
     let candidates: Vec<&Candidate> = candidates.iter().collect();
@@ -126,11 +127,18 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
     let received = BTreeMap::new();
     let mut survey = Survey::default();
     let (mut graceful, mut eventual) = (Vec::new(), Vec::new());
-    for node in world.machines().into_iter().filter(|node| node.is_managed()) {
+    for node in world
+        .machines()
+        .into_iter()
+        .filter(|node| node.is_managed())
+    {
         let text = |blocker: &Blocker| (blocker.to_string(), blocker.reason());
         let first = Candidate::of(node, &world, Class::Graceful);
         let second = Candidate::of(node, &world, Class::Eventual);
-        let ineligible = match first.as_ref().map(|each| search::eligible(each, &world, &received)) {
+        let ineligible = match first
+            .as_ref()
+            .map(|each| search::eligible(each, &world, &received))
+        {
             Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text),
             Ok(Err(Ineligible::Resting(until))) => Some(Reason::Resting { until }.to_string()),
             Ok(Err(Ineligible::NotYet)) => Some("not consolidatable".to_owned()),
@@ -158,7 +166,11 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
     let mut propose = |method, found: Found| {
         survey.proposals.push(Proposal {
             method,
-            nodes: found.candidates.iter().map(|each| each.node_name.clone()).collect(),
+            nodes: found
+                .candidates
+                .iter()
+                .map(|each| each.node_name.clone())
+                .collect(),
             savings: found.moves.savings(),
             claims: found.moves.claims,
         });

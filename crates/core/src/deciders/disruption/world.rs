@@ -10,6 +10,7 @@ use super::budgets::PoolBudgets;
 use super::command::Command;
 use super::cost;
 use super::pdb::Pdbs;
+use crate::apis::conditions::find;
 use crate::deciders::StepInput;
 use crate::deciders::new_claim::nominate;
 use crate::deciders::provisioning::{fenced, without_promised};
@@ -17,6 +18,7 @@ use crate::ledger::{LedgerOp, Place};
 use crate::money::MicroUsd;
 use crate::names::PoolName;
 use crate::snapshot::{NodeKey, Snapshot, StateNode};
+use crate::values::NillableDuration;
 
 /// The cluster without what other commands have taken.
 pub(super) struct World<'a> {
@@ -140,7 +142,8 @@ impl<'a> World<'a> {
     pub(super) fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
         self.closed_to_consolidation.get_or_init(|| {
             let nodes = self.snapshot().nodes.values();
-            let resting = nodes.filter(|node| is_within_consolidate_after(node, self.snapshot()));
+            let resting =
+                nodes.filter(|node| is_within_consolidate_after(node, self.snapshot(), self.now));
             let resting = resting.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(resting).collect()
         })
@@ -180,17 +183,25 @@ impl<'a> World<'a> {
     }
 }
 
-/// A machine of a pool that waits after pod events, and has not waited long enough: pods moved there would restart it.
-fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot) -> bool {
+/// Pods came or went so recently that the machine's own wait is not over: pods moved there would restart it.
+fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Timestamp) -> bool {
     let Some(claim) = node.claim.as_ref().filter(|_| node.initialized) else {
         return false;
     };
     let pool = node.pool().and_then(|pool| snapshot.pools.get(&pool));
-    let after = pool
+    let wait = pool
         .and_then(|pool| pool.spec.disruption.as_ref())
-        .and_then(|disruption| disruption.consolidate_after.as_ref());
-    let waits = after.is_some_and(|after| !after.is_never() && after.as_str() != "0s");
-    waits && !claim.is_true("Consolidatable")
+        .and_then(|disruption| disruption.consolidate_after.as_ref())
+        .and_then(|text| NillableDuration::parse(text.as_str()).ok())
+        .and_then(|wait| wait.duration());
+    let Some(wait) = wait else { return false };
+    let initialized = || {
+        let condition = find(&claim.status.conditions, "Initialized")?;
+        condition.last_transition_time.clone()
+    };
+    let event = claim.status.last_pod_event_time.clone();
+    let since = event.or_else(initialized).map(|time| time.0);
+    since.is_some_and(|since| now.duration_since(since) < jiff::SignedDuration::from(wait))
 }
 
 fn totals(snapshot: &Snapshot) -> BTreeMap<PoolName, Totals> {
