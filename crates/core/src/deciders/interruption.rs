@@ -137,13 +137,11 @@ impl Interruption {
                 ..Event::normal(target, event, text)
             });
         }
-        let reasons = vec![
-            Reason::Interrupted,
-            Reason::Note {
-                text: kind.label().to_owned(),
-            },
-        ];
+        let what = Reason::Note {
+            text: kind.label().to_owned(),
+        };
         if kind == NoticeKind::RebalanceRecommendation {
+            let reasons = vec![what];
             step.record(
                 input,
                 DeciderId::Interruption,
@@ -153,6 +151,7 @@ impl Interruption {
             );
             return None;
         }
+        let reasons = vec![Reason::Interrupted, what];
         let uid = claim
             .uid()
             .filter(|_| claim.metadata.deletion_timestamp.is_none())?;

@@ -29,10 +29,11 @@ use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::apis::nodepool::NodePool;
+use crate::apis::nodepool::{NodePool, NodePoolSpec};
+use crate::cloud::NodeClassObject;
 use crate::effect::{Done, Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
-use crate::names::{ClaimName, NodeClassKey};
+use crate::names::{ClaimName, NodeClassKey, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::values::NillableDuration;
 
@@ -67,6 +68,8 @@ pub struct ClaimConditions {
     waiting: BTreeSet<ClaimName>,
     /// Versions of node classes as last seen: a new one makes all its checks due.
     classes: BTreeMap<NodeClassKey, String>,
+    /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
+    pools: BTreeMap<PoolName, Arc<NodePool>>,
     told: Told,
 }
 
@@ -90,6 +93,7 @@ impl ClaimConditions {
             running: BTreeSet::new(),
             waiting: BTreeSet::new(),
             classes: BTreeMap::new(),
+            pools: BTreeMap::new(),
             told: Told::default(),
         }
     }
@@ -138,13 +142,12 @@ impl ClaimConditions {
         }
         todo.extend(input.changes.claims.iter().cloned());
         let classes = self.changed_classes(input);
+        let pools = self.changed_pools(input);
         let all = input.changes.everything;
-        if all || !classes.is_empty() || !input.changes.pools.is_empty() {
+        if all || !classes.is_empty() || !pools.is_empty() {
             for (name, claim) in snapshot.claims.iter() {
                 let of_class = classes.contains(&claim.node_class_key());
-                let of_pool = claim
-                    .pool()
-                    .is_some_and(|pool| input.changes.pools.contains(&pool));
+                let of_pool = claim.pool().is_some_and(|pool| pools.contains(&pool));
                 if of_class {
                     self.first_checks.insert(name.clone(), input.now);
                     if let Some(checked) = self.checked.get_mut(name) {
@@ -157,6 +160,23 @@ impl ClaimConditions {
             }
         }
         todo
+    }
+
+    /// Pools that ask for something else, or are asked for by another hash, than when they were last seen.
+    fn changed_pools(&mut self, input: &StepInput<'_>) -> BTreeSet<PoolName> {
+        let mut changed = BTreeSet::new();
+        for name in &input.changes.pools {
+            let now = input.snapshot.pools.get(name);
+            let before = self.pools.get(name);
+            if before.map(|pool| asks(pool)) != now.map(|pool| asks(pool)) {
+                changed.insert(name.clone());
+            }
+            match now {
+                Some(pool) => drop(self.pools.insert(name.clone(), Arc::clone(pool))),
+                None => drop(self.pools.remove(name)),
+            }
+        }
+        changed
     }
 
     /// Node classes whose object changed since they were last seen; none the first time, when checks are spread.
@@ -310,8 +330,15 @@ impl ClaimConditions {
             let Some(claim) = input.snapshot.claims.get(&name) else {
                 continue;
             };
-            // Without its class nothing can be compared.
-            let Some(class) = input.snapshot.node_classes.get(&claim.node_class_key()) else {
+            // Without its class, or with one that is about to go, nothing can be compared.
+            let class = input.snapshot.node_classes.get(&claim.node_class_key());
+            let going = |class: &NodeClassObject| {
+                class
+                    .object
+                    .pointer("/metadata/deletionTimestamp")
+                    .is_some()
+            };
+            let Some(class) = class.filter(|class| !going(class)) else {
                 self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
                 continue;
             };
@@ -432,6 +459,15 @@ enum Drift {
     No,
     /// The provider was not asked yet: what is written stays.
     AsItIs,
+}
+
+/// What of a pool claims are compared with.
+fn asks(pool: &NodePool) -> (&NodePoolSpec, Option<&BTreeMap<String, String>>, bool) {
+    (
+        &pool.spec,
+        pool.metadata.annotations.as_ref(),
+        pool.metadata.deletion_timestamp.is_some(),
+    )
 }
 
 /// `None` for `Never`, and for what cannot be read, which the API server does not admit.
