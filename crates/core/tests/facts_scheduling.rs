@@ -23,7 +23,28 @@ use recorded::{Catalogs, World, lines, requirements, resources, tags, world};
 use serde_json::Value;
 
 /// Tag, and how many of its records must agree at least. Records of tags that are not listed only count in the table.
-const FLOORS: [(&str, usize); 0] = [];
+const FLOORS: [(&str, usize); 20] = [
+    ("affinity", 69),
+    ("binpacking", 8),
+    ("claim-contents", 11),
+    ("daemonsets", 22),
+    ("default-spread", 4),
+    ("deleting-nodes", 7),
+    ("dra", 7),
+    ("fallback", 17),
+    ("generated", 279),
+    ("hostports", 1),
+    ("in-flight", 39),
+    ("instance-selection", 62),
+    ("limits", 5),
+    ("minvalues", 13),
+    ("nodepools", 5),
+    ("other", 28),
+    ("requirements", 49),
+    ("taints", 3),
+    ("topology-spread", 64),
+    ("volumes", 34),
+];
 
 /// A plan reduced to what is compared.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]

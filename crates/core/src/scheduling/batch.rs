@@ -1,8 +1,9 @@
 //! Which pods a pass places, and in which order.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -32,7 +33,7 @@ impl Batch {
     /// Order: priority, then CPU, then memory, all descending; then age; then UID. It is total, so the order in which pods
     /// came does not matter.
     pub(super) fn of(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
-        let mut seen: BTreeSet<Uid> = BTreeSet::new();
+        let mut seen: HashSet<Uid, FixedState> = HashSet::default();
         let mut all: Vec<Arc<Pod>> = Vec::new();
         let mut add = |pod: &Arc<Pod>| {
             if seen.insert(pod.uid.clone()) {

@@ -14,7 +14,6 @@ use crate::names::Uid;
 use crate::pods::PodTerm;
 use crate::requirements::{Operator, Requirements};
 use crate::snapshot::{Pod, Snapshot, StateNode};
-use crate::taints;
 
 /// The statement of a pod affinity or anti-affinity term of a pod in `own`.
 pub(super) fn statement(
@@ -221,12 +220,7 @@ fn counts_on(filter: &Filter, node: &StateNode) -> bool {
     }
     let spec = node.node.as_ref().map(|node| &node.spec);
     let taints = spec.map_or(&[][..], |spec| &spec.taints);
-    let hard: Vec<_> = taints
-        .iter()
-        .filter(|taint| taint.effect != taints::PREFER_NO_SCHEDULE)
-        .cloned()
-        .collect();
-    filter.admits(&hard, &labels_of(node))
+    filter.admits(taints, &labels_of(node))
 }
 
 /// The values of a label that nodes of a pool can have.

@@ -59,11 +59,6 @@ impl<'a> Class<'a> {
             strict: step.stage.strict_requirements(),
         }
     }
-
-    /// It has constraints that depend on other pods.
-    pub(super) fn is_social(&self) -> bool {
-        !self.repelled_by.is_empty() || self.steps.iter().any(|step| !step.owned.is_empty())
-    }
 }
 
 /// Makes the classes of a pass.

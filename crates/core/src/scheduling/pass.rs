@@ -210,19 +210,20 @@ impl Pass<'_> {
         let class = &classes[class];
         let step = &class.steps[step];
         let asking = class.asking(step);
-        let social = class.is_social();
+        let rules = topology.host_rules(&asking);
         let ask = &mut asks.all[step.ask];
         for at in ask.first_host..hosts.len() {
             if ask.refused_hosts.has(at) {
                 continue;
             }
-            if social {
-                let in_domain = |each: &KeyAllow| {
-                    host_domains[each.key][at].is_some_and(|domain| each.domains.has(domain))
-                };
-                if !allow.iter().all(in_domain) || topology.refuses_host(&asking, at).is_some() {
-                    continue;
-                }
+            if rules.iter().any(|rule| rule.refuses(at)) {
+                continue;
+            }
+            let in_domain = |each: &KeyAllow| {
+                host_domains[each.key][at].is_some_and(|domain| each.domains.has(domain))
+            };
+            if !allow.iter().all(in_domain) {
+                continue;
             }
             if admits(snapshot, &hosts[at], ask, at) {
                 return Some(at);
@@ -253,18 +254,18 @@ impl Pass<'_> {
         let class = &classes[class];
         let step = &class.steps[step];
         let asking = class.asking(step);
-        let social = class.is_social();
+        let rules = topology.host_rules(&asking);
         let ask = &mut asks.all[step.ask];
         for (position, at) in order.claims().iter().enumerate() {
             let at = *at as usize;
             if ask.refused_claims.has(at) {
                 continue;
             }
+            if rules.iter().any(|rule| rule.refuses(hosts.len() + at)) {
+                continue;
+            }
             let claim = &claims[at];
-            if social
-                && (topology.refuses_host(&asking, hosts.len() + at).is_some()
-                    || !meets(shapes, topology, claim.shape, allow))
-            {
+            if !allow.is_empty() && !meets(shapes, topology, claim.shape, allow) {
                 continue;
             }
             let template = shapes.get(claim.shape).template;
@@ -292,7 +293,12 @@ impl Pass<'_> {
         let new_host = self.hosts.len() + self.claims.len();
         let this = &self.classes[class];
         let asking: Asking<'_> = this.asking(&this.steps[step]);
-        if self.topology.refuses_host(&asking, new_host).is_some() {
+        if self
+            .topology
+            .host_rules(&asking)
+            .iter()
+            .any(|rule| rule.refuses(new_host))
+        {
             return false;
         }
         let ask = &self.asks.all[this.steps[step].ask];

@@ -1,5 +1,7 @@
 //! Why a pod found no place: per pool, the first thing in the way, and by how much the nearest type misses.
 
+use std::sync::Arc;
+
 use super::amounts::{Amounts, add, fit};
 use super::pass::Pass;
 use super::shape::without_hostname;
@@ -8,7 +10,7 @@ use super::topology::{Kind, NO_DOMAIN};
 use crate::catalog::Bits;
 use crate::labels;
 use crate::record::Reason;
-use crate::requirements::{Requirement, Requirements};
+use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::{CPU, Resources};
 use crate::taints;
 
@@ -122,43 +124,43 @@ impl Pass<'_> {
                 (None, None) => {}
             }
         }
-        if let Some(group) = self.refusing_group(class, &node) {
-            return (self.topology_text(group, class, &node), None);
+        match self.narrowed(class, &node) {
+            Ok(narrowed) => node = narrowed,
+            Err(group) => return (self.topology_text(group, class, &node), None),
         }
         let node = without_hostname_key(&node);
         self.types_refusal(template, &node, &ask.resources, mask)
     }
 
-    /// The group that leaves no domain to a new machine of these requirements.
-    fn refusing_group(&self, class: usize, node: &Requirements) -> Option<usize> {
+    /// The requirements of a new machine, narrowed to the domains that suit the class; or the group that leaves none.
+    fn narrowed(&self, class: usize, node: &Requirements) -> Result<Requirements, usize> {
         let this = &self.classes[class];
-        let asking = this.asking(this.steps.last()?);
-        if let Some(group) = self
-            .topology
-            .refuses_host(&asking, self.hosts.len() + self.claims.len())
-        {
-            return Some(group);
-        }
-        let allow = match self.topology.allow(&asking) {
-            Ok(allow) => allow,
-            Err(group) => return Some(group),
+        let mut all = node.clone();
+        let Some(step) = this.steps.last() else {
+            return Ok(all);
         };
-        let none_left = allow.iter().find(|each| {
+        let asking = this.asking(step);
+        let new_host = self.hosts.len() + self.claims.len();
+        let rules = self.topology.host_rules(&asking);
+        if let Some(rule) = rules.iter().find(|rule| rule.refuses(new_host)) {
+            return Err(rule.group);
+        }
+        for each in self.topology.allow(&asking)? {
             let key = &self.topology.keys[each.key];
             let own = node.get(&key.name);
-            !each
-                .domains
-                .iter()
-                .any(|domain| own.is_none_or(|own| own.has(&key.domains[domain])))
-        })?;
-        let on_key = |at: &&usize| self.topology.groups[**at].key == none_left.key;
-        this.steps
-            .last()?
-            .owned
-            .iter()
-            .chain(&this.repelled_by)
-            .find(on_key)
-            .copied()
+            let left = each.domains.iter().map(|domain| &key.domains[domain]);
+            let left: Vec<_> = left
+                .filter(|value| own.is_none_or(|own| own.has(value)))
+                .cloned()
+                .collect();
+            if left.is_empty() {
+                let on_key = |at: &&usize| self.topology.groups[**at].key == each.key;
+                let group = step.owned.iter().chain(&this.repelled_by).find(on_key);
+                return Err(group.copied().unwrap_or_default());
+            }
+            all.add(Requirement::new(Arc::clone(&key.name), Operator::In, left));
+        }
+        Ok(all)
     }
 
     fn topology_text(&self, group: usize, class: usize, node: &Requirements) -> String {
@@ -263,17 +265,14 @@ impl Pass<'_> {
         let mut all = meets.clone();
         all.and(&fits);
         all.and(&offered);
-        if !all.is_empty() {
-            let short = template
-                .catalog
-                .check_min_values_of(&all, node)
-                .err()
-                .unwrap_or_default();
+        if !all.is_empty()
+            && let Err(short) = template.catalog.check_min_values_of(&all, node)
+        {
             let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+            let keys = keys.join(" ");
             return (
                 format!(
-                    "minValues requirement is not met for label(s) (label(s)=[{}]){suffix}",
-                    keys.join(" ")
+                    "minValues requirement is not met for label(s) (label(s)=[{keys}]){suffix}"
                 ),
                 None,
             );

@@ -67,7 +67,7 @@ pub(super) fn toleration_text(of: &Toleration) -> TolerationText {
 }
 
 impl Filter {
-    /// Whether a node of these taints and labels counts.
+    /// Whether a node of these taints and labels counts. Taints that only discourage do not.
     pub(super) fn admits(&self, taints: &[Taint], node: &Requirements) -> bool {
         let tolerated = self.tolerations.as_ref().is_none_or(|all| {
             let tolerations: Vec<Toleration> = all
@@ -80,7 +80,10 @@ impl Filter {
                     toleration_seconds: None,
                 })
                 .collect();
-            taints::untolerated(taints, &tolerations).next().is_none()
+            let hard = taints
+                .iter()
+                .filter(|taint| taint.effect != taints::PREFER_NO_SCHEDULE);
+            taints::untolerated(hard, &tolerations).next().is_none()
         });
         let none = WellKnown::none();
         tolerated
@@ -189,6 +192,25 @@ pub(super) struct KeyAllow {
     pub(super) one: bool,
     /// Group whose emptiest domains are tried first.
     order: Option<usize>,
+}
+
+/// How many matching pods a machine may have for one constraint to hold.
+#[derive(Debug)]
+pub(super) struct HostRule<'a> {
+    /// The constraint.
+    pub(super) group: usize,
+    counts: &'a [i32],
+    least: i32,
+    most: i32,
+}
+
+impl HostRule<'_> {
+    /// Whether a machine breaks it.
+    #[inline]
+    pub(super) fn refuses(&self, host: usize) -> bool {
+        let count = self.counts.get(host).copied().unwrap_or(0);
+        count < self.least || count > self.most
+    }
 }
 
 /// All constraints of a pass.
@@ -344,21 +366,31 @@ impl Topology {
         (bits, one)
     }
 
-    /// Whether the pod's constraints on host names allow this machine; else the group that does not.
-    #[inline]
-    pub(super) fn refuses_host(&self, asking: &Asking<'_>, host: usize) -> Option<usize> {
-        asking.groups().filter(|at| self.is_host(*at)).find(|at| {
-            let group = &self.groups[*at];
-            let count = group.count(host);
-            match &group.statement.kind {
-                // A new machine can always be had, so the least is zero.
+    /// The pod's constraints on host names, ready to be asked of many machines.
+    pub(super) fn host_rules(&self, asking: &Asking<'_>) -> SmallVec<[HostRule<'_>; 2]> {
+        let rule = |at: usize| {
+            let group = &self.groups[at];
+            let (least, most) = match &group.statement.kind {
+                // A new machine can always be had, so the least that any has is zero.
                 Kind::Spread { max_skew, .. } => {
-                    count.saturating_add(i32::from(asking.is_own(*at))) > *max_skew
+                    (i32::MIN, max_skew - i32::from(asking.is_own(at)))
                 }
-                Kind::Near => count <= 0 && !(group.occupied == 0 && asking.is_own(*at)),
-                Kind::Apart | Kind::Repelled => count > 0,
+                Kind::Near if group.occupied == 0 && asking.is_own(at) => (i32::MIN, i32::MAX),
+                Kind::Near => (1, i32::MAX),
+                Kind::Apart | Kind::Repelled => (i32::MIN, 0),
+            };
+            HostRule {
+                group: at,
+                counts: &group.counts,
+                least,
+                most,
             }
-        })
+        };
+        asking
+            .groups()
+            .filter(|at| self.is_host(*at))
+            .map(rule)
+            .collect()
     }
 
     /// The domains to try, in order: those with the smallest count first, then by name.
