@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use mortise_tests::harness::{
-    Component, ControlPlane, ExtenderConfig, SchedulerOptions, Stages, processes_mentioning,
-    wait_until,
+    Component, ControlPlane, ExtenderConfig, Mortise, MortiseOptions, SchedulerOptions, Stages,
+    processes_mentioning, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -410,6 +410,39 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
     owner.wait()?;
     wait_for_nothing(&dir).await?;
     std::fs::remove_dir_all(&dir)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn mortise_starts_dies_and_starts_again() -> Result<()> {
+    let crds = Mortise::output(&["manifests", "crds"]).await?;
+    let plane = ControlPlane::builder().manifests(&crds).start().await?;
+    let options = MortiseOptions::with_flags(&["--log-level=debug"])
+        .env([("MORTISE_SEED".to_owned(), "7".to_owned())]);
+    let mut mortise = Mortise::start(&plane, options).await?;
+    mortise.wait_ready().await?;
+    assert!(mortise.metrics().await?.contains("# TYPE"));
+    assert!(mortise.debug("config").await?.is_object());
+    let extender = mortise.url("extender/v1/filter");
+    let body = json!({ "Pod": { "metadata": { "name": "p", "namespace": "default", "uid": "u" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
+    let reply = mortise
+        .scheduler_http()?
+        .post(&extender, &body)
+        .await?
+        .json()?;
+    assert_eq!(reply["NodeNames"], json!(["n1"]), "an unknown node passes");
+
+    let first = mortise.pid();
+    mortise.kill9().await;
+    assert!(
+        mortise.http()?.get(&extender).await.is_err(),
+        "nobody listens"
+    );
+    mortise.start_again(&["MORTISE_SEED"]).await?;
+    mortise.wait_ready().await?;
+    assert_ne!(mortise.pid(), first);
+    assert_eq!(mortise.terminate().await, 0);
+    plane.stop().await;
     Ok(())
 }
 
