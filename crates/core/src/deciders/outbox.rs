@@ -55,12 +55,6 @@ impl Outbox {
         }
     }
 
-    /// Whether a patch (or, with `delete`, a deletion) of the object is under way.
-    pub(crate) fn is_busy(&self, target: &ObjectRef, delete: bool) -> bool {
-        let kind = if delete { Kind::Delete } else { Kind::Patch };
-        self.flights.is_running(&(target.clone(), kind))
-    }
-
     /// Sends a patch or a deletion of an object, unless it must wait.
     ///
     /// # Errors
@@ -189,9 +183,7 @@ mod tests {
     #[test]
     fn a_write_that_does_not_show_rests_and_another_does_not() {
         let (t0, mut outbox, mut step) = (Timestamp::UNIX_EPOCH, Outbox::new(), Step::default());
-        let target = ObjectRef::Node("n".into());
         assert_eq!(outbox.send(t0, label("x"), &mut step), Ok(()));
-        assert!(outbox.is_busy(&target, false) && !outbox.is_busy(&target, true));
         assert_eq!(outbox.send(t0, label("x"), &mut step), Err(None));
         outbox.answered(t0, &label("x"), &Ok(Done::Written));
         assert_eq!(
