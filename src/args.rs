@@ -344,7 +344,7 @@ mod tests {
             (&["--metrics-prot", "1"], "--metrics-port"),
             (&["--provider", "awz"], "aws"),
             (&["--disable-leader-election=maybe"], "true"),
-            (&["--kube-client-qps", "-1"], "kube-client-qps"),
+            (&["--kube-client-qps=-1"], "kube-client-qps"),
         ];
         for (args, part) in cases {
             let error = parse(args).unwrap_err();

@@ -1,5 +1,11 @@
 //! Disruption as a story: machines go when it is worth it and allowed, and stay with a reason when not.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod small_world;
 
 use mortise_core::effect::{Effect, Patch};

@@ -7,6 +7,12 @@
 //! The table printed is the score per question; what is below 100 % is named with its reason. `MORTISE_FACTS_DIR` points the
 //! same comparison at another folder; `MORTISE_FACTS_SHOW` names an id whose differences are shown.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
 
 mod recorded;

@@ -3,6 +3,12 @@
 //!
 //! Every recorded case is compared; `MORTISE_FACTS_DIR` points the same comparison at another folder.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod facts;
 
 use std::collections::BTreeMap;

@@ -5,9 +5,20 @@
 //! requirements, requests and instance types. Where the reference gives several answers, any of them will do, and so does
 //! one with the same numbers and no higher price.
 //!
-//! The table printed is the score per tag. Floors keep it from getting worse unseen; what is below 100 % is listed in
-//! `docs/differences.md` or not done yet. `MORTISE_FACTS_DIR` points the same comparison at another folder;
+//! The table printed is the score per tag. Floors keep it from getting worse unseen. What differs:
+//! - device claims and default spread constraints are not supported yet, reservations are not counted down within a pass;
+//! - a pod that gives up its dislike of `PreferNoSchedule` taints has its spread constraints counted anew there, without the
+//!   pods of the same pass, and constraints that differ in `minDomains` share their counts; here neither is so;
+//! - with more than twelve new machines the order among equals is that of an unstable sort there.
+//!
+//! `MORTISE_FACTS_DIR` points the same comparison at another folder;
 //! `MORTISE_FACTS_SHOW` names a tag or an id whose differences are shown.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
 
@@ -230,7 +241,51 @@ fn is_as_good(own: &Reduced, price: i64, answer: &Value) -> bool {
         && price <= theirs + 1 + i64::try_from(own.claims.len()).unwrap_or(0)
 }
 
-fn compare(record: &Value, catalogs: &mut Catalogs, show: bool) -> Result<Agreement, String> {
+/// How many messages of pods that both refuse are the same, and of how many. Placeholders of host names are numbered
+/// differently, and the counts of host names are listed in another order.
+fn texts(record: &Value, report: &SolveReport) -> (usize, usize) {
+    let plain = |text: &str| -> String {
+        let no_counts = text.split("(counts = ").enumerate().map(|(at, part)| {
+            match part.split_once("podDomains") {
+                Some((_, rest)) if at > 0 => rest,
+                _ => part,
+            }
+        });
+        let no_counts: String = no_counts.collect();
+        let no_number = no_counts.split("hostname-placeholder-");
+        no_number
+            .map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
+            .collect()
+    };
+    let sentences =
+        |text: &str| -> BTreeSet<String> { plain(text).split("; ").map(str::to_owned).collect() };
+    let show = std::env::var("MORTISE_FACTS_SHOW").is_ok_and(|show| show == "texts");
+    let (mut same, mut all) = (0, 0);
+    for each in &report.unplaced {
+        for (pod, _) in &each.pods {
+            let Some(theirs) = record["answer"]["podErrors"][pod.to_string()]["error"].as_str()
+            else {
+                continue;
+            };
+            let equal = sentences(theirs) == sentences(&each.message);
+            (same, all) = (same + usize::from(equal), all + 1);
+            if show && !equal {
+                println!(
+                    "{} {pod}\n  ours   {}\n  theirs {theirs}",
+                    record["id"], each.message
+                );
+            }
+        }
+    }
+    (same, all)
+}
+
+fn compare(
+    record: &Value,
+    catalogs: &mut Catalogs,
+    show: bool,
+    messages: &mut (usize, usize),
+) -> Result<Agreement, String> {
     let world = world(record, catalogs)?;
     let (plan, report) = solve(world.now, &world.snapshot, &world.options, &|| false);
     let cut = record["answer"]["cutToMaxInstanceTypes"] == true
@@ -248,6 +303,8 @@ fn compare(record: &Value, catalogs: &mut Catalogs, show: bool) -> Result<Agreem
             Agreement::Different
         });
     }
+    let (same, all) = texts(record, &report);
+    (messages.0, messages.1) = (messages.0 + same, messages.1 + all);
     let own = ours(&world, &plan, &report, cut);
     let answers: Vec<&Value> = std::iter::once(&record["answer"])
         .chain(record["otherAnswers"].as_array().into_iter().flatten())
@@ -313,6 +370,7 @@ fn scheduling_passes() {
     let floors = BTreeMap::from(FLOORS);
     let (mut total, mut agree) = (0, 0);
     let mut below = Vec::new();
+    let mut messages = (0, 0);
     println!(
         "{:<20} {:>7} {:>7} {:>7} {:>7} {:>7}",
         "tag", "records", "same", "as good", "places", "differ"
@@ -323,8 +381,13 @@ fn scheduling_passes() {
         let mut differing = Vec::new();
         for record in &records {
             let id = record["id"].as_str().unwrap_or_default();
-            let agreement = compare(record, &mut catalogs, show == tag || show == id)
-                .unwrap_or_else(|error| panic!("{tag} {id}: {error}"));
+            let agreement = compare(
+                record,
+                &mut catalogs,
+                show == tag || show == id,
+                &mut messages,
+            )
+            .unwrap_or_else(|error| panic!("{tag} {id}: {error}"));
             count[agreement as usize] += 1;
             if matches!(agreement, Agreement::SamePlaces | Agreement::Different) {
                 differing.push(id.to_owned());

@@ -1,4 +1,5 @@
 //! The index as its owners use it: versions, deletions, merging, pending pods, promises.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

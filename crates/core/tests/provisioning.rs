@@ -1,5 +1,11 @@
 //! Provisioning as a story: pods come, claims are made for them, and nothing is bought twice.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod small_world;
 
 use mortise_core::effect::Effect;
