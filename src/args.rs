@@ -30,9 +30,14 @@ pub struct Millis(pub i64);
 impl std::str::FromStr for Millis {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let duration = GoDuration::parse(text).map_err(|error| format!("{error}; write it like 10s or 1m30s"))?;
+        let duration = GoDuration::parse(text)
+            .map_err(|error| format!("{error}; write it like 10s or 1m30s"))?;
         let millis = duration.as_nanos() / 1_000_000;
-        if millis < 0 { Err("must not be negative".to_owned()) } else { Ok(Self(millis)) }
+        if millis < 0 {
+            Err("must not be negative".to_owned())
+        } else {
+            Ok(Self(millis))
+        }
     }
 }
 
@@ -49,7 +54,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Clouds to serve
-    #[arg(long, env = "MORTISE_PROVIDER", value_enum, value_delimiter = ',', default_value = "kwok")]
+    #[arg(
+        long,
+        env = "MORTISE_PROVIDER",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "kwok"
+    )]
     pub provider: Vec<ProviderName>,
     #[command(flatten)]
     listen: ListenArgs,
@@ -83,7 +94,12 @@ struct ListenArgs {
     #[arg(long, env = "MORTISE_CERT_DIR", value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// Further names or addresses for the server certificate
-    #[arg(long, env = "MORTISE_SERVER_NAMES", value_delimiter = ',', value_name = "NAME")]
+    #[arg(
+        long,
+        env = "MORTISE_SERVER_NAMES",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
     server_names: Vec<String>,
     /// Service name, and the name of its Secret's owner, for the certificate's DNS names
     #[arg(long, env = "KARPENTER_SERVICE", default_value = "mortise")]
@@ -157,7 +173,12 @@ struct AcceptedArgs {
     #[arg(long, env = "LOG_OUTPUT_PATHS", hide = true, default_value = "stdout")]
     log_output_paths: String,
     /// Accepted; logs go to standard output
-    #[arg(long, env = "LOG_ERROR_OUTPUT_PATHS", hide = true, default_value = "stderr")]
+    #[arg(
+        long,
+        env = "LOG_ERROR_OUTPUT_PATHS",
+        hide = true,
+        default_value = "stderr"
+    )]
     log_error_output_paths: String,
 }
 
@@ -216,10 +237,16 @@ pub struct AwsArgs {
 impl AwsArgs {
     /// What of a machine is not for pods.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the share is clamped to 0..1 before it becomes millionths")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the share is clamped to 0..1 before it becomes millionths"
+    )]
     pub fn shape(&self) -> ShapeOptions {
         let ppm = (self.vm_memory_overhead_percent.clamp(0.0, 1.0) * 1e6).round();
-        ShapeOptions { vm_overhead_ppm: ppm as i64, reserved_enis: i64::from(self.reserved_enis) }
+        ShapeOptions {
+            vm_overhead_ppm: ppm as i64,
+            reserved_enis: i64::from(self.reserved_enis),
+        }
     }
 }
 
@@ -258,24 +285,37 @@ impl ServeArgs {
     pub fn config(&self) -> anyhow::Result<Config> {
         let (listen, core) = (&self.listen, &self.core);
         if listen.insecure_debug && !listen.bind_address.is_loopback() {
-            bail!("--insecure-debug serves debug paths to anyone: it needs --bind-address 127.0.0.1 (it is {})", listen.bind_address);
+            bail!(
+                "--insecure-debug serves debug paths to anyone: it needs --bind-address 127.0.0.1 (it is {})",
+                listen.bind_address
+            );
         }
         let on = |port| SocketAddr::new(listen.bind_address, port);
-        let namespace = Some(core.leader_election_namespace.clone()).filter(|name| !name.is_empty());
+        let namespace =
+            Some(core.leader_election_namespace.clone()).filter(|name| !name.is_empty());
         let certificates = match &listen.cert_dir {
             Some(dir) => CertificateSource::Directory(dir.clone()),
-            None => CertificateSource::Secret { name: format!("{}-cert", listen.karpenter_service), service: listen.karpenter_service.clone() },
+            None => CertificateSource::Secret {
+                name: format!("{}-cert", listen.karpenter_service),
+                service: listen.karpenter_service.clone(),
+            },
         };
         let settings = self.settings()?;
         Ok(Config {
             effective: serde_json::json!({ "settings": settings, "flags": format!("{self:?}") }),
             settings,
-            listen: Listen { https: on(listen.https_port), metrics: on(listen.metrics_port), health: on(listen.health_probe_port) },
+            listen: Listen {
+                https: on(listen.https_port),
+                metrics: on(listen.metrics_port),
+                health: on(listen.health_probe_port),
+            },
             certificates,
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
-            leader_election: (!core.disable_leader_election)
-                .then(|| LeaderElection { name: core.leader_election_name.clone(), namespace: namespace.clone() }),
+            leader_election: (!core.disable_leader_election).then(|| LeaderElection {
+                name: core.leader_election_name.clone(),
+                namespace: namespace.clone(),
+            }),
             namespace,
             kube_client_qps: f64::from(core.kube_client_qps),
             kube_client_burst: core.kube_client_burst,
@@ -288,8 +328,14 @@ impl ServeArgs {
 /// Reads `Name=bool` pairs over the defaults. An unknown gate is an error that names the nearest one.
 fn feature_gates(text: &str) -> anyhow::Result<FeatureGates> {
     let mut gates = FeatureGates::default();
-    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').with_context(|| format!("--feature-gates: {pair:?} is not Name=true or Name=false"))?;
+    for pair in text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+    {
+        let (name, value) = pair
+            .split_once('=')
+            .with_context(|| format!("--feature-gates: {pair:?} is not Name=true or Name=false"))?;
         let on = match value.trim() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
@@ -303,9 +349,21 @@ fn feature_gates(text: &str) -> anyhow::Result<FeatureGates> {
             "StaticCapacity" => &mut gates.static_capacity,
             "CapacityBuffer" => &mut gates.capacity_buffer,
             other => {
-                const NAMES: [&str; 6] = ["NodeRepair", "ReservedCapacity", "SpotToSpotConsolidation", "NodeOverlay", "StaticCapacity", "CapacityBuffer"];
-                let hint = nearest(other, NAMES).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-                bail!("--feature-gates: there is no gate {other:?}; there are {}{hint}", NAMES.join(", "));
+                const NAMES: [&str; 6] = [
+                    "NodeRepair",
+                    "ReservedCapacity",
+                    "SpotToSpotConsolidation",
+                    "NodeOverlay",
+                    "StaticCapacity",
+                    "CapacityBuffer",
+                ];
+                let hint = nearest(other, NAMES)
+                    .map(|name| format!("; did you mean {name}?"))
+                    .unwrap_or_default();
+                bail!(
+                    "--feature-gates: there is no gate {other:?}; there are {}{hint}",
+                    NAMES.join(", ")
+                );
             }
         };
         *gate = on;
@@ -325,14 +383,26 @@ mod tests {
     }
 
     fn parse(args: &[&str]) -> Result<ServeArgs, String> {
-        Probe::try_parse_from(std::iter::once(&"mortise").chain(args)).map(|probe| probe.serve).map_err(|error| error.to_string())
+        Probe::try_parse_from(std::iter::once(&"mortise").chain(args))
+            .map(|probe| probe.serve)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn defaults_are_upstream_s() {
         let config = parse(&[]).unwrap().config().unwrap();
-        assert_eq!((config.listen.metrics.port(), config.listen.health.port(), config.listen.https.port()), (8080, 8081, 8443));
-        assert_eq!(config.leader_election.map(|lease| lease.name).as_deref(), Some("karpenter-leader-election"));
+        assert_eq!(
+            (
+                config.listen.metrics.port(),
+                config.listen.health.port(),
+                config.listen.https.port()
+            ),
+            (8080, 8081, 8443)
+        );
+        assert_eq!(
+            config.leader_election.map(|lease| lease.name).as_deref(),
+            Some("karpenter-leader-election")
+        );
         assert_eq!(config.settings, Settings::default());
     }
 
@@ -352,7 +422,11 @@ mod tests {
         }
         let error = feature_gates("NodeRepiar=true").unwrap_err().to_string();
         assert!(error.contains("NodeRepair?"), "{error}");
-        let error = parse(&["--insecure-debug"]).unwrap().config().unwrap_err().to_string();
+        let error = parse(&["--insecure-debug"])
+            .unwrap()
+            .config()
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("127.0.0.1"), "{error}");
     }
 }

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use mortise_controller::{Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall, certificates, default_extender_clients, serve};
+use mortise_controller::{
+    Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall, certificates,
+    default_extender_clients, serve,
+};
 use mortise_core::labels::WellKnown;
 use mortise_core::settings::Settings;
 use mortise_webhooks::router::App;
@@ -29,7 +32,9 @@ use crate::args::Millis;
 
 /// How the demo runs.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows half a minute\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played")]
+#[command(
+    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows half a minute\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
+)]
 pub(super) struct DemoArgs {
     /// Virtual seconds per real second, or "max"
     #[arg(long, default_value = "30")]
@@ -85,7 +90,12 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         "demo": { "speed": args.speed.to_string(), "seed": args.seed, "region": args.region, "instance_types": types },
         "settings": settings,
     });
-    let shared = Shared::new(Arc::<VirtualClock>::clone(&clock), WellKnown::aws(), env!("CARGO_PKG_VERSION"), effective);
+    let shared = Shared::new(
+        Arc::<VirtualClock>::clone(&clock),
+        WellKnown::aws(),
+        env!("CARGO_PKG_VERSION"),
+        effective,
+    );
     shared.health.set_certificate(true);
     shared.health.set_leading(true);
     let webhooks = App {
@@ -98,7 +108,12 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         }),
     };
     let counters = Arc::clone(&webhooks.counters);
-    let service = Service { shared: Arc::clone(&shared), webhooks, debug: Arc::new(DebugAccess::Loopback), clients: default_extender_clients().into() };
+    let service = Service {
+        shared: Arc::clone(&shared),
+        webhooks,
+        debug: Arc::new(DebugAccess::Loopback),
+        clients: default_extender_clients().into(),
+    };
     let end_http = Shutdown::new();
     let http = tokio::spawn(serve(service, tls, listeners, end_http.token()));
 
@@ -110,17 +125,28 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         shared: Arc::clone(&shared),
         clock,
         pace: args.speed,
-        most: args.duration.filter(|_| args.virtual_time).map(|Millis(ms)| ms),
+        most: args
+            .duration
+            .filter(|_| args.virtual_time)
+            .map(|Millis(ms)| ms),
         stop: shutdown.clone(),
     };
     let mut playing = tokio::task::spawn_blocking(move || player.run(ready));
 
     // The thread that plays drops the sender when it fails; then its own end tells why.
     if first.await.is_ok() {
-        let places = text::Places { addresses, directory: directory.path(), speed: args.speed, seed: args.seed };
+        let places = text::Places {
+            addresses,
+            directory: directory.path(),
+            speed: args.speed,
+            seed: args.seed,
+        };
         args.say(&text::welcome(&places, &shared.snapshot(), begin.elapsed()));
     }
-    let real = args.duration.filter(|_| !args.virtual_time).map(|Millis(ms)| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+    let real = args
+        .duration
+        .filter(|_| !args.virtual_time)
+        .map(|Millis(ms)| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
     let over = async {
         match real {
             Some(real) => tokio::time::sleep(real.saturating_sub(begin.elapsed())).await,
@@ -139,10 +165,22 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     end_http.trigger();
     http.await.context("the HTTP service ended by itself")?;
 
-    let summary = text::Summary { stats: &stats, calls: counters.snapshot(), seed: args.seed, real: begin.elapsed() };
-    if args.json { line(&summary.json().to_string()) } else { line(&summary.text()) }
+    let summary = text::Summary {
+        stats: &stats,
+        calls: counters.snapshot(),
+        seed: args.seed,
+        real: begin.elapsed(),
+    };
+    if args.json {
+        line(&summary.json().to_string())
+    } else {
+        line(&summary.text())
+    }
     if !stats.violations.is_empty() {
-        bail!("the simulation broke its own rules:\n{}", stats.violations.join("\n"));
+        bail!(
+            "the simulation broke its own rules:\n{}",
+            stats.violations.join("\n")
+        );
     }
     Ok(())
 }
@@ -152,7 +190,15 @@ fn ports() -> Listen {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let on = |port| {
         let address = SocketAddr::new(ip, port);
-        if TcpListener::bind(address).is_ok() { address } else { SocketAddr::new(ip, 0) }
+        if TcpListener::bind(address).is_ok() {
+            address
+        } else {
+            SocketAddr::new(ip, 0)
+        }
     };
-    Listen { https: on(8443), metrics: on(8080), health: on(8081) }
+    Listen {
+        https: on(8443),
+        metrics: on(8080),
+        health: on(8081),
+    }
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use mortise_core::apis::crds::CrdSet;
-use mortise_webhooks::manifests::{Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations};
+use mortise_webhooks::manifests::{
+    Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations,
+};
 
 use super::line;
 use super::rbac::{self, Account};
@@ -61,19 +63,35 @@ enum What {
         #[arg(long, default_value = "https://127.0.0.1:8443")]
         url: String,
         /// CA of the service's certificate
-        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/ca.crt")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            default_value = "/etc/kubernetes/mortise/ca.crt"
+        )]
         ca_file: String,
         /// Client certificate for kube-scheduler
-        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/client.crt")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            default_value = "/etc/kubernetes/mortise/client.crt"
+        )]
         cert_file: String,
         /// Key of the client certificate
-        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/mortise/client.key")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            default_value = "/etc/kubernetes/mortise/client.key"
+        )]
         key_file: String,
         /// Name in the service's certificate
         #[arg(long, default_value = "mortise.kube-system.svc")]
         server_name: String,
         /// kubeconfig of kube-scheduler
-        #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/scheduler.conf")]
+        #[arg(
+            long,
+            value_name = "FILE",
+            default_value = "/etc/kubernetes/scheduler.conf"
+        )]
         kubeconfig: String,
     },
 }
@@ -81,23 +99,61 @@ enum What {
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
         What::Crds { provider } => {
-            let set = if provider == "aws" { CrdSet::Aws } else { CrdSet::Kwok };
-            set.manifests().iter().map(|manifest| manifest.definition.clone()).collect()
+            let set = if provider == "aws" {
+                CrdSet::Aws
+            } else {
+                CrdSet::Kwok
+            };
+            set.manifests()
+                .iter()
+                .map(|manifest| manifest.definition.clone())
+                .collect()
         }
-        What::Webhooks { url, namespace, service, ca_file, fail, own_user } => {
+        What::Webhooks {
+            url,
+            namespace,
+            service,
+            ca_file,
+            fail,
+            own_user,
+        } => {
             let endpoint = match url {
                 Some(url) => Endpoint::Url(url.clone()),
-                None => Endpoint::Service { namespace: namespace.clone(), name: service.clone(), port: 8443 },
+                None => Endpoint::Service {
+                    namespace: namespace.clone(),
+                    name: service.clone(),
+                    port: 8443,
+                },
             };
             let ca_bundle = ca_file
                 .as_ref()
-                .map(|path| std::fs::read_to_string(path).with_context(|| format!("--ca-file {}", path.display())))
+                .map(|path| {
+                    std::fs::read_to_string(path)
+                        .with_context(|| format!("--ca-file {}", path.display()))
+                })
                 .transpose()?;
-            let node_classes = vec![("karpenter.k8s.aws".to_owned(), "v1".to_owned(), "ec2nodeclasses".to_owned())];
-            webhook_configurations(&WebhookOptions { endpoint, ca_bundle, fail: *fail, own_user: own_user.clone(), node_classes })
+            let node_classes = vec![(
+                "karpenter.k8s.aws".to_owned(),
+                "v1".to_owned(),
+                "ec2nodeclasses".to_owned(),
+            )];
+            webhook_configurations(&WebhookOptions {
+                endpoint,
+                ca_bundle,
+                fail: *fail,
+                own_user: own_user.clone(),
+                node_classes,
+            })
         }
         What::Rbac { namespace, name } => rbac::manifests(&Account { namespace, name }),
-        What::Scheduler { url, ca_file, cert_file, key_file, server_name, kubeconfig } => {
+        What::Scheduler {
+            url,
+            ca_file,
+            cert_file,
+            key_file,
+            server_name,
+            kubeconfig,
+        } => {
             let files = SchedulerFiles {
                 ca: ca_file.clone(),
                 cert: cert_file.clone(),
@@ -110,7 +166,11 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     };
     for document in documents {
         line("---");
-        line(serde_saphyr::to_string(&document).context("manifest cannot be written as YAML")?.trim_end());
+        line(
+            serde_saphyr::to_string(&document)
+                .context("manifest cannot be written as YAML")?
+                .trim_end(),
+        );
     }
     Ok(())
 }

@@ -17,8 +17,15 @@ pub use output::{line, warning};
 
 /// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
 #[derive(Parser)]
-#[command(name = "mortise", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach.")]
+#[command(
+    name = "mortise",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

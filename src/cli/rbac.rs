@@ -17,32 +17,75 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
     let read = &["get", "list", "watch"];
     let Account { namespace, name } = account;
     let cluster = vec![
-        rule(&[""], &["pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], read),
+        rule(
+            &[""],
+            &[
+                "pods",
+                "nodes",
+                "namespaces",
+                "persistentvolumes",
+                "persistentvolumeclaims",
+            ],
+            read,
+        ),
         rule(&["apps"], &["daemonsets"], read),
         rule(&["policy"], &["poddisruptionbudgets"], read),
-        rule(&["storage.k8s.io"], &["storageclasses", "csinodes", "volumeattachments"], read),
+        rule(
+            &["storage.k8s.io"],
+            &["storageclasses", "csinodes", "volumeattachments"],
+            read,
+        ),
         rule(&[""], &["nodes"], &["create", "patch", "delete"]),
         rule(&[""], &["pods"], &["delete"]),
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(&[""], &["events"], &["create", "patch"]),
-        rule(&["karpenter.sh"], &["nodepools", "nodeclaims"], &["get", "list", "watch", "patch"]),
-        rule(&["karpenter.sh"], &["nodepools/status", "nodeclaims/status"], &["patch"]),
+        rule(
+            &["karpenter.sh"],
+            &["nodepools", "nodeclaims"],
+            &["get", "list", "watch", "patch"],
+        ),
+        rule(
+            &["karpenter.sh"],
+            &["nodepools/status", "nodeclaims/status"],
+            &["patch"],
+        ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),
-        rule(&["karpenter.kwok.sh", "karpenter.k8s.aws"], &["kwoknodeclasses", "ec2nodeclasses"], &["get", "list", "watch", "patch"]),
-        rule(&["karpenter.kwok.sh", "karpenter.k8s.aws"], &["kwoknodeclasses/status", "ec2nodeclasses/status"], &["patch"]),
+        rule(
+            &["karpenter.kwok.sh", "karpenter.k8s.aws"],
+            &["kwoknodeclasses", "ec2nodeclasses"],
+            &["get", "list", "watch", "patch"],
+        ),
+        rule(
+            &["karpenter.kwok.sh", "karpenter.k8s.aws"],
+            &["kwoknodeclasses/status", "ec2nodeclasses/status"],
+            &["patch"],
+        ),
         rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
-        rule(&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
+        rule(
+            &["authorization.k8s.io"],
+            &["subjectaccessreviews"],
+            &["create"],
+        ),
     ];
     let local = vec![
-        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update", "patch"]),
+        rule(
+            &["coordination.k8s.io"],
+            &["leases"],
+            &["get", "create", "update", "patch"],
+        ),
         rule(&[""], &["secrets"], &["get", "create", "update", "patch"]),
     ];
     let meta = |own: bool| {
         let labels = json!({ "app.kubernetes.io/name": "mortise" });
-        if own { json!({ "name": name, "namespace": namespace, "labels": labels }) } else { json!({ "name": name, "labels": labels }) }
+        if own {
+            json!({ "name": name, "namespace": namespace, "labels": labels })
+        } else {
+            json!({ "name": name, "labels": labels })
+        }
     };
     let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
-    let reference = |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
+    let reference =
+        |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
     let api = "rbac.authorization.k8s.io/v1";
     vec![
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(true) }),

@@ -14,7 +14,9 @@ use crate::args::{AwsArgs, ProviderName, ServeArgs};
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     init_logging(args.log_level())?;
     install_crypto()?;
-    let config = args.config().map_err(|error| RunError::Usage(format!("{error:#}")))?;
+    let config = args
+        .config()
+        .map_err(|error| RunError::Usage(format!("{error:#}")))?;
     runtime()?.block_on(async {
         let clients = Clients::find(args.kubeconfig.as_deref(), None).await?;
         let mut providers: Vec<Arc<dyn CloudProvider>> = Vec::new();
@@ -30,7 +32,11 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn kwok(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudProvider>, RunError> {
-    let provider = KwokProvider::new(clients.main.clone(), args.instance_types_file_path.as_deref()).map_err(|error| provider_error("kwok", &error))?;
+    let provider = KwokProvider::new(
+        clients.main.clone(),
+        args.instance_types_file_path.as_deref(),
+    )
+    .map_err(|error| provider_error("kwok", &error))?;
     let recovering = provider.clone();
     tokio::spawn(async move {
         if let Err(error) = recovering.recover().await {
@@ -52,7 +58,9 @@ async fn aws(args: &AwsArgs) -> Result<Arc<dyn CloudProvider>, RunError> {
         shape: args.shape(),
         ..AwsConfig::default()
     };
-    let provider = AwsProvider::connect(config).await.map_err(|error| provider_error("aws", &error))?;
+    let provider = AwsProvider::connect(config)
+        .await
+        .map_err(|error| provider_error("aws", &error))?;
     Ok(Arc::new(provider))
 }
 
@@ -63,26 +71,45 @@ fn provider_error(provider: &str, error: &dyn std::error::Error) -> RunError {
         message = format!("{message}: {inner}");
         cause = inner.source();
     }
-    RunError::Provider { provider: provider.to_owned(), message }
+    RunError::Provider {
+        provider: provider.to_owned(),
+        message,
+    }
 }
 
 /// The documented exit code of an error.
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<RunError>().map_or(1, RunError::exit_code)
+    error
+        .downcast_ref::<RunError>()
+        .map_or(1, RunError::exit_code)
 }
 
 /// Two worker threads are plenty: the deciders have a thread of their own, and everything else waits for sockets.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("the async runtime does not start")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")
 }
 
 /// One crypto provider for every TLS connection of the process.
 pub(super) fn install_crypto() -> anyhow::Result<()> {
-    rustls::crypto::aws_lc_rs::default_provider().install_default().map_err(|_| anyhow::anyhow!("a crypto provider is installed already"))
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a crypto provider is installed already"))
 }
 
 pub(super) fn init_logging(level: &str) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(format!("{level},hyper=warn,kube=warn,rustls=warn,h2=warn,tower=warn,aws=warn"))
-        .context("--log-level")?;
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).try_init().map_err(|error| anyhow::anyhow!("logging: {error}"))
+    let filter = tracing_subscriber::EnvFilter::try_new(format!(
+        "{level},hyper=warn,kube=warn,rustls=warn,h2=warn,tower=warn,aws=warn"
+    ))
+    .context("--log-level")?;
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("logging: {error}"))
 }

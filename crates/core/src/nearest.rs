@@ -6,7 +6,10 @@
 /// # Cost
 /// Length of the word times the length of all candidates.
 #[must_use]
-pub fn nearest<S: AsRef<str>>(word: &str, candidates: impl IntoIterator<Item = S>) -> Option<String> {
+pub fn nearest<S: AsRef<str>>(
+    word: &str,
+    candidates: impl IntoIterator<Item = S>,
+) -> Option<String> {
     let folded: Vec<char> = word.to_lowercase().chars().collect();
     let allowed = (folded.len() / 3).max(1);
     let mut best: Option<(usize, String)> = None;
@@ -17,7 +20,9 @@ pub fn nearest<S: AsRef<str>>(word: &str, candidates: impl IntoIterator<Item = S
             continue;
         }
         let edits = distance(&folded, &letters);
-        let better = best.as_ref().is_none_or(|(known, text)| (edits, candidate) < (*known, text.as_str()));
+        let better = best
+            .as_ref()
+            .is_none_or(|(known, text)| (edits, candidate) < (*known, text.as_str()));
         if edits <= allowed && better {
             best = Some((edits, candidate.to_owned()));
         }
@@ -34,8 +39,11 @@ fn distance(a: &[char], b: &[char]) -> usize {
         let mut next = Vec::with_capacity(row.len());
         next.push(i + 1);
         for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX - 1);
-            let mut best = (at(&row, j) + usize::from(x != y)).min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
+            let at =
+                |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX - 1);
+            let mut best = (at(&row, j) + usize::from(x != y))
+                .min(at(&row, j + 1) + 1)
+                .min(at(&next, j) + 1);
             let swapped = j > 0 && last == Some(*y) && b.get(j - 1) == Some(x);
             if swapped {
                 best = best.min(at(&before, j - 1) + 1);
@@ -55,11 +63,24 @@ mod tests {
     #[test]
     fn finds_what_was_meant_and_nothing_else() {
         let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
-        let cases = [("Inn", Some("In")), ("in", Some("In")), ("Exist", Some("Exists")), ("DoesNotExists", Some("DoesNotExist")), ("Between", None), ("", None)];
+        let cases = [
+            ("Inn", Some("In")),
+            ("in", Some("In")),
+            ("Exist", Some("Exists")),
+            ("DoesNotExists", Some("DoesNotExist")),
+            ("Between", None),
+            ("", None),
+        ];
         for (word, want) in cases {
             assert_eq!(nearest(word, operators).as_deref(), want, "{word}");
         }
-        assert_eq!(nearest("m5.lagre", ["m5.large", "m5.xlarge", "c5.large"]).as_deref(), Some("m5.large"));
-        assert_eq!(nearest("spto", ["spot", "on-demand", "reserved"]).as_deref(), Some("spot"));
+        assert_eq!(
+            nearest("m5.lagre", ["m5.large", "m5.xlarge", "c5.large"]).as_deref(),
+            Some("m5.large")
+        );
+        assert_eq!(
+            nearest("spto", ["spot", "on-demand", "reserved"]).as_deref(),
+            Some("spot")
+        );
     }
 }

@@ -12,7 +12,6 @@
     clippy::panic,
     reason = "a test fails by panicking"
 )]
-
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
 
 mod recorded;

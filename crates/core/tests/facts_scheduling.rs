@@ -19,7 +19,6 @@
     clippy::panic,
     reason = "a test fails by panicking"
 )]
-
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
 
 mod recorded;
@@ -213,13 +212,14 @@ enum Agreement {
     Different,
 }
 
-fn partition(
-    of: &Reduced,
-) -> (
-    BTreeSet<(&str, &[String])>,
-    &BTreeMap<String, String>,
-    &BTreeSet<String>,
-) {
+/// Claims by pool and pods, pods on existing nodes, pods without a place.
+type Partition<'a> = (
+    BTreeSet<(&'a str, &'a [String])>,
+    &'a BTreeMap<String, String>,
+    &'a BTreeSet<String>,
+);
+
+fn partition(of: &Reduced) -> Partition<'_> {
     (
         of.claims
             .iter()

@@ -1,5 +1,9 @@
 //! The index as its owners use it: versions, deletions, merging, pending pods, promises.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 

@@ -13,7 +13,10 @@ impl Directory {
     pub(super) fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("mortise-demo-{}", std::process::id()));
         // Made here and now, or not at all: a directory that somebody else put there could be anybody's.
-        std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("directory for certificates {}", path.display()))?;
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("directory for certificates {}", path.display()))?;
         Ok(Self(path))
     }
 
@@ -39,7 +42,10 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new().unwrap();
         let path = directory.path().to_owned();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         std::fs::write(path.join("a"), "b").unwrap();
         assert!(Directory::new().is_err(), "never somebody else's directory");
         drop(directory);

@@ -87,7 +87,15 @@ impl Player {
         let start = self.simulation.now();
         let end = self.most.map(|ms| after(start, ms));
         let prelude = after(start, PRELUDE_MS).min(end.unwrap_or(Timestamp::MAX));
-        while self.simulation.now() < prelude && !self.stop.is_triggered() && !self.shared.snapshot().nodes.values().any(|node| node.initialized) {
+        while self.simulation.now() < prelude
+            && !self.stop.is_triggered()
+            && !self
+                .shared
+                .snapshot()
+                .nodes
+                .values()
+                .any(|node| node.initialized)
+        {
             self.play(after(self.simulation.now(), MOST_PER_FRAME_MS).min(prelude));
         }
         // Nobody waits any more: the process ends already.

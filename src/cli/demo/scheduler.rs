@@ -20,7 +20,10 @@ pub(super) struct InProcess {
 
 impl InProcess {
     pub(super) fn new(counters: Arc<Counters>) -> Self {
-        Self { charges: Charges::default(), counters }
+        Self {
+            charges: Charges::default(),
+            counters,
+        }
     }
 }
 
@@ -45,22 +48,52 @@ impl World for Moment {
 }
 
 fn args<'a>(pod: &k8s::Pod, nodes: &'a [String]) -> Args<'a> {
-    Args { pod: pod.clone(), nodes: None, node_names: Some(nodes.iter().map(|name| Cow::from(name.as_str())).collect()) }
+    Args {
+        pod: pod.clone(),
+        nodes: None,
+        node_names: Some(nodes.iter().map(|name| Cow::from(name.as_str())).collect()),
+    }
 }
 
 impl Extender for InProcess {
-    fn filter(&self, snapshot: &Arc<Snapshot>, now: Timestamp, pod: &k8s::Pod, nodes: &[String]) -> Vec<String> {
+    fn filter(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        now: Timestamp,
+        pod: &k8s::Pod,
+        nodes: &[String],
+    ) -> Vec<String> {
         self.counters.filter.inc();
-        let moment = Moment { snapshot: Arc::clone(snapshot), now };
+        let moment = Moment {
+            snapshot: Arc::clone(snapshot),
+            now,
+        };
         let args = args(pod, nodes);
         let answer = filter(&moment, &self.charges, &self.counters, &args, true);
-        answer.node_names.into_iter().flatten().map(str::to_owned).collect()
+        answer
+            .node_names
+            .into_iter()
+            .flatten()
+            .map(str::to_owned)
+            .collect()
     }
 
-    fn prioritize(&self, snapshot: &Arc<Snapshot>, now: Timestamp, pod: &k8s::Pod, nodes: &[String]) -> Vec<(String, i64)> {
+    fn prioritize(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        now: Timestamp,
+        pod: &k8s::Pod,
+        nodes: &[String],
+    ) -> Vec<(String, i64)> {
         self.counters.prioritize.inc();
-        let moment = Moment { snapshot: Arc::clone(snapshot), now };
+        let moment = Moment {
+            snapshot: Arc::clone(snapshot),
+            now,
+        };
         let args = args(pod, nodes);
-        prioritize(&moment, &self.charges, &self.counters, &args).into_iter().map(|each| (each.host.to_owned(), each.score)).collect()
+        prioritize(&moment, &self.charges, &self.counters, &args)
+            .into_iter()
+            .map(|each| (each.host.to_owned(), each.score))
+            .collect()
     }
 }

@@ -22,11 +22,20 @@ pub(super) struct Places<'a> {
 
 /// The first text: addresses and commands, with names of what is really there.
 pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) -> String {
-    let Places { addresses, directory, speed, seed } = places;
+    let Places {
+        addresses,
+        directory,
+        speed,
+        seed,
+    } = places;
     let https = format!("https://{}", addresses.https);
     let file = |name: &str| directory.join(name).display().to_string();
     let curl = format!("curl -s --cacert {}", file(certificates::CA_CERT));
-    let client = format!("{curl} --cert {} --key {}", file(certificates::EXTENDER_CLIENT_CERT), file(certificates::EXTENDER_CLIENT_KEY));
+    let client = format!(
+        "{curl} --cert {} --key {}",
+        file(certificates::EXTENDER_CLIENT_CERT),
+        file(certificates::EXTENDER_CLIENT_KEY)
+    );
     let nodes: Vec<String> = ready_nodes(snapshot);
     let pod = misfit(snapshot);
 
@@ -46,18 +55,45 @@ pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) 
             text.push_str(part);
         }
     };
-    add("Live page (its certificate was made for this run, so the browser asks once)", &format!("{https}/ui/"));
+    add(
+        "Live page (its certificate was made for this run, so the browser asks once)",
+        &format!("{https}/ui/"),
+    );
     let filter = json!({ "Pod": pod_body(pod.as_deref()), "NodeNames": nodes });
-    add("Extender: which of these nodes may the scheduler use? (client certificate)", &post(&client, &format!("{https}/extender/v1/filter"), &filter));
-    add("Admission: a NodePool with two mistakes", &post(&curl, &format!("{https}/admission/v1/validate"), &review()));
+    add(
+        "Extender: which of these nodes may the scheduler use? (client certificate)",
+        &post(&client, &format!("{https}/extender/v1/filter"), &filter),
+    );
+    add(
+        "Admission: a NodePool with two mistakes",
+        &post(&curl, &format!("{https}/admission/v1/validate"), &review()),
+    );
     if let Some(pod) = &pod {
-        add("Why does this pod wait?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?pod={}'", pod.key));
+        add(
+            "Why does this pod wait?",
+            &format!(
+                "{curl} -H 'Accept: text/plain' '{https}/debug/explain?pod={}'",
+                pod.key
+            ),
+        );
     }
     if let Some(node) = nodes.first() {
-        add("What is known about this node?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?node={node}'"));
+        add(
+            "What is known about this node?",
+            &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?node={node}'"),
+        );
     }
-    add("What was decided last?", &format!("{curl} -H 'Accept: text/plain' '{https}/debug/decisions?limit=20'"));
-    add("Metrics, health", &format!("curl -s http://{}/metrics    curl -s http://{}/readyz", addresses.metrics, addresses.health));
+    add(
+        "What was decided last?",
+        &format!("{curl} -H 'Accept: text/plain' '{https}/debug/decisions?limit=20'"),
+    );
+    add(
+        "Metrics, health",
+        &format!(
+            "curl -s http://{}/metrics    curl -s http://{}/readyz",
+            addresses.metrics, addresses.health
+        ),
+    );
     text.push_str("Ctrl-C ends it.");
     text
 }
@@ -67,18 +103,31 @@ fn post(curl: &str, url: &str, body: &Value) -> String {
 }
 
 fn ready_nodes(snapshot: &Snapshot) -> Vec<String> {
-    let ready = snapshot.nodes.sorted().into_iter().filter(|(_, node)| node.initialized && !node.deleting);
-    ready.filter_map(|(_, node)| node.node_name()).map(|name| name.to_string()).take(3).collect()
+    let ready = snapshot
+        .nodes
+        .sorted()
+        .into_iter()
+        .filter(|(_, node)| node.initialized && !node.deleting);
+    ready
+        .filter_map(|(_, node)| node.node_name())
+        .map(|name| name.to_string())
+        .take(3)
+        .collect()
 }
 
 /// The pod that waits for good, or any that waits.
 fn misfit(snapshot: &Snapshot) -> Option<std::sync::Arc<Pod>> {
     let pending = || snapshot.pending.values();
-    pending().find(|pod| pod.key.name.starts_with(world::MISFIT)).or_else(|| pending().next()).cloned()
+    pending()
+        .find(|pod| pod.key.name.starts_with(world::MISFIT))
+        .or_else(|| pending().next())
+        .cloned()
 }
 
 fn pod_body(pod: Option<&Pod>) -> Value {
-    let (namespace, name, uid) = pod.map_or(("default", "my-pod", "1"), |pod| (&*pod.key.namespace, &*pod.key.name, &*pod.uid));
+    let (namespace, name, uid) = pod.map_or(("default", "my-pod", "1"), |pod| {
+        (&*pod.key.namespace, &*pod.key.name, &*pod.uid)
+    });
     json!({ "metadata": { "namespace": namespace, "name": name, "uid": uid }, "spec": { "containers": [] } })
 }
 
@@ -117,7 +166,20 @@ impl Summary<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Stats { virtual_seconds, pods_placed, nodes_launched, nodes_removed, interruptions, shortages, evictions, evictions_refused, spent_micro_usd: _, decisions, effects, violations } = self.stats;
+        let Stats {
+            virtual_seconds,
+            pods_placed,
+            nodes_launched,
+            nodes_removed,
+            interruptions,
+            shortages,
+            evictions,
+            evictions_refused,
+            spent_micro_usd: _,
+            decisions,
+            effects,
+            violations,
+        } = self.stats;
         json!({
             "seed": self.seed,
             "virtual_seconds": virtual_seconds,
@@ -139,8 +201,17 @@ impl Summary<'_> {
 
     pub(super) fn text(&self) -> String {
         let stats = self.stats;
-        let decisions: Vec<String> = stats.decisions.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        let calls: Vec<String> = self.calls.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| format!("{kind} {count}")).collect();
+        let decisions: Vec<String> = stats
+            .decisions
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
+        let calls: Vec<String> = self
+            .calls
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
         format!(
             "\n{} virtual minutes in {:.0} s: {} pods placed, {} nodes launched, {} removed, {} interruptions, {} evictions, ${:.2} spent\ndecisions: {}\ncalls: {}",
             stats.virtual_seconds / 60,

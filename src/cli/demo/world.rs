@@ -13,7 +13,12 @@ const CLASS: &str = "EC2NodeClass";
 pub(super) const MISFIT: &str = "arm-only";
 
 pub(super) fn node_class_kind() -> NodeClassKind {
-    NodeClassKind { group: GROUP, version: "v1", kind: CLASS, plural: "ec2nodeclasses" }
+    NodeClassKind {
+        group: GROUP,
+        version: "v1",
+        kind: CLASS,
+        plural: "ec2nodeclasses",
+    }
 }
 
 pub(super) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<Options> {
@@ -41,7 +46,13 @@ fn requirement(key: &str, operator: &str, values: &[&str]) -> Value {
     json!({ "key": key, "operator": operator, "values": values })
 }
 
-fn pool(name: &str, weight: i32, requirements: &[Value], taints: &Value, disruption: &Value) -> Value {
+fn pool(
+    name: &str,
+    weight: i32,
+    requirements: &[Value],
+    taints: &Value,
+    disruption: &Value,
+) -> Value {
     json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
         "metadata": { "name": name, "generation": 1 },
@@ -63,7 +74,11 @@ fn pools() -> Vec<Value> {
     // Small and middle sizes only: a demo of three huge nodes would show little.
     let common = [
         requirement("kubernetes.io/arch", "In", &["amd64"]),
-        requirement("karpenter.k8s.aws/instance-category", "In", &["c", "m", "r"]),
+        requirement(
+            "karpenter.k8s.aws/instance-category",
+            "In",
+            &["c", "m", "r"],
+        ),
         requirement("karpenter.k8s.aws/instance-generation", "Gt", &["4"]),
         requirement("karpenter.k8s.aws/instance-cpu", "In", &["2", "4", "8"]),
     ];
@@ -76,7 +91,13 @@ fn pools() -> Vec<Value> {
     let steady = json!({ "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "3m", "budgets": [{ "nodes": "1" }] });
     let taint = json!([{ "key": "steady", "effect": "NoSchedule" }]);
     vec![
-        pool("general", 10, &with(&["spot", "on-demand"]), &json!([]), &general),
+        pool(
+            "general",
+            10,
+            &with(&["spot", "on-demand"]),
+            &json!([]),
+            &general,
+        ),
         pool("steady", 1, &with(&["on-demand"]), &taint, &steady),
     ]
 }
@@ -106,7 +127,12 @@ fn template(app: &str, cpu: &str, memory: &str, more: &Value) -> Value {
 }
 
 fn deployments() -> Vec<Deployment> {
-    let deployment = |name: &str, template: Value, low: u32, high: u32, period_s: i64, max_unavailable: Option<u32>| Deployment {
+    let deployment = |name: &str,
+                      template: Value,
+                      low: u32,
+                      high: u32,
+                      period_s: i64,
+                      max_unavailable: Option<u32>| Deployment {
         name: name.to_owned(),
         template,
         low,
@@ -121,18 +147,63 @@ fn deployments() -> Vec<Deployment> {
     let steady = json!({ "tolerations": [{ "key": "steady", "operator": "Exists" }], "nodeSelector": { "karpenter.sh/nodepool": "steady" } });
     let arm = json!({ "nodeSelector": { "kubernetes.io/arch": "arm64" } });
     vec![
-        deployment("web", template("web", "500m", "1Gi", &json!({})), 30, 140, 40 * 60, Some(10)),
-        deployment("api", template("api", "900m", "1500Mi", &spread), 12, 36, 25 * 60, Some(3)),
-        deployment("cache", template("cache", "250m", "3Gi", &json!({})), 8, 20, 60 * 60, Some(2)),
-        deployment("ledger", template("ledger", "1500m", "4Gi", &steady), 6, 9, 90 * 60, Some(1)),
-        deployment(MISFIT, template(MISFIT, "250m", "256Mi", &arm), 1, 1, 0, None),
+        deployment(
+            "web",
+            template("web", "500m", "1Gi", &json!({})),
+            30,
+            140,
+            40 * 60,
+            Some(10),
+        ),
+        deployment(
+            "api",
+            template("api", "900m", "1500Mi", &spread),
+            12,
+            36,
+            25 * 60,
+            Some(3),
+        ),
+        deployment(
+            "cache",
+            template("cache", "250m", "3Gi", &json!({})),
+            8,
+            20,
+            60 * 60,
+            Some(2),
+        ),
+        deployment(
+            "ledger",
+            template("ledger", "1500m", "4Gi", &steady),
+            6,
+            9,
+            90 * 60,
+            Some(1),
+        ),
+        deployment(
+            MISFIT,
+            template(MISFIT, "250m", "256Mi", &arm),
+            1,
+            1,
+            0,
+            None,
+        ),
     ]
 }
 
 fn jobs() -> Vec<Jobs> {
     vec![
-        Jobs { name: "report".to_owned(), template: template("report", "1", "2Gi", &json!({})), every_s: 45, runs_s: (60, 240) },
-        Jobs { name: "train".to_owned(), template: template("train", "3", "6Gi", &json!({})), every_s: 240, runs_s: (300, 900) },
+        Jobs {
+            name: "report".to_owned(),
+            template: template("report", "1", "2Gi", &json!({})),
+            every_s: 45,
+            runs_s: (60, 240),
+        },
+        Jobs {
+            name: "train".to_owned(),
+            template: template("train", "3", "6Gi", &json!({})),
+            every_s: 240,
+            runs_s: (300, 900),
+        },
     ]
 }
 
@@ -144,24 +215,44 @@ mod tests {
     fn pools_are_what_admission_lets_pass() {
         use mortise_webhooks::admission::{Request, Rules, validate};
         let options = options(1, "us-east-1", Settings::default()).unwrap();
-        assert!(options.catalog.len() > 500, "{} types", options.catalog.len());
-        let mut simulation = mortise_sim::Simulation::new(options.clone(), mortise_core::deciders::all());
+        assert!(
+            options.catalog.len() > 500,
+            "{} types",
+            options.catalog.len()
+        );
+        let mut simulation =
+            mortise_sim::Simulation::new(options.clone(), mortise_core::deciders::all());
         simulation.run_until(mortise_core::deciders::after(options.start, 5_000));
         let snapshot = simulation.snapshot();
-        let rules = Rules { deny_impossible: true, node_class_kinds: vec![node_class_kind()] };
+        let rules = Rules {
+            deny_impossible: true,
+            node_class_kinds: vec![node_class_kind()],
+        };
         for pool in &options.pools {
             let request: Request = serde_json::from_value(json!({
                 "uid": "1", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "operation": "CREATE", "object": pool,
             }))
             .unwrap();
             let answer = validate(&snapshot, &rules, &request);
-            assert_eq!((answer.denied, answer.warnings), (Vec::<String>::new(), Vec::<String>::new()), "{pool}");
+            assert_eq!(
+                (answer.denied, answer.warnings),
+                (Vec::<String>::new(), Vec::<String>::new()),
+                "{pool}"
+            );
         }
     }
 
     #[test]
     fn a_region_that_is_not_known_is_named() {
-        let error = format!("{:#}", options(1, "us-east-9", Settings::default()).unwrap_err());
-        assert!(error.contains("--region") && error.contains("us-east-9") && error.contains("us-east-1"), "{error}");
+        let error = format!(
+            "{:#}",
+            options(1, "us-east-9", Settings::default()).unwrap_err()
+        );
+        assert!(
+            error.contains("--region")
+                && error.contains("us-east-9")
+                && error.contains("us-east-1"),
+            "{error}"
+        );
     }
 }

@@ -24,9 +24,9 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
+use crate::labels::WellKnown;
 use crate::ledger::Ledger;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
-use crate::labels::WellKnown;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
 #[derive(Clone, Debug)]
@@ -91,7 +91,9 @@ impl Snapshot {
 
     /// Nodes of a pool.
     pub fn nodes_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<StateNode>> {
-        self.nodes.values().filter(move |node| node.pool().is_some_and(|name| name.as_str() == pool))
+        self.nodes
+            .values()
+            .filter(move |node| node.pool().is_some_and(|name| name.as_str() == pool))
     }
 
     /// The catalogue behind a pool; `None` while its node class was not resolved.

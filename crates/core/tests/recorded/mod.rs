@@ -48,6 +48,10 @@ pub(crate) fn lines(name: &str) -> Vec<Value> {
 }
 
 /// Every tag that has a file.
+#[allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
 pub(crate) fn tags() -> Vec<String> {
     let folder = folder();
     let entries =
@@ -211,6 +215,10 @@ pub(crate) struct World {
     pub(crate) options: SolveOptions,
     pub(crate) now: Timestamp,
     /// Name of the node class as recorded, where it had to be changed because pools of one class see different types.
+    #[allow(
+        dead_code,
+        reason = "each test binary uses its own part of this module"
+    )]
     pub(crate) class_names: BTreeMap<String, String>,
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct SmallWorld {
     /// Machines whose Node never becomes ready.
     pub(crate) never_ready: bool,
     /// Called after every effect: a law that must hold.
-    pub(crate) checks: Vec<fn(&SmallWorld)>,
+    pub(crate) checks: Vec<fn(&Self)>,
     types: Vec<InstanceType>,
     agenda: BTreeMap<(Timestamp, u64), Todo>,
     version: u64,

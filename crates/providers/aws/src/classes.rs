@@ -554,7 +554,10 @@ mod tests {
             keep_order(&[a.clone(), b.clone()], vec![b.clone(), a.clone()]),
             [a.clone(), b.clone()]
         );
-        assert_eq!(keep_order(&[a.clone()], vec![b.clone(), a.clone()]), [b, a]);
+        assert_eq!(
+            keep_order(std::slice::from_ref(&a), vec![b.clone(), a.clone()]),
+            [b, a]
+        );
     }
 
     #[test]

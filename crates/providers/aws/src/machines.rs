@@ -357,10 +357,10 @@ impl AwsProvider {
             &class.hash,
             claim.annotation(keys::CLASS_HASH_VERSION),
             claim.annotation(keys::CLASS_HASH),
-        ) {
-            if version == mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION && ours != theirs {
-                return Ok(Some("NodeClassDrift".to_owned()));
-            }
+        ) && version == mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION
+            && ours != theirs
+        {
+            return Ok(Some("NodeClassDrift".to_owned()));
         }
         let Some(id) = claim.provider_id().and_then(keys::instance_id) else {
             return Ok(None);

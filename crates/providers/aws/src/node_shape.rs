@@ -341,7 +341,7 @@ fn data_disk(family: AmiFamily, disks: &[BlockDeviceMapping]) -> Result<Option<i
     }
     match family.data_device() {
         Some(device) => of(indexed().find(|(_, disk)| disk.device_name.as_deref() == Some(device))),
-        None => of(indexed().last()),
+        None => of(indexed().next_back()),
     }
 }
 

@@ -83,6 +83,9 @@ pub(crate) async fn offerings(
 /// Spot prices by type and zone.
 pub(crate) type SpotPrices = BTreeMap<Arc<str>, BTreeMap<Arc<str>, MicroUsd>>;
 
+/// By zone: when a price was set (seconds), and the price.
+type LatestByZone = BTreeMap<Arc<str>, (i64, MicroUsd)>;
+
 /// The spot prices of now. Where EC2 gives several for a type and zone, the latest counts.
 pub(crate) async fn spot_prices(api: &Api) -> Result<SpotPrices, Failure> {
     let mut pages = api
@@ -94,7 +97,7 @@ pub(crate) async fn spot_prices(api: &Api) -> Result<SpotPrices, Failure> {
         .max_results(1000)
         .into_paginator()
         .send();
-    let mut latest: BTreeMap<Arc<str>, BTreeMap<Arc<str>, (i64, MicroUsd)>> = BTreeMap::new();
+    let mut latest: BTreeMap<Arc<str>, LatestByZone> = BTreeMap::new();
     while let Some(page) = pages.next().await {
         let page = page.map_err(|error| api.failure("ec2:DescribeSpotPriceHistory", error))?;
         for row in page.spot_price_history() {

@@ -140,12 +140,11 @@ pub(super) fn tables_only(
     Ok(all)
 }
 
+/// Line number and object.
+type Line = (usize, Map<String, Value>);
+
 /// The objects of a file behind its header line, with their line numbers.
-fn objects(
-    file: &str,
-    text: &str,
-    kind: &str,
-) -> Result<Vec<(usize, Map<String, Value>)>, CatalogError> {
+fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, CatalogError> {
     let syntax = |line: usize, column: usize, message: String| CatalogError::Syntax {
         file: file.to_owned(),
         line,
