@@ -203,6 +203,7 @@ impl Driver {
                 threads.run(id, job, &self.answers, &self.stopping);
                 continue;
             }
+            let _span = step_span(id).entered();
             let start = Instant::now();
             let finished =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(&|| false)))
@@ -375,6 +376,7 @@ fn work(
     stopping: &AtomicBool,
 ) {
     while let Ok(job) = jobs.recv() {
+        let _span = step_span(id).entered();
         let start = Instant::now();
         let stop = || stopping.load(Ordering::Relaxed) || start.elapsed() >= STEP;
         let message =
@@ -395,6 +397,11 @@ fn work(
     }
 }
 
+/// The span of one step: what is logged inside names its decider.
+fn step_span(id: DeciderId) -> tracing::Span {
+    tracing::debug_span!("step", decider = id.label())
+}
+
 /// What a panic said.
 pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload
@@ -403,3 +410,6 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
+use crate::clock::until;
 use crate::driver::Message;
 use crate::error::RunError;
 use crate::shared::Shared;
@@ -52,7 +53,8 @@ async fn poll(
                 answered = true;
                 backoff.reset();
                 for notice in notices {
-                    shared.metrics.notice(notice.kind);
+                    let age = notice.sent.map(|sent| until(sent, shared.now()));
+                    shared.metrics.notice(notice.kind, age);
                     tracing::info!(provider = provider.name(), kind = notice.kind.label(), instances = ?notice.instances, "message of the cloud");
                     let input = Input::Notice {
                         provider: provider.name().into(),

@@ -14,6 +14,7 @@ use mortise_core::record::Record;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::World;
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -145,7 +146,7 @@ pub struct Health {
     turned_ms: AtomicU64,
     certificate: AtomicBool,
     leading: AtomicBool,
-    stopping: AtomicBool,
+    stopping: CancellationToken,
 }
 
 impl Default for Health {
@@ -155,7 +156,7 @@ impl Default for Health {
             turned_ms: AtomicU64::new(0),
             certificate: AtomicBool::new(false),
             leading: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
+            stopping: CancellationToken::new(),
         }
     }
 }
@@ -193,19 +194,18 @@ impl Health {
 
     /// Shutdown has begun.
     pub fn set_stopping(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
     }
 
-    /// Whether shutdown has begun: open streams end then.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+    /// Waits until shutdown has begun: open streams end then.
+    pub(crate) async fn stopping(&self) {
+        self.stopping.cancelled().await;
     }
 
     /// What readiness still waits for; empty = ready.
     #[must_use]
     pub fn missing(&self, synced: bool) -> Vec<&'static str> {
-        let stopping = self.stopping.load(Ordering::Relaxed);
+        let stopping = self.stopping.is_cancelled();
         [
             (
                 !self.certificate.load(Ordering::Relaxed),

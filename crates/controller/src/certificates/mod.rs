@@ -24,9 +24,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::CertificateSource;
+use crate::effects::ca_bundle;
 use crate::effects::secret::SecretStore;
 use crate::error::RunError;
 use crate::shared::Shared;
@@ -69,6 +71,8 @@ pub(crate) const ALL: [&str; 8] = [
     EXTENDER_CLIENT_KEY,
 ];
 
+/// How often to see whether this process leads by now.
+const TICK: Duration = Duration::from_secs(2);
 /// Attempts to write a Secret over somebody else's writes.
 const WRITES: u32 = 5;
 
@@ -259,31 +263,57 @@ impl Certificates {
         ))
     }
 
-    /// Looks at the files every `period` until `end`.
+    /// Looks at the files every `period` until `end`; as the leader, also tells API servers about a CA of our own.
     pub(crate) async fn run(mut self, period: Duration, end: CancellationToken) {
+        let mut announced = false;
+        let mut look = Instant::now() + period;
         loop {
             tokio::select! {
                 () = end.cancelled() => return,
-                () = tokio::time::sleep(period) => {}
+                () = tokio::time::sleep_until(look.min(Instant::now() + TICK)) => {}
             }
-            match self.refresh().await {
-                Ok(true) => {
-                    self.broken = None;
-                    self.shared.metrics.certificates_reloaded("loaded");
-                }
-                Ok(false) => self.broken = None,
-                Err(error) => {
-                    let error = error.to_string();
-                    self.shared.metrics.certificates_reloaded("failed");
-                    if self.broken.as_ref() != Some(&error) {
-                        tracing::error!(
-                            error,
-                            "certificates could not be reloaded; the old ones stay in use"
-                        );
-                        self.broken = Some(error);
-                    }
+            if Instant::now() >= look {
+                look = Instant::now() + period;
+                announced = false;
+                self.look().await;
+            }
+            if !announced && self.shared.health.is_leading() {
+                announced = true;
+                self.announce().await;
+            }
+        }
+    }
+
+    async fn look(&mut self) {
+        match self.refresh().await {
+            Ok(true) => {
+                self.broken = None;
+                self.shared.metrics.certificates_reloaded("loaded");
+            }
+            Ok(false) => self.broken = None,
+            Err(error) => {
+                let error = error.to_string();
+                self.shared.metrics.certificates_reloaded("failed");
+                if self.broken.as_ref() != Some(&error) {
+                    tracing::error!(
+                        error,
+                        "certificates could not be reloaded; the old ones stay in use"
+                    );
+                    self.broken = Some(error);
                 }
             }
+        }
+    }
+
+    async fn announce(&self) {
+        let (Store::Secret(secret), Some(files)) = (&self.store, &self.loaded) else {
+            return;
+        };
+        let Some(ca) = files.get(CA_CERT).filter(|_| files.contains_key(CA_KEY)) else {
+            return;
+        };
+        if let Err(error) = ca_bundle::announce(secret.client(), ca).await {
+            tracing::warn!(%error, "the CA could not be written into the webhook configurations; trying again");
         }
     }
 

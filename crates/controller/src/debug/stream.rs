@@ -28,7 +28,7 @@ use crate::shared::Shared;
 
 /// Time between two looks at a picture that changes all the time.
 const PACE: Duration = Duration::from_millis(250);
-/// Time between numbers when nothing changes; also how soon a stream sees that the process ends.
+/// Time between numbers when nothing changes.
 const IDLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn stream(State(shared): State<Arc<Shared>>) -> Response {
@@ -73,9 +73,6 @@ impl Listener {
             if let Some(event) = self.queue.pop() {
                 return Some(event);
             }
-            if self.shared.health.is_stopping() {
-                return None;
-            }
             if !self.begun {
                 self.begun = true;
                 return Some(self.everything());
@@ -86,6 +83,7 @@ impl Listener {
                 self.generations.changed().await
             };
             tokio::select! {
+                () = self.shared.health.stopping() => return None,
                 decision = self.decisions.recv() => match decision {
                     Ok(numbered) => return Some(event("decision", &views::decision(&numbered))),
                     // Too slow: begin again with everything.

@@ -8,6 +8,7 @@
 //! off at once; every effect may be carried out twice, so nothing is lost by that.
 
 pub(crate) mod api;
+pub(crate) mod ca_bundle;
 pub(crate) mod cloud;
 pub(crate) mod events;
 mod lanes;
@@ -263,3 +264,6 @@ pub(crate) fn hostname() -> String {
         .or_else(of_kernel)
         .unwrap_or_else(|| "mortise".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,8 +22,9 @@ pub(crate) struct SecretError {
 }
 
 /// A Secret with certificate files.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SecretStore {
+    client: kube::Client,
     api: Api<Secret>,
     namespace: String,
     name: String,
@@ -32,10 +33,16 @@ pub(crate) struct SecretStore {
 impl SecretStore {
     pub(crate) fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
         Self {
-            api: Api::namespaced(client, namespace),
+            api: Api::namespaced(client.clone(), namespace),
+            client,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
+    }
+
+    /// The cluster that it lies in.
+    pub(crate) const fn client(&self) -> &kube::Client {
+        &self.client
     }
 
     /// Files of the Secret and its version; no files and no version when there is none.

@@ -47,6 +47,7 @@ pub struct Metrics {
     cloud_errors: Counters<labels::MethodError>,
     messages: Counters<labels::Message>,
     messages_deleted: Counter,
+    message_age: Histogram,
     leader: Gauges<labels::Lease>,
     effects: Counters<labels::EffectResult>,
     effect_duration: Histograms<labels::EffectName>,
@@ -116,36 +117,30 @@ impl Metrics {
                 r,
                 "karpenter_nodeclaims_created",
                 "NodeClaims created",
-                120,
+                90,
                 d,
             ),
             terminated: counters(
                 r,
                 "karpenter_nodeclaims_terminated",
                 "NodeClaims gone",
-                150,
+                100,
                 d,
             ),
             disrupted: counters(
                 r,
                 "karpenter_nodeclaims_disrupted",
                 "NodeClaims that were decided to go, by reason",
-                150,
-                d,
-            ),
-            nodes_created: counters(
-                r,
-                "karpenter_nodes_created",
-                "Nodes that registered",
                 100,
                 d,
             ),
-            nodes_terminated: counters(r, "karpenter_nodes_terminated", "Nodes gone", 100, d),
+            nodes_created: counters(r, "karpenter_nodes_created", "Nodes that registered", 60, d),
+            nodes_terminated: counters(r, "karpenter_nodes_terminated", "Nodes gone", 60, d),
             nodes_drained: counters(
                 r,
                 "karpenter_nodes_drained",
                 "Nodes whose pods all left",
-                60,
+                40,
                 d,
             ),
             evictions: counters(
@@ -174,7 +169,7 @@ impl Metrics {
                 r,
                 "karpenter_cloudprovider_duration_seconds",
                 "Time of calls to the cloud",
-                16,
+                10,
                 duration,
                 d,
             ),
@@ -182,7 +177,7 @@ impl Metrics {
                 r,
                 "karpenter_cloudprovider_errors",
                 "Failed calls to the cloud",
-                40,
+                30,
                 d,
             ),
             messages: counters(
@@ -197,6 +192,15 @@ impl Metrics {
                 "karpenter_interruption_deleted_messages",
                 "Messages removed from the queue",
             ),
+            message_age: {
+                let histogram = duration();
+                r.register(
+                    "karpenter_interruption_message_queue_duration_seconds",
+                    "Time that messages of the cloud spent on their way",
+                    histogram.clone(),
+                );
+                histogram
+            },
             leader: gauges(
                 r,
                 "leader_election_master_status",
@@ -208,7 +212,7 @@ impl Metrics {
                 r,
                 "mortise_effects",
                 "Effects by what became of them",
-                140,
+                96,
                 d,
             ),
             effect_duration: histograms(
@@ -240,7 +244,7 @@ impl Metrics {
                 "mortise_inputs_waiting",
                 "News and outcomes not taken in yet",
             ),
-            decisions: counters(r, "mortise_decisions", "Decisions and refusals", 160, d),
+            decisions: counters(r, "mortise_decisions", "Decisions and refusals", 96, d),
             step_duration: histograms(
                 r,
                 "mortise_step_duration_seconds",
@@ -267,14 +271,14 @@ impl Metrics {
                 r,
                 "mortise_http_requests",
                 "Requests by path and class of status",
-                80,
+                48,
                 d,
             ),
             request_duration: histograms(
                 r,
                 "mortise_http_request_duration_seconds",
                 "Time to answer",
-                16,
+                12,
                 short_duration,
                 d,
             ),
@@ -367,3 +371,6 @@ fn architecture() -> &'static str {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests;

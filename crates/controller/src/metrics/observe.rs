@@ -166,14 +166,17 @@ impl Metrics {
         }
     }
 
-    /// A message of a cloud came in.
-    pub(crate) fn notice(&self, kind: NoticeKind) {
+    /// A message of a cloud came in, this long after it was sent.
+    pub(crate) fn notice(&self, kind: NoticeKind, age: Option<Duration>) {
         self.messages.with(
             &labels::Message {
                 message_type: kind.label(),
             },
             count,
         );
+        if let Some(age) = age {
+            self.message_age.observe(age.as_secs_f64());
+        }
     }
 
     /// A message was removed from its queue.

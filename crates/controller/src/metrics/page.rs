@@ -20,7 +20,7 @@ use crate::shared::Shared;
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
-const MOST_POOLS: usize = 40;
+const MOST_POOLS: usize = 30;
 /// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
 const RESOURCES: [&str; 6] = [
     "cpu",

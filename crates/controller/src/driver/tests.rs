@@ -1,0 +1,250 @@
+use mortise_core::deciders::{Decider, Step, StepInput};
+use mortise_core::effect::{Effect, ObjectRef};
+use mortise_core::index::{Changes, Object, Source};
+use mortise_core::labels::WellKnown;
+use mortise_core::record::Reason;
+use mortise_core::settings::Settings;
+
+use super::*;
+use crate::clock::Wall;
+
+/// Steps once per change of pools, as the given function says.
+struct Scripted {
+    id: DeciderId,
+    step: fn(&StepInput<'_>, &dyn Fn() -> bool) -> Step,
+}
+
+impl Decider for Scripted {
+    fn id(&self) -> DeciderId {
+        self.id
+    }
+    fn is_interested(&self, changes: &Changes) -> bool {
+        !changes.pools.is_empty()
+    }
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {
+        (self.step)(input, stop)
+    }
+}
+
+struct Bench {
+    inputs: mpsc::Sender<Message>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    shared: Arc<Shared>,
+    stopping: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<Result<(), StepPanicked>>,
+}
+
+impl Bench {
+    fn start(deciders: Vec<Scripted>) -> Self {
+        let shared = Shared::new(
+            Arc::new(Wall),
+            WellKnown::core(),
+            "test",
+            serde_json::Value::Null,
+        );
+        let deciders = deciders
+            .into_iter()
+            .map(|each| Box::new(each) as Box<dyn Decider>)
+            .collect();
+        let engine = Engine::new(
+            deciders,
+            Settings::default(),
+            WellKnown::core(),
+            0,
+            shared.now(),
+        );
+        let (inputs, received) = mpsc::channel(INPUTS);
+        let (effects, commands) = mpsc::unbounded_channel();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let driver = Driver {
+            engine,
+            shared: Arc::clone(&shared),
+            liveness: Arc::default(),
+            inputs: received,
+            answers: inputs.clone(),
+            effects,
+            stopping: Arc::clone(&stopping),
+        };
+        let runtime = tokio::runtime::Handle::current();
+        let task = tokio::task::spawn_blocking(move || runtime.block_on(driver.run()));
+        Self {
+            inputs,
+            commands,
+            shared,
+            stopping,
+            task,
+        }
+    }
+
+    async fn tell(&self, input: Input) {
+        self.inputs.send(Message::Input(input)).await.unwrap();
+    }
+
+    /// Leads, has read everything, and sees a pool.
+    async fn begin(&self) {
+        self.pool("general", 1).await;
+        self.tell(Input::Synced).await;
+        self.tell(Input::Leading(true)).await;
+    }
+
+    async fn pool(&self, name: &str, version: u32) {
+        let pool = serde_json::from_value(serde_json::json!({ "metadata": { "name": name, "resourceVersion": version.to_string() } })).unwrap();
+        self.tell(Input::News(News::Applied(
+            Object::Pool(Box::new(pool)),
+            Source::Watch,
+        )))
+        .await;
+    }
+
+    async fn until(&self, what: impl Fn(&Snapshot) -> bool) {
+        let mut generations = self.shared.generations();
+        while !what(&self.shared.snapshot()) {
+            generations.changed().await.unwrap();
+        }
+    }
+
+    async fn order(&mut self) -> (&'static str, &'static str) {
+        loop {
+            match self.commands.recv().await.unwrap() {
+                Command::Leading(_) => {}
+                Command::Order { order, why } => return (order.effect.label(), why),
+            }
+        }
+    }
+}
+
+fn note(input: &StepInput<'_>, step: &mut Step, id: DeciderId, verdict: Verdict, reason: Reason) {
+    step.record(
+        input,
+        id,
+        ObjectRef::Pool("general".into()),
+        verdict,
+        vec![reason],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_listed_is_gone_and_what_cannot_be_read_stays() {
+    let bench = Bench::start(Vec::new());
+    for (name, version) in [("a", 1), ("b", 2), ("unreadable", 3)] {
+        bench.pool(name, version).await;
+    }
+    let keys = ["b", "unreadable"]
+        .map(|name| ObjectKey::Pool(name.into()))
+        .into();
+    bench
+        .inputs
+        .send(Message::Listed {
+            kind: ObjectKind::Pool,
+            keys,
+        })
+        .await
+        .unwrap();
+    bench
+        .until(|snapshot| snapshot.pools.len() == 2 && !snapshot.pools.contains_key("a"))
+        .await;
+    assert!(bench.shared.health.since_turn() < LONG);
+    bench.stopping.store(true, Ordering::Relaxed);
+    bench.pool("c", 4).await;
+    assert_eq!(bench.task.await.unwrap(), Ok(()));
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn light_and_heavy_deciders_both_get_their_effects_out() {
+    let mut bench = Bench::start(vec![
+        Scripted {
+            id: DeciderId::NodePool,
+            step: |_, _| {
+                let mut step = Step::default();
+                step.effect(Effect::ListInstances);
+                step
+            },
+        },
+        Scripted {
+            id: DeciderId::Disruption,
+            step: |input, stop| {
+                assert!(!stop(), "there is time");
+                assert_eq!(
+                    std::thread::current().name(),
+                    Some("disruption"),
+                    "a thread of its own"
+                );
+                let mut step = Step::default();
+                note(
+                    input,
+                    &mut step,
+                    DeciderId::Disruption,
+                    Verdict::Disrupted,
+                    Reason::Drifted {
+                        why: "hash".to_owned(),
+                    },
+                );
+                step.effect(Effect::Acknowledge {
+                    provider: "p".into(),
+                    notice: "n".into(),
+                });
+                step
+            },
+        },
+    ]);
+    bench.begin().await;
+    let mut orders = [bench.order().await, bench.order().await];
+    orders.sort_unstable();
+    assert_eq!(
+        orders,
+        [
+            ("acknowledge", "drifted"),
+            ("list_instances", "provisioned")
+        ]
+    );
+    assert!(bench.shared.health.is_leading());
+    assert_eq!(
+        bench.shared.records.newest(1, |_| true)[0].record.verdict,
+        Verdict::Disrupted
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_ends_the_driver_and_says_who() {
+    for id in [DeciderId::NodePool, DeciderId::Provisioning] {
+        let bench = Bench::start(vec![Scripted {
+            id,
+            step: |_, _| panic!("half a plan"),
+        }]);
+        bench.begin().await;
+        let error = bench.task.await.unwrap().unwrap_err();
+        assert_eq!(
+            error,
+            StepPanicked {
+                decider: id,
+                message: "half a plan".to_owned()
+            }
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heavy_step_gives_what_it_has_when_the_process_ends() {
+    let mut bench = Bench::start(vec![Scripted {
+        id: DeciderId::Provisioning,
+        step: |_, stop| {
+            while !stop() {
+                std::thread::yield_now();
+            }
+            Step::default()
+        },
+    }]);
+    bench.begin().await;
+    assert!(matches!(
+        bench.commands.recv().await,
+        Some(Command::Leading(true))
+    ));
+    bench.stopping.store(true, Ordering::Relaxed);
+    assert_eq!(
+        bench.task.await.unwrap(),
+        Ok(()),
+        "within a turn of the loop"
+    );
+}

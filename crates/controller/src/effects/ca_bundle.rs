@@ -1,0 +1,116 @@
+//! Telling API servers which CA to trust: `caBundle` of the webhook configurations that the manifests install.
+//!
+//! Only the leader does it, and only when the CA is this service's own. Where the right is missing, somebody else is meant
+//! to do it (cert-manager's injector, or the bundle was written into the manifest), so that is no error.
+
+use base64::Engine as _;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::json;
+
+use super::retry::{self, Class};
+
+/// Kind, plural and name of each configuration, as `mortise manifests webhooks` writes them.
+const CONFIGURATIONS: [(&str, &str, &str); 2] = [
+    (
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        "validation.mortise.sh",
+    ),
+    (
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        "defaulting.mortise.sh",
+    ),
+];
+
+/// Writes the bundle into every configuration that is installed and has another one. Returns how many were written.
+pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::Error> {
+    let bundle = base64::engine::general_purpose::STANDARD.encode(ca);
+    let mut written = 0;
+    for (kind, plural, name) in CONFIGURATIONS {
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "admissionregistration.k8s.io/v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let found = match api.get(name).await {
+            Ok(found) => found,
+            Err(error) if is_left_to_others(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(patch) = patch(&found, &bundle) else {
+            continue;
+        };
+        match api
+            .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
+            Ok(_) => {
+                tracing::info!(
+                    kind,
+                    name,
+                    "the CA was written into a webhook configuration"
+                );
+                written += 1;
+            }
+            Err(error) if is_left_to_others(&error) => {
+                tracing::debug!(kind, name, error = %retry::message(&error), "the CA is left to others");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+fn is_left_to_others(error: &kube::Error) -> bool {
+    retry::classify(error) == Class::NotFound
+        || matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// The bundle for every webhook that has another one; `None` when all have it.
+fn patch(found: &DynamicObject, bundle: &str) -> Option<serde_json::Value> {
+    let webhooks = found.data.get("webhooks")?.as_array()?;
+    let stale: Vec<_> = webhooks
+        .iter()
+        .filter(|webhook| {
+            webhook
+                .pointer("/clientConfig/caBundle")
+                .and_then(serde_json::Value::as_str)
+                != Some(bundle)
+        })
+        .filter_map(|webhook| {
+            Some(json!({ "name": webhook.get("name")?, "clientConfig": { "caBundle": bundle } }))
+        })
+        .collect();
+    (!stale.is_empty()).then(|| json!({ "webhooks": stale }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_webhooks_with_another_bundle_are_written() {
+        let object = |bundles: &[Option<&str>]| -> DynamicObject {
+            let webhooks: Vec<_> = bundles
+                .iter()
+                .enumerate()
+                .map(|(n, bundle)| json!({ "name": format!("w{n}"), "clientConfig": { "url": "https://x", "caBundle": bundle } }))
+                .collect();
+            serde_json::from_value(
+                json!({ "metadata": { "name": "validation.mortise.sh" }, "webhooks": webhooks }),
+            )
+            .unwrap()
+        };
+        assert_eq!(patch(&object(&[Some("new"), Some("new")]), "new"), None);
+        let want = json!({ "webhooks": [{ "name": "w1", "clientConfig": { "caBundle": "new" } }, { "name": "w2", "clientConfig": { "caBundle": "new" } }] });
+        assert_eq!(
+            patch(&object(&[Some("new"), Some("old"), None]), "new"),
+            Some(want)
+        );
+    }
+}
