@@ -8,6 +8,7 @@ use aws_sdk_ec2::types::{
     Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Tenancy,
 };
 use jiff::Timestamp;
+use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
     CapacityType, CloudError, Instance, NodeClassObject, Retry, Terminated, Unavailable,
@@ -353,12 +354,13 @@ impl AwsProvider {
         object: &NodeClassObject,
     ) -> Result<Option<String>, CloudError> {
         let class = self.class(object).await?;
-        if let (Some(ours), Some(version), Some(theirs)) = (
-            &class.hash,
-            claim.annotation(keys::CLASS_HASH_VERSION),
-            claim.annotation(keys::CLASS_HASH),
-        ) && version == mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION
-            && ours != theirs
+        let version = claim.annotation(keys::CLASS_HASH_VERSION);
+        let hashes = class
+            .hash
+            .as_deref()
+            .zip(claim.annotation(keys::CLASS_HASH));
+        if version == Some(EC2_NODE_CLASS_HASH_VERSION)
+            && hashes.is_some_and(|(ours, theirs)| ours != theirs)
         {
             return Ok(Some("NodeClassDrift".to_owned()));
         }
