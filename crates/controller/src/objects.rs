@@ -91,6 +91,14 @@ impl Kind {
         }
     }
 
+    /// Without it, the picture is not the cluster: answers to the scheduler would be guesses.
+    pub(crate) const fn is_vital(&self) -> bool {
+        matches!(
+            self.index,
+            ObjectKind::Pod | ObjectKind::Node | ObjectKind::Claim | ObjectKind::Pool
+        )
+    }
+
     /// It is a custom resource.
     pub(crate) const fn is_custom(&self) -> bool {
         matches!(

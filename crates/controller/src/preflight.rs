@@ -2,6 +2,7 @@
 
 use futures::StreamExt as _;
 use futures::stream;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -183,9 +184,21 @@ async fn rights(clients: &Clients, kinds: &[Kind], needs: &Needs) -> Result<(), 
         return Ok(());
     }
     Err(RunError::Forbidden {
-        who: "this user".to_owned(),
+        who: user(clients).await,
         rights: grouped(&missing),
     })
+}
+
+/// Our name, as the API server knows it.
+async fn user(clients: &Clients) -> String {
+    let api: Api<SelfSubjectReview> = Api::all(clients.main.clone());
+    let review = api
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await;
+    let name = review
+        .ok()
+        .and_then(|review| review.status?.user_info?.username);
+    name.unwrap_or_else(|| "this user".to_owned())
 }
 
 /// One text per resource, with all its verbs.

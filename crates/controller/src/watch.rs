@@ -26,6 +26,7 @@ use mortise_core::index::{News, Object, ObjectKey, Source};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, jitter};
@@ -39,6 +40,8 @@ use crate::shared::Shared;
 const PAGE: u32 = 500;
 /// The server ends a watch after this time, spread so that they do not all end together.
 const WATCH_SECONDS: u32 = 240;
+/// A watch that lasts less than this did not end by its own time.
+const BRIEF: Duration = Duration::from_secs(1);
 /// A watch on which nothing came for this long, not even a bookmark (they come every minute), counts as dead.
 const SILENCE: Duration = Duration::from_secs(100);
 
@@ -127,7 +130,7 @@ impl Watch {
 
     fn broke(&self, state: &mut State, error: &str, failures: u32) {
         self.shared.metrics.watch_restarted(self.kind.kind);
-        if !state.broken {
+        if !state.broken && self.kind.is_vital() {
             state.broken = true;
             self.liveness.watch_broke(true);
         }
@@ -210,9 +213,18 @@ impl Watch {
         };
         self.stands(state);
         let mut stream = stream;
+        let begun = Instant::now();
         loop {
             let event = match tokio::time::timeout(SILENCE, stream.next()).await {
                 Ok(Some(Ok(event))) => event,
+                // A watch that ends as soon as it began is no end of its time: asking again at once would go on for ever.
+                Ok(None) if begun.elapsed() < BRIEF => {
+                    let error = "it ended at once".to_owned();
+                    return Err(End::Failed {
+                        version: Some(version),
+                        error,
+                    });
+                }
                 Ok(None) => return Err(End::Resume(version)),
                 Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
                 Err(_) => {
