@@ -6,8 +6,8 @@
 //!
 //! # How
 //! - [`candidate`]: what may be disrupted, and what blocks the rest.
-//! - [`search`]: emptiness, drift, consolidation; [`what_if`] asks the solver, [`price`] makes sure of the saving,
-//!   [`cost`] weighs it.
+//! - [`search`]: emptiness, drift, consolidation; [`what_if`] asks the solver unless [`bound`] knows the answer, [`price`]
+//!   makes sure of the saving, [`cost`] weighs it.
 //! - [`queue`]: a command is held, looked at again, fenced, looked at again after pods on their way have arrived, marked,
 //!   replaced, and only then deleted. Several go on at once, under the budgets.
 //! - [`leftovers`]: what a command left behind is cleaned, also after a restart.
@@ -26,6 +26,7 @@
 //! # Source
 //! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
 
+mod bound;
 mod budgets;
 mod candidate;
 mod command;

@@ -190,11 +190,36 @@ pub(super) fn eligible(
     }
 }
 
-/// How far a pass of consolidation is.
+/// How far a pass of consolidation is. A pass may take several steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
-    multi_done: bool,
+    stage: Stage,
+    /// Machines that were looked at one by one.
     examined: BTreeSet<ClaimName>,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Searching for the longest prefix that works: between these lengths, the upper one unknown at first.
+    Prefixes {
+        low: usize,
+        high: Option<usize>,
+        best: Option<(Vec<ClaimName>, Moves)>,
+    },
+    /// Trying pairs, from this one on.
+    Pairs(usize),
+    /// Trying machines one by one.
+    Single,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Prefixes {
+            low: 2,
+            high: None,
+            best: None,
+        }
+    }
 }
 
 impl Search {
@@ -212,13 +237,10 @@ impl Search {
         stop: &dyn Fn() -> bool,
     ) -> Looked {
         let candidates = best_first(candidates);
-        if !self.multi_done {
-            match several(&candidates, world, stop) {
-                Looked::Nothing => self.multi_done = true,
-                other => return other,
-            }
+        match self.several(&candidates, world, stop) {
+            Looked::Nothing => self.one(&candidates, world, refused, stop),
+            other => other,
         }
-        self.one(&candidates, world, refused, stop)
     }
 
     /// Both methods on their own: several machines, and one.
@@ -230,8 +252,67 @@ impl Search {
         stop: &dyn Fn() -> bool,
     ) -> (Looked, Looked) {
         let candidates = best_first(candidates);
-        let multi = several(&candidates, world, stop);
+        let multi = self.several(&candidates, world, stop);
         (multi, self.one(&candidates, world, refused, stop))
+    }
+
+    fn several(
+        &mut self,
+        candidates: &[&Candidate],
+        world: &World<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Looked {
+        let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
+        let within: Vec<&Candidate> = candidates
+            .iter()
+            .copied()
+            .filter(|each| purse.take(&each.pool_name))
+            .take(MOST_TOGETHER)
+            .collect();
+        if let Stage::Prefixes { low, high, best } = &mut self.stage {
+            let mut most = high.unwrap_or(within.len()).min(within.len());
+            while *low <= most {
+                let middle = usize::midpoint(*low, most);
+                let prefix = within.get(..middle).unwrap_or_default();
+                match what_if(prefix, Rules::Cheaper, world, stop) {
+                    Ok(moves) => {
+                        let names = prefix.iter().map(|each| each.claim_name.clone()).collect();
+                        *best = Some((names, moves));
+                        *low = middle + 1;
+                    }
+                    Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                    Err(_) => most = middle - 1,
+                }
+                *high = Some(most);
+            }
+            let best = best.take();
+            self.stage = Stage::Pairs(0);
+            if let Some((names, moves)) = best {
+                // Between steps a machine may have left; then the pass goes on without it.
+                let all: Option<Vec<&Candidate>> = names
+                    .iter()
+                    .map(|name| within.iter().copied().find(|each| each.claim_name == *name))
+                    .collect();
+                if let Some(all) = all {
+                    return found(Method::Multi, &all, moves);
+                }
+            }
+        }
+        if let Stage::Pairs(next) = &mut self.stage {
+            let all = pairs(within.len().min(PAIRED)).take(PAIRS);
+            for (a, b) in all.skip(*next) {
+                let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
+                    continue;
+                };
+                match what_if(&[*a, *b], Rules::Cheaper, world, stop) {
+                    Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
+                    Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                    Err(_) => *next += 1,
+                }
+            }
+            self.stage = Stage::Single;
+        }
+        Looked::Nothing
     }
 
     fn one(
@@ -273,56 +354,12 @@ fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
 fn found(method: Method, candidates: &[&Candidate], moves: Moves) -> Looked {
     Looked::Found(Box::new(Found {
         method,
-        candidates: candidates.iter().copied().cloned().collect(),
+        candidates: candidates
+            .iter()
+            .map(|each| Candidate::clone(each))
+            .collect(),
         moves,
     }))
-}
-
-fn several(candidates: &[&Candidate], world: &World<'_>, stop: &dyn Fn() -> bool) -> Looked {
-    let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
-    let within: Vec<&Candidate> = candidates
-        .iter()
-        .copied()
-        .filter(|each| purse.take(&each.pool_name))
-        .take(MOST_TOGETHER)
-        .collect();
-    let mut best: Option<(usize, Moves)> = None;
-    let (mut low, mut high) = (2, within.len());
-    while low <= high {
-        let middle = usize::midpoint(low, high);
-        match what_if(
-            within.get(..middle).unwrap_or_default(),
-            Rules::Cheaper,
-            world,
-            stop,
-        ) {
-            Ok(moves) => {
-                best = Some((middle, moves));
-                low = middle + 1;
-            }
-            Err(refusal) if refusal.stopped && best.is_none() => return Looked::Unfinished,
-            Err(refusal) if refusal.stopped => break,
-            Err(_) => high = middle - 1,
-        }
-    }
-    if let Some((length, moves)) = best {
-        return found(
-            Method::Multi,
-            within.get(..length).unwrap_or_default(),
-            moves,
-        );
-    }
-    for (a, b) in pairs(within.len().min(PAIRED)).take(PAIRS) {
-        let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
-            continue;
-        };
-        match what_if(&[*a, *b], Rules::Cheaper, world, stop) {
-            Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
-            Err(refusal) if refusal.stopped => return Looked::Unfinished,
-            Err(_) => {}
-        }
-    }
-    Looked::Nothing
 }
 
 /// Pairs of indices below `count`, the best first; the first two are a prefix and left out.

@@ -66,6 +66,9 @@ pub(super) fn what_if(
     world: &World<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Moves, Refusal> {
+    if rules == Rules::Cheaper {
+        world.bound().check(candidates)?;
+    }
     if stop() || !world.may_simulate() {
         return Err(Refusal::stopped());
     }

@@ -17,6 +17,10 @@ const POOL_EVERY_MS: i64 = 60_000;
 /// `Unconsolidatable` is repeated after this.
 const UNCONSOLIDATABLE_EVERY_MS: i64 = 15 * 60_000;
 
+/// Most events about refusals in one step; all of them have records. 5,000 nodes that are not worth consolidating would
+/// otherwise be 10,000 events at once.
+const MOST_EVENTS: usize = 200;
+
 /// Where words go.
 pub(super) struct Words<'a, 'b> {
     /// What was said.
@@ -43,8 +47,10 @@ impl Words<'_, '_> {
             node.claim_name().map(ObjectRef::Claim),
         ];
         for object in objects.into_iter().flatten() {
-            self.step
-                .event(Event::normal(object, reason, text).every(every_ms));
+            if self.step.effects.len() < MOST_EVENTS {
+                self.step
+                    .event(Event::normal(object, reason, text).every(every_ms));
+            }
         }
     }
 

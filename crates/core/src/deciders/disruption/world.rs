@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::bound::Bound;
 use super::budgets::PoolBudgets;
 use super::command::Command;
 use super::cost;
@@ -36,6 +37,7 @@ pub(super) struct World<'a> {
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
+    bound: OnceCell<Bound>,
     simulations: Cell<usize>,
 }
 
@@ -48,8 +50,20 @@ pub(super) struct Totals {
     pub(super) disruption: i64,
 }
 
-/// Most what-ifs of one step. One costs 1 to 5 ms at 5,000 nodes, so a step stays near 200 ms.
-const SIMULATIONS: usize = 40;
+/// Most what-ifs of one step.
+const MOST_SIMULATIONS: usize = 40;
+
+/// A what-if looks at every pod and machine once, at some 5 us a pod: so many pods are 200 to 400 ms of a step.
+const PODS_PER_STEP: usize = 80_000;
+
+fn simulations(snapshot: &Snapshot) -> usize {
+    let pods = snapshot
+        .pods
+        .len()
+        .saturating_add(snapshot.nodes.len())
+        .max(1);
+    (PODS_PER_STEP / pods).clamp(2, MOST_SIMULATIONS)
+}
 
 impl<'a> World<'a> {
     /// The world as the command `me` sees it (or a command that is still to be found): the machines of all others are
@@ -103,7 +117,8 @@ impl<'a> World<'a> {
             destinations,
             closed,
             closed_to_consolidation: OnceCell::new(),
-            simulations: Cell::new(SIMULATIONS),
+            bound: OnceCell::new(),
+            simulations: Cell::new(simulations(input.snapshot)),
         }
     }
 
@@ -153,6 +168,12 @@ impl<'a> World<'a> {
     pub(super) fn totals(&self, pool: &PoolName) -> Totals {
         let all = self.totals.get_or_init(|| totals(self.snapshot()));
         all.get(pool).copied().unwrap_or_default()
+    }
+
+    /// What pods could at best find.
+    pub(super) fn bound(&self) -> &Bound {
+        self.bound
+            .get_or_init(|| Bound::of(self.snapshot(), |key| self.closed.contains(key)))
     }
 
     /// Takes one what-if from what this step may do; `false` when there is none left.
