@@ -1,5 +1,7 @@
 //! Asked once at start, so that a missing definition or right is one clear line and not a loop of warnings.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -13,6 +15,9 @@ use crate::clients::Clients;
 use crate::effects::retry::{self, Class};
 use crate::error::RunError;
 use crate::objects::Kind;
+
+/// All questions together are answered in a second by a server that is well.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A right that this service needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +60,19 @@ pub(crate) async fn check(
     kinds: &[Kind],
     needs: &Needs,
 ) -> Result<(), RunError> {
-    reachable(clients).await?;
-    definitions(clients, kinds).await?;
-    rights(clients, kinds, needs).await
+    let asked = async {
+        reachable(clients).await?;
+        definitions(clients, kinds).await?;
+        rights(clients, kinds, needs).await
+    };
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_else(|_| {
+            Err(RunError::Unreachable {
+                server: clients.server.clone(),
+                message: format!("no answer within {} s", PATIENCE.as_secs()),
+            })
+        })
 }
 
 async fn reachable(clients: &Clients) -> Result<(), RunError> {

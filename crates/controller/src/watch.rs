@@ -40,6 +40,8 @@ use crate::shared::Shared;
 const PAGE: u32 = 500;
 /// The server ends a watch after this time, spread so that they do not all end together.
 const WATCH_SECONDS: u32 = 240;
+/// A page of a list, or the beginning of a watch, comes within this time.
+const ANSWER: Duration = Duration::from_secs(45);
 /// A watch that lasts less than this did not end by its own time.
 const BRIEF: Duration = Duration::from_secs(1);
 /// A watch on which nothing came for this long, not even a bookmark (they come every minute), counts as dead.
@@ -164,7 +166,7 @@ impl Watch {
         let mut keys = BTreeSet::new();
         let mut params = ListParams::default().limit(PAGE);
         let version = loop {
-            let page = match api.list(&params).await {
+            let page = match answered(api.list(&params)).await {
                 Ok(page) => page,
                 // The list took longer than the server remembers.
                 Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
@@ -206,7 +208,7 @@ impl Watch {
     ) -> Result<String, End> {
         let spread = u32::try_from(jitter(Duration::from_secs(50)).as_secs()).unwrap_or(0);
         let params = WatchParams::default().timeout(WATCH_SECONDS + spread);
-        let stream = match api.watch(&params, &version).await {
+        let stream = match answered(api.watch(&params, &version)).await {
             Ok(stream) => stream.boxed(),
             Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
             Err(error) => return Err(failed(Some(version), &error)),
@@ -293,6 +295,12 @@ impl Watch {
     async fn send(&self, message: Message) -> Result<(), End> {
         self.inputs.send(message).await.map_err(|_| End::Closed)
     }
+}
+
+/// Waits for the beginning of an answer, but not for ever: a server that is gone without a word sends no end either.
+async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let answer = tokio::time::timeout(ANSWER, call).await;
+    answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))))
 }
 
 fn failed(version: Option<String>, error: &kube::Error) -> End {

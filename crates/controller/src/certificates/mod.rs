@@ -71,6 +71,8 @@ pub(crate) const ALL: [&str; 8] = [
     EXTENDER_CLIENT_KEY,
 ];
 
+/// A look at a Secret takes milliseconds, when the API server is well.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often to see whether this process leads by now.
 const TICK: Duration = Duration::from_secs(2);
 /// Attempts to write a Secret over somebody else's writes.
@@ -285,7 +287,9 @@ impl Certificates {
     }
 
     async fn look(&mut self) {
-        match self.refresh().await {
+        let late = RunError::Certificates("no answer in time".to_owned());
+        let refreshed = tokio::time::timeout(PATIENCE, self.refresh()).await;
+        match refreshed.unwrap_or(Err(late)) {
             Ok(true) => {
                 self.broken = None;
                 self.shared.metrics.certificates_reloaded("loaded");
