@@ -12,6 +12,11 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
 }
 
+/// A rule for objects of these names only: the certificate of the webhooks is kept right, nothing else.
+fn named_rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": groups, "resources": resources, "resourceNames": names, "verbs": verbs })
+}
+
 /// ServiceAccount, ClusterRole and Role with their bindings.
 pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
     let read = &["get", "list", "watch"];
@@ -59,6 +64,15 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["karpenter.kwok.sh", "karpenter.k8s.aws"],
             &["kwoknodeclasses/status", "ec2nodeclasses/status"],
             &["patch"],
+        ),
+        named_rule(
+            &["admissionregistration.k8s.io"],
+            &[
+                "validatingwebhookconfigurations",
+                "mutatingwebhookconfigurations",
+            ],
+            &["validation.mortise.sh", "defaulting.mortise.sh"],
+            &["get", "patch"],
         ),
         rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
         rule(

@@ -102,7 +102,7 @@ pub(super) fn install_crypto() -> anyhow::Result<()> {
 
 pub(super) fn init_logging(level: &str) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_new(format!(
-        "{level},hyper=warn,kube=warn,rustls=warn,h2=warn,tower=warn,aws=warn"
+        "{level},hyper=warn,kube=off,rustls=warn,h2=warn,tower=warn,aws=warn"
     ))
     .context("--log-level")?;
     tracing_subscriber::fmt()
