@@ -2,5 +2,19 @@
 //!
 //! `cargo test --workspace` runs all of them; `cargo test --workspace --test stories harness` those of one module.
 
+mod access;
+mod admission;
+mod availability;
+mod aws;
+mod bad_input;
+mod consolidation;
+mod crash;
+mod crds;
+mod edges;
 mod emulator;
+mod extender;
 mod harness;
+mod objects;
+mod provisioning;
+mod scale_to_zero;
+mod scene;

@@ -1,0 +1,152 @@
+//! Who may call what: the extender needs a certificate, debug paths a token whose owner has the right.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
+use mortise_tests::harness::{Authority, Http, Reply, wait_until};
+use serde_json::{Value, json};
+
+use crate::scene::{SOON, Scene, Setting};
+
+/// Two service accounts, of which one may read two debug paths.
+const ACCOUNTS: &str = r#"
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: reader}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: stranger}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: mortise-debug}
+rules: [{nonResourceURLs: [/debug/config, /debug/pending], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: mortise-debug}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: mortise-debug}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+"#;
+
+async fn token(scene: &Scene, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(scene.plane.client());
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            expiration_seconds: Some(600),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(account, &PostParams::default(), &request)
+        .await?;
+    made.status
+        .and_then(|status| status.token)
+        .context("a token")
+}
+
+#[tokio::test]
+async fn callers_must_say_who_they_are() -> Result<()> {
+    let setting = Setting {
+        insecure_debug: false,
+        manifests: vec![ACCOUNTS.to_owned()],
+        ..Setting::default()
+    };
+    let scene = Scene::start(setting).await?;
+    let body = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
+    let nobody = scene.mortise.http()?;
+    extender(&scene, &nobody, &body).await?;
+
+    let get = async |http: &Http, path: &str| -> Result<Reply> {
+        http.get(&scene.mortise.url(path)).await
+    };
+    let refused = get(&nobody, "debug/config").await?;
+    ensure!(
+        refused.status == 401 && refused.body.contains("bearer token"),
+        "{refused:?}"
+    );
+    let wrong = nobody
+        .clone()
+        .with_header("Authorization", "Bearer not.a.token");
+    let refused = get(&wrong, "debug/config").await?;
+    ensure!(refused.status == 401, "{refused:?}");
+
+    let reader = nobody.clone().with_header(
+        "Authorization",
+        &format!("Bearer {}", token(&scene, "reader").await?),
+    );
+    // The authorizer reads roles from a watch: the first answer may be older than the role, and is believed for a while.
+    wait_until("the reader's right to be known", SOON, || async {
+        let reply = get(&reader, "debug/pending").await?;
+        ensure!(reply.status == 200, "{reply:?}");
+        Ok(())
+    })
+    .await?;
+    let config: Value = get(&reader, "debug/config").await?.json()?;
+    ensure!(config.is_object(), "{config}");
+    let refused = get(&reader, "debug/snapshot").await?;
+    ensure!(
+        refused.status == 403 && refused.body.contains("/debug/snapshot"),
+        "{refused:?}"
+    );
+
+    let stranger = nobody.clone().with_header(
+        "Authorization",
+        &format!("Bearer {}", token(&scene, "stranger").await?),
+    );
+    let refused = get(&stranger, "debug/config").await?;
+    ensure!(
+        refused.status == 403 && refused.body.contains("nonResourceURLs"),
+        "{refused:?}"
+    );
+    // Nothing else is open by mistake, neither with nor without a known path.
+    for path in [
+        "api/v1/state",
+        "debug/explain?pod=a/b",
+        "debug/nothing",
+        "ui/",
+        "metrics",
+    ] {
+        let reply = get(&nobody, path).await?;
+        ensure!(reply.status == 401, "{path}: {reply:?}");
+    }
+    // The scheduler's certificate opens debug paths too.
+    let config: Value = get(&scene.mortise.scheduler_http()?, "debug/config")
+        .await?
+        .json()?;
+    ensure!(config.is_object(), "{config}");
+
+    // Probes and metrics are for everybody, and hold no secrets.
+    scene.mortise.wait_ready().await?;
+    let page = scene.mortise.metrics().await?;
+    ensure!(page.contains("# EOF"), "{page}");
+    scene.end().await;
+    Ok(())
+}
+
+/// The extender's paths open for its own clients only.
+async fn extender(scene: &Scene, nobody: &Http, body: &Value) -> Result<()> {
+    let ca = std::fs::read_to_string(scene.plane.dir().join("mortise-certs/ca.crt"))?;
+    let foreign = Authority::new("someone-else")?.client("mortise-extender-client", &[])?;
+    let foreign = Http::new(&ca, Some(&foreign))?;
+    for path in ["filter", "prioritize", "preempt"] {
+        let url = scene.mortise.url(&format!("extender/v1/{path}"));
+        let refused = nobody.post(&url, body).await?;
+        ensure!(
+            refused.status == 403 && refused.body.contains("client certificate"),
+            "{path}: {refused:?}"
+        );
+        // A certificate of another authority is as good as none: the handshake fails, or the answer is the same.
+        let answer = foreign.post(&url, body).await;
+        ensure!(
+            answer.as_ref().is_ok_and(|reply| reply.status == 403) || answer.is_err(),
+            "{path}: {answer:?}"
+        );
+    }
+    let known = scene.mortise.scheduler_http()?;
+    let passed = known
+        .post(&scene.mortise.url("extender/v1/filter"), body)
+        .await?
+        .json()?;
+    ensure!(passed["NodeNames"] == json!(["n1"]), "{passed}");
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! What people are told when they apply a pool: through the real API server, as kubectl shows it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Api, DeleteParams};
+use mortise_core::apis::NodePool;
+use mortise_tests::harness::{KubectlOutput, Mortise, wait_until};
+use serde_json::{Value, json};
+
+use crate::objects::{AMD64, LINUX, ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::scene::{SOON, Scene};
+
+/// A scene whose API server asks mortise's webhooks.
+async fn scene() -> Result<Scene> {
+    let scene = Scene::kwok().await?;
+    scene.apply(&[kwok_class()]).await?;
+    wait_until("the catalogue", SOON, || async {
+        let picture = scene.mortise.debug("snapshot").await?;
+        ensure!(
+            picture["counts"]["catalogs"].as_u64() == Some(1),
+            "{picture}"
+        );
+        Ok(())
+    })
+    .await?;
+    let webhooks = scene.mortise.webhook_manifests(&[]).await?;
+    scene.plane.apply_yaml(&webhooks).await?;
+    // The API server reads the configurations from a watch of its own: it asks when the pool without group and kind of its
+    // class, which the schema alone refuses, is admitted.
+    wait_until("the API server to ask the webhooks", SOON, || async {
+        let mut probe = pool("probe", &[LINUX], json!({}));
+        probe["spec"]["template"]["spec"]["nodeClassRef"] = json!({ "name": "default" });
+        kubectl(&scene, &["create", "--dry-run=server"], &probe)
+            .await?
+            .ok()?;
+        Ok(())
+    })
+    .await?;
+    Ok(scene)
+}
+
+/// Runs kubectl on one object.
+async fn kubectl(scene: &Scene, args: &[&str], object: &Value) -> Result<KubectlOutput> {
+    let path: PathBuf = scene.plane.dir().join("object.json");
+    std::fs::write(&path, object.to_string())?;
+    let path = path.display().to_string();
+    let args: Vec<&str> = args.iter().copied().chain(["-f", path.as_str()]).collect();
+    scene.plane.kubectl(&args).await
+}
+
+async fn create(scene: &Scene, object: &Value) -> Result<KubectlOutput> {
+    kubectl(scene, &["create"], object).await
+}
+
+/// The lines that kubectl prints for warnings of the API server.
+fn warnings(output: &KubectlOutput) -> Vec<&str> {
+    output
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("Warning: "))
+        .collect()
+}
+
+fn mistyped() -> Value {
+    pool(
+        "mistyped",
+        &[("kubernetes.io/arch", "NotInn", &["arm64"])],
+        json!({}),
+    )
+}
+
+#[tokio::test]
+async fn mistakes_are_answered_with_what_was_meant() -> Result<()> {
+    let scene = scene().await?;
+
+    // A mistyped operator: refused, with the operators and the nearest one.
+    let said = create(&scene, &mistyped()).await?;
+    ensure!(said.code != 0, "{}", said.stdout);
+    for part in [
+        "requirements[0].operator",
+        "\"NotInn\"",
+        "kubernetes.io/arch",
+        "DoesNotExist",
+        "did you mean \"NotIn\"?",
+    ] {
+        ensure!(
+            said.stderr.contains(part),
+            "{part} is not in {}",
+            said.stderr
+        );
+    }
+    ensure!(
+        said.stderr.contains("mortise.sh"),
+        "the webhook says it: {}",
+        said.stderr
+    );
+
+    // An unknown type: admitted, with the nearest one.
+    let unknown = pool(
+        "unknown",
+        &[types(&["c-2x-amd64-linus", "c-4x-amd64-linux"])],
+        json!({}),
+    );
+    let said = create(&scene, &unknown).await?;
+    ensure!(said.code == 0, "{}", said.stderr);
+    let told = warnings(&said);
+    ensure!(told.len() == 1, "{told:?}");
+    for part in [
+        "instance-type",
+        "\"c-2x-amd64-linus\"",
+        "did you mean \"c-2x-amd64-linux\"?",
+    ] {
+        ensure!(told[0].contains(part), "{part} is not in {told:?}");
+    }
+
+    // A set that no type satisfies: admitted, with the requirement that removes the last ones.
+    let impossible = pool(
+        "impossible",
+        &[
+            types(&["c-2x-amd64-linux"]),
+            LINUX,
+            ("kubernetes.io/arch", "In", &["arm64"]),
+        ],
+        json!({}),
+    );
+    let said = create(&scene, &impossible).await?;
+    ensure!(said.code == 0, "{}", said.stderr);
+    let told = warnings(&said);
+    ensure!(
+        told.len() == 1 && told[0].contains("no instance type is left"),
+        "{told:?}"
+    );
+    ensure!(
+        told[0].contains("instance-type") && told[0].contains("144"),
+        "{told:?}"
+    );
+
+    // A class that is not there, nearly one that is.
+    let mut orphan = pool("orphan", &[LINUX], json!({}));
+    orphan["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("defualt");
+    let said = create(&scene, &orphan).await?;
+    let told = warnings(&said);
+    ensure!(
+        said.code == 0 && told.len() == 1,
+        "{} {told:?}",
+        said.stderr
+    );
+    ensure!(
+        told[0].contains("\"defualt\" does not exist")
+            && told[0].contains("did you mean \"default\"?"),
+        "{told:?}"
+    );
+
+    // A pool without mistakes: nothing is said, and group and kind of the class are filled in.
+    let mut terse = pool("terse", &[LINUX, AMD64, ON_DEMAND], json!({}));
+    terse["spec"]["template"]["spec"]["nodeClassRef"] = json!({ "name": "default" });
+    let said = create(&scene, &terse).await?;
+    ensure!(
+        said.code == 0 && said.stderr.trim().is_empty(),
+        "{}",
+        said.stderr
+    );
+    let reference = scene.pool("terse").await?.spec.template.spec.node_class_ref;
+    ensure!(
+        reference.group == "karpenter.kwok.sh" && reference.kind == "KWOKNodeClass",
+        "{reference:?}"
+    );
+
+    // The same faults are conditions, for those who do not read warnings; a good pool is ready.
+    for (name, ready) in [("terse", true), ("orphan", false)] {
+        wait_until(&format!("pool {name}: Ready {ready}"), SOON, || async {
+            let conditions = scene.pool(name).await?.status.conditions;
+            let found = conditions
+                .iter()
+                .find(|condition| condition.type_ == "Ready")
+                .context("no condition yet")?;
+            ensure!((found.status.to_string() == "True") == ready, "{found:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    ensure!(
+        scene
+            .mortise
+            .metric(
+                "mortise_webhook_calls_total",
+                &["call=\"admission_denied\""]
+            )
+            .await?
+            >= 1.0
+    );
+    scene.end().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn deleting_a_pool_says_what_it_drains() -> Result<()> {
+    let scene = scene().await?;
+    scene
+        .apply(&[pool(
+            "default",
+            &[types(&["c-4x-amd64-linux"]), ON_DEMAND],
+            json!({}),
+        )])
+        .await?;
+    scene
+        .apply(&[deployment("web", 3, ("1", "1Gi"), json!({}))])
+        .await?;
+    scene.running("web", 3).await?;
+    scene.settled(1).await?;
+    let said = scene
+        .plane
+        .kubectl(&["delete", "nodepool", "default", "--dry-run=server"])
+        .await?;
+    let told = warnings(&said);
+    ensure!(
+        said.code == 0 && told.len() == 1,
+        "{} {told:?}",
+        said.stderr
+    );
+    ensure!(told[0].contains("drains 1 nodes with 3 pods"), "{told:?}");
+    ensure!(
+        scene
+            .pool("default")
+            .await?
+            .metadata
+            .deletion_timestamp
+            .is_none(),
+        "a dry run changes nothing"
+    );
+    scene.end().await;
+    Ok(())
+}
+
+/// With mortise gone, pools can still be created, and what the schema knows is still refused.
+#[tokio::test]
+async fn without_the_webhook_creation_works() -> Result<()> {
+    let mut scene = scene().await?;
+    scene.mortise.kill9().await;
+    let said = create(&scene, &pool("calm", &[LINUX], json!({}))).await?;
+    ensure!(said.code == 0, "{}", said.stderr);
+    let said = create(&scene, &mistyped()).await?;
+    ensure!(
+        said.code != 0 && said.stderr.contains("NotInn"),
+        "the schema's own rule: {}",
+        said.stderr
+    );
+    ensure!(
+        !said.stderr.contains("did you mean"),
+        "and not the webhook: {}",
+        said.stderr
+    );
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    pools.delete("calm", &DeleteParams::default()).await?;
+
+    // `--fail` is for those who rather have nothing than something unchecked.
+    let strict = scene.mortise.webhook_manifests(&["--fail"]).await?;
+    scene.plane.apply_yaml(&strict).await?;
+    wait_until("creation to be refused", SOON, || async {
+        let said = kubectl(
+            &scene,
+            &["create", "--dry-run=server"],
+            &pool("calm", &[LINUX], json!({})),
+        )
+        .await?;
+        ensure!(
+            said.code != 0 && said.stderr.contains("failed calling webhook"),
+            "{}{}",
+            said.stdout,
+            said.stderr
+        );
+        Ok(())
+    })
+    .await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// Bodies that are no reviews are answered and counted, and lose nothing.
+#[tokio::test]
+async fn malformed_bodies_are_answered() -> Result<()> {
+    let scene = scene().await?;
+    let open = scene.mortise.http()?;
+    let scheduler = scene.mortise.scheduler_http()?;
+    let before = scene
+        .mortise
+        .metric("mortise_webhook_calls_total", &["call=\"malformed\""])
+        .await?;
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{\"request\":7}",
+        "{\"kind\":\"AdmissionReview\"}",
+    ] {
+        for path in ["admission/v1/validate", "admission/v1/default"] {
+            let reply = open.post_text(&scene.mortise.url(path), body).await?;
+            ensure!(reply.status == 200, "{path} {body:?}: {}", reply.status);
+            let review: Value = serde_json::from_str(&reply.body)?;
+            ensure!(
+                review["response"]["allowed"] == json!(false),
+                "{path} {body:?}: {review}"
+            );
+            ensure!(
+                review["response"]["status"]["code"] == json!(400),
+                "{path} {body:?}: {review}"
+            );
+        }
+        for path in [
+            "extender/v1/filter",
+            "extender/v1/prioritize",
+            "extender/v1/preempt",
+        ] {
+            let reply = scheduler.post_text(&scene.mortise.url(path), body).await?;
+            ensure!(
+                reply.status == 400,
+                "{path} {body:?}: {} {}",
+                reply.status,
+                reply.body
+            );
+        }
+    }
+    let after = scene
+        .mortise
+        .metric("mortise_webhook_calls_total", &["call=\"malformed\""])
+        .await?;
+    ensure!(after >= before + 30.0, "{before} -> {after}");
+    // A body beyond the limit is refused before it is read as a whole.
+    let long = format!("\"{}\"", "x".repeat(9 << 20));
+    let reply = open
+        .post_text(&scene.mortise.url("admission/v1/validate"), &long)
+        .await?;
+    ensure!(reply.status == 413, "{}", reply.status);
+    ensure!(
+        scene
+            .mortise
+            .metric("mortise_webhook_calls_total", &["call=\"panics\""])
+            .await?
+            < 1.0
+    );
+    scene.mortise.wait_ready().await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// What the committed configurations say is what the API server takes: no field is dropped, and nobody is asked about pods.
+#[tokio::test]
+async fn nobody_is_asked_about_pods() -> Result<()> {
+    let written = Mortise::output(&["manifests", "webhooks"]).await?;
+    for word in ["pods", "nodeclaims", "\"*\""] {
+        ensure!(
+            !written.contains(&format!("- {word}\n")),
+            "{word} in\n{written}"
+        );
+    }
+    ensure!(
+        written.contains("failurePolicy: Ignore") && !written.contains("failurePolicy: Fail"),
+        "{written}"
+    );
+    Ok(())
+}

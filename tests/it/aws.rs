@@ -1,0 +1,250 @@
+//! EC2: pods become a fleet, an instance and a node; an interruption becomes a replacement and a drain.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Api, DeleteParams};
+use mortise_core::apis::Ec2NodeClass;
+use mortise_tests::harness::{ControlPlane, Fixtures, Instance, Moto, NodeFactory, wait_until};
+use serde_json::{Value, json};
+
+use crate::objects::{deployment, pool};
+use crate::scene::{Machine, SOON, Scene, Setting};
+
+const CLUSTER: &str = "story";
+
+/// A class of what the account has.
+fn class(fixtures: &Fixtures) -> Value {
+    let discovery = json!([{ "tags": { "karpenter.sh/discovery": fixtures.cluster } }]);
+    json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": { "name": "default" },
+        "spec": {
+            "amiSelectorTerms": [{ "alias": "al2023@latest" }],
+            "role": fixtures.role,
+            "subnetSelectorTerms": discovery,
+            "securityGroupSelectorTerms": discovery,
+            "tags": { "story": "told" },
+        },
+    })
+}
+
+/// A pool of that class: spot machines of three types.
+fn spot_pool() -> Value {
+    let reference =
+        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
+    pool(
+        "default",
+        &[
+            (
+                "node.kubernetes.io/instance-type",
+                "In",
+                &["m5.large", "m5.xlarge", "c5.xlarge"],
+            ),
+            ("karpenter.sh/capacity-type", "In", &["spot"]),
+            ("kubernetes.io/arch", "In", &["amd64"]),
+        ],
+        json!({ "template": { "spec": { "nodeClassRef": reference } } }),
+    )
+}
+
+/// What a story on AWS consists of.
+pub(crate) struct Account {
+    pub(crate) moto: Moto,
+    pub(crate) fixtures: Fixtures,
+}
+
+impl Account {
+    pub(crate) async fn open() -> Result<Self> {
+        let moto = Moto::start().await?;
+        let fixtures = moto.fixtures(CLUSTER).await?;
+        Ok(Self { moto, fixtures })
+    }
+
+    /// mortise of this account, with the class and the pool, on a new control plane whose nodes are the account's instances.
+    pub(crate) async fn scene(&self, env: &[(&str, &str)]) -> Result<(Scene, NodeFactory)> {
+        let mut all = self.moto.env();
+        all.extend(
+            env.iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+        );
+        let setting = Setting {
+            provider: "aws",
+            env: all,
+            flags: vec![
+                format!("--cluster-name={CLUSTER}"),
+                format!("--aws-region={}", Moto::REGION),
+                format!("--aws-endpoint-url={}", self.moto.endpoint()),
+                format!("--interruption-queue={}", self.fixtures.queue_name),
+            ],
+            ..Setting::default()
+        };
+        let scene = Scene::start(setting).await?;
+        let factory = self.factory(&scene.plane);
+        scene.apply(&[class(&self.fixtures), spot_pool()]).await?;
+        Ok((scene, factory))
+    }
+
+    fn factory(&self, plane: &ControlPlane) -> NodeFactory {
+        NodeFactory::start(&self.moto, plane)
+    }
+
+    /// The instance of a machine.
+    async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
+        let id = machine.claim.status.provider_id.clone().context("an id")?;
+        let instances = self.moto.instances().await?;
+        let found = instances
+            .into_iter()
+            .find(|instance| id.ends_with(&format!("/{}", instance.id)));
+        found.with_context(|| format!("{id} is no instance that runs"))
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
+    let account = Account::open().await?;
+    let (scene, factory) = account.scene(&[]).await?;
+    wait_until("the class to be ready", SOON, || async {
+        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+        let status = classes.get("default").await?.status;
+        let ready = status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == "Ready")
+            .context("no condition")?;
+        ensure!(ready.status.to_string() == "True", "{ready:?}");
+        ensure!(
+            status.subnets.len() == 3
+                && status.security_groups.len() == 1
+                && !status.amis.is_empty(),
+            "{status:?}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    scene
+        .apply(&[deployment("web", 2, ("700m", "1Gi"), json!({}))])
+        .await?;
+    scene.running("web", 2).await?;
+    let before = scene.settled(1).await?;
+    let before = before.first().context("one")?;
+    ensure!(
+        account.moto.calls("ec2:CreateFleet").await? == 1,
+        "one fleet for two pods"
+    );
+    let instance = account.instance_of(before).await?;
+    is_as_told(&account.fixtures, before, &instance)?;
+
+    // EC2 says that it takes the instance back; the pods move to another one before it does.
+    account.moto.put_spot_interruption(&instance.id).await?;
+    wait_until("the machine to be gone", SOON, || async {
+        let claims = scene.claims().await?;
+        ensure!(
+            !claims.contains_key(&*before.claim.name()),
+            "claim {} is there",
+            before.claim.name()
+        );
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 2).await?;
+    let after = scene.settled(1).await?;
+    let after = after.first().context("one")?;
+    let replacement = account.instance_of(after).await?;
+    ensure!(replacement.id != instance.id);
+    let instances = account.moto.instances().await?;
+    ensure!(
+        instances.len() == 1,
+        "the old instance is terminated: {instances:?}"
+    );
+    wait_until("the message to be deleted", SOON, || async {
+        let left = account
+            .moto
+            .queued_messages(&account.fixtures.queue_name)
+            .await?;
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+    .await?;
+    scene.event("SpotInterrupted", &before.claim.name()).await?;
+    scene
+        .event("TerminatingOnInterruption", &before.claim.name())
+        .await?;
+
+    // And to nothing: instances, launch templates, the class itself.
+    scene.scale("web", 0).await?;
+    scene.empty().await?;
+    ensure!(account.moto.instances().await?.is_empty());
+    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+    classes.delete("default", &DeleteParams::default()).await?;
+    wait_until("the class to be gone", SOON, || async {
+        ensure!(
+            classes.get_opt("default").await?.is_none(),
+            "its finalizer holds it"
+        );
+        Ok(())
+    })
+    .await?;
+    drop(factory);
+    scene.end().await;
+    account.moto.stop().await;
+    Ok(())
+}
+
+/// The instance is what class, pool and claim say, and the node is the instance.
+fn is_as_told(fixtures: &Fixtures, machine: &Machine, instance: &Instance) -> Result<()> {
+    let tag = |key: &str| instance.tags.get(key).map(String::as_str);
+    ensure!(
+        tag("karpenter.sh/nodeclaim") == Some(&*machine.claim.name()),
+        "{:?}",
+        instance.tags
+    );
+    ensure!(
+        tag("karpenter.sh/nodepool") == Some("default"),
+        "{:?}",
+        instance.tags
+    );
+    ensure!(tag("story") == Some("told"), "{:?}", instance.tags);
+    ensure!(
+        tag(&format!("kubernetes.io/cluster/{CLUSTER}")) == Some("owned"),
+        "{:?}",
+        instance.tags
+    );
+    ensure!(
+        instance.capacity_type == "spot" && machine.label("karpenter.sh/capacity-type") == "spot"
+    );
+    ensure!(
+        machine.instance_type() == instance.instance_type,
+        "{} on {}",
+        machine.instance_type(),
+        instance.instance_type
+    );
+    ensure!(machine.label("topology.kubernetes.io/zone") == instance.zone);
+    ensure!(
+        instance.security_groups == [fixtures.security_group.clone()],
+        "{:?}",
+        instance.security_groups
+    );
+    ensure!(
+        Some(&instance.image) == fixtures.images.get("amd64"),
+        "{}",
+        instance.image
+    );
+    ensure!(
+        instance.instance_profile.as_ref() == Some(&fixtures.instance_profile),
+        "{:?}",
+        instance.instance_profile
+    );
+    ensure!(
+        fixtures.subnets.get(&instance.zone) == Some(&instance.subnet),
+        "{} in {}",
+        instance.subnet,
+        instance.zone
+    );
+    ensure!(
+        instance
+            .user_data
+            .as_ref()
+            .is_some_and(|data| !data.is_empty()),
+        "user data"
+    );
+    Ok(())
+}

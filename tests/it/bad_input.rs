@@ -1,0 +1,338 @@
+//! What goes wrong at the start: one clear line that says what, where and how to mend it, and the documented exit code.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use mortise_tests::harness::{ControlPlane, Mortise, Moto, Port, StateDir, mortise_binary};
+use tokio::process::Command;
+
+use crate::scene::turn;
+
+/// A wrong start ends by itself within this.
+const SOON: Duration = Duration::from_mins(1);
+const MANIFEST: &str = "mortise manifests";
+
+/// How a start ended.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    /// Standard error without log lines, which are JSON.
+    text: String,
+}
+
+impl Said {
+    /// The exit code is this one, and one line that begins with the program's name has all these parts.
+    fn expect(&self, code: i32, parts: &[&str]) -> Result<()> {
+        ensure!(
+            self.code == Some(code),
+            "exit code {:?} instead of {code}: {}",
+            self.code,
+            self.text
+        );
+        let lines: Vec<&str> = self
+            .text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        ensure!(
+            lines.len() == 1 && lines[0].starts_with("mortise: "),
+            "not one line: {}",
+            self.text
+        );
+        for part in parts {
+            ensure!(lines[0].contains(part), "{part:?} is not in {}", lines[0]);
+        }
+        Ok(())
+    }
+}
+
+/// Runs `mortise serve` on ports of its own until it ends.
+async fn serve(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Said> {
+    let certificates = dir.join("certs").display().to_string();
+    let own = [
+        "serve",
+        "--bind-address=127.0.0.1",
+        "--https-port=0",
+        "--metrics-port=0",
+        "--health-probe-port=0",
+        "--leader-election-namespace=kube-system",
+        "--cert-dir",
+        certificates.as_str(),
+    ];
+    let all: Vec<&str> = own.iter().chain(args).copied().collect();
+    run(&all, env).await
+}
+
+async fn run(args: &[&str], env: &[(&str, &str)]) -> Result<Said> {
+    let output = Command::new(mortise_binary().await?)
+        .args(args)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent")
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(SOON, output)
+        .await
+        .with_context(|| format!("{args:?} did not end"))??;
+    let stderr = String::from_utf8(output.stderr)?;
+    let text: Vec<&str> = stderr
+        .lines()
+        .filter(|line| !line.starts_with('{'))
+        .collect();
+    Ok(Said {
+        code: output.status.code(),
+        text: text.join("\n"),
+    })
+}
+
+#[tokio::test]
+async fn flags_and_variables() -> Result<()> {
+    let dir = StateDir::create("input")?;
+    let base = dir.path();
+    // The command line's own parser answers these: several lines, the first of which says what is wrong.
+    let parsed: [(&[&str], &[(&str, &str)], &[&str]); 6] = [
+        (
+            &["--metrics-prot=1"],
+            &[],
+            &["--metrics-prot", "--metrics-port"],
+        ),
+        (
+            &["--batch-idle-duration=5"],
+            &[],
+            &["--batch-idle-duration", "10s"],
+        ),
+        (&["--provider=awz"], &[], &["awz", "kwok", "aws"]),
+        (
+            &[],
+            &[("PREFERENCE_POLICY", "Respct")],
+            &["Respct", "--preference-policy", "Respect", "Ignore"],
+        ),
+        (
+            &[],
+            &[("BATCH_MAX_DURATION", "ten")],
+            &["ten", "--batch-max-duration", "1m30s"],
+        ),
+        (
+            &[],
+            &[("KUBE_CLIENT_QPS", "-1")],
+            &["-1", "--kube-client-qps"],
+        ),
+    ];
+    for (args, env, parts) in parsed {
+        let said = serve(base, args, env).await?;
+        ensure!(said.code == Some(2), "{args:?} {env:?}: {said:?}");
+        for part in parts {
+            ensure!(
+                said.text.contains(part),
+                "{args:?} {env:?}: {part:?} is not in {}",
+                said.text
+            );
+        }
+    }
+    let gate = serve(base, &["--feature-gates=NodeRepiar=true"], &[]).await?;
+    gate.expect(
+        2,
+        &["--feature-gates", "NodeRepiar", "did you mean NodeRepair?"],
+    )?;
+    let gate = serve(base, &[], &[("FEATURE_GATES", "NodeRepair=perhaps")]).await?;
+    gate.expect(2, &["NodeRepair", "perhaps", "true"])?;
+    let open = run(&["serve", "--insecure-debug"], &[]).await?;
+    open.expect(2, &["--insecure-debug", "--bind-address 127.0.0.1"])?;
+    let point = serve(
+        base,
+        &["--kubeconfig=/dev/null"],
+        &[("MORTISE_FAILPOINT", "before-lunch")],
+    )
+    .await?;
+    ensure!(point.code == Some(2) || point.code == Some(3), "{point:?}");
+    let unknown = run(&["serv"], &[]).await?;
+    ensure!(
+        unknown.code == Some(2) && unknown.text.contains("serve"),
+        "{unknown:?}"
+    );
+    drop_well(dir);
+    Ok(())
+}
+
+fn drop_well(mut dir: StateDir) {
+    dir.discard();
+}
+
+#[tokio::test]
+async fn kubeconfig_and_api_server() -> Result<()> {
+    let mut dir = StateDir::create("input")?;
+    let missing = dir.join("no-such-file").display().to_string();
+    let said = serve(dir.path(), &["--kubeconfig", &missing], &[]).await?;
+    said.expect(3, &["kubeconfig", &missing, "--kubeconfig FILE"])?;
+
+    let torn = dir.join("torn");
+    std::fs::write(&torn, "clusters: [{name: x")?;
+    let torn = torn.display().to_string();
+    let said = serve(dir.path(), &["--kubeconfig", &torn], &[]).await?;
+    said.expect(3, &["kubeconfig", &torn])?;
+
+    let none = serve(dir.path(), &[], &[]).await?;
+    none.expect(3, &["kubeconfig"])?;
+
+    let port = Port::claim()?;
+    let dead = dir.join("dead");
+    let server = format!("https://{}", port.address());
+    std::fs::write(
+        &dead,
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: '{server}'}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{}}}}]}}"
+        ),
+    )?;
+    let said = serve(
+        dir.path(),
+        &["--kubeconfig", &dead.display().to_string()],
+        &[],
+    )
+    .await?;
+    said.expect(3, &[&port.address(), "does not answer"])?;
+    dir.discard();
+    Ok(())
+}
+
+#[tokio::test]
+async fn definitions_rights_and_ports() -> Result<()> {
+    let _turn = turn().await?;
+    let plane = Box::pin(ControlPlane::builder().start()).await?;
+    let admin = plane.kubeconfig_path().display().to_string();
+    let said = serve(plane.dir(), &["--kubeconfig", &admin], &[]).await?;
+    said.expect(
+        4,
+        &[
+            "nodepools.karpenter.sh",
+            "nodeclaims.karpenter.sh",
+            "kwoknodeclasses.karpenter.kwok.sh",
+            "mortise manifests crds",
+        ],
+    )?;
+
+    plane
+        .apply_yaml(&Mortise::output(&["manifests", "crds"]).await?)
+        .await?;
+    let user = "system:serviceaccount:kube-system:mortise";
+    let groups = ["system:serviceaccounts"];
+    let account = plane.kubeconfig_for(user, &groups)?.display().to_string();
+    let said = serve(plane.dir(), &["--kubeconfig", &account], &[]).await?;
+    said.expect(
+        5,
+        &[
+            "list pods",
+            "create pods/eviction",
+            "patch nodeclaims/status.karpenter.sh",
+            "update leases.coordination.k8s.io",
+            "mortise manifests rbac",
+        ],
+    )?;
+
+    // With the rights that it asks for it starts, and one verb less is missed by name.
+    let rbac = Mortise::output(&["manifests", "rbac"]).await?;
+    plane.apply_yaml(&rbac).await?;
+    let less = rbac.replace("- pods/eviction\n", "- pods/nothing\n");
+    ensure!(less != rbac, "{rbac}");
+    plane.apply_yaml(&less).await?;
+    let said =
+        mortise_tests::harness::wait_until("the authorizer to see the roles", SOON, || async {
+            let said = serve(plane.dir(), &["--kubeconfig", &account], &[]).await?;
+            ensure!(!said.text.contains("list pods"), "{said:?}");
+            Ok(said)
+        })
+        .await?;
+    said.expect(5, &["create pods/eviction", MANIFEST])?;
+    ensure!(!said.text.contains("nodeclaims"), "{}", said.text);
+    plane.apply_yaml(&rbac).await?;
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port();
+    let said = serve(
+        plane.dir(),
+        &["--kubeconfig", &admin, "--metrics-port", &port.to_string()],
+        &[],
+    )
+    .await?;
+    said.expect(1, &[&format!("127.0.0.1:{port}"), "metrics"])?;
+
+    let file = plane.dir().join("types.json");
+    let path = file.display().to_string();
+    for (text, parts) in [
+        (None, ["types.json", "o such file"]),
+        (Some("[{\"name\": \"x\", "), ["types.json", "line 1"]),
+        (Some("{}"), ["types.json", "expected"]),
+        (
+            Some(
+                "[{\"name\": \"odd\", \"offerings\": [], \"architecture\": \"amd64\", \"operatingSystems\": [\"linux\"], \"resources\": {\"cpu\": \"many\"}}]",
+            ),
+            ["types.json", "many"],
+        ),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text)?;
+        }
+        let said = serve(
+            plane.dir(),
+            &["--kubeconfig", &admin, "--instance-types-file-path", &path],
+            &[],
+        )
+        .await?;
+        said.expect(6, &parts)
+            .with_context(|| format!("{text:?}"))?;
+    }
+    plane.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn cloud_and_queue() -> Result<()> {
+    let _turn = turn().await?;
+    let crds = Mortise::output(&["manifests", "crds", "--provider", "aws"]).await?;
+    let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
+    let admin = plane.kubeconfig_path().display().to_string();
+    let credentials = [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    let port = Port::claim()?;
+    let nobody = format!("--aws-endpoint-url=http://{}", port.address());
+    let common = [
+        "--kubeconfig",
+        &admin,
+        "--provider=aws",
+        "--cluster-name=story",
+        "--aws-region=us-east-1",
+    ];
+    let with = |more: &[&'static str], endpoint: &str| -> Vec<String> {
+        common
+            .iter()
+            .chain(more)
+            .map(|arg| (*arg).to_owned())
+            .chain([endpoint.to_owned()])
+            .collect()
+    };
+    let start = async |args: Vec<String>| -> Result<Said> {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        serve(plane.dir(), &args, &credentials).await
+    };
+    start(with(&[], &nobody))
+        .await?
+        .expect(6, &["provider aws", &port.address()])?;
+
+    let moto = Moto::start().await?;
+    moto.fixtures("story").await?;
+    let endpoint = format!("--aws-endpoint-url={}", moto.endpoint());
+    let said = start(with(&["--interruption-queue=stroy"], &endpoint)).await?;
+    said.expect(
+        6,
+        &["provider aws", "queue", "stroy", "--interruption-queue"],
+    )?;
+    moto.stop().await;
+    plane.stop().await;
+    Ok(())
+}

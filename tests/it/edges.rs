@@ -1,0 +1,195 @@
+//! Which crate may know what: laws 1 and 2 of the architecture, asked of cargo itself.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+fn workspace() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the crate lies in the workspace")
+}
+
+fn cargo(args: &[&str]) -> Result<String> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(args)
+        .args(["--offline", "--locked"])
+        .current_dir(workspace()?)
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(
+        output.status.success(),
+        "cargo {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Every crate that `package` is linked with, itself left out.
+fn tree(package: &str, depth: &str) -> Result<BTreeSet<String>> {
+    let text = cargo(&[
+        "tree", "-e", "normal", "--prefix", "none", "--depth", depth, "-p", package,
+    ])?;
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    Ok(names
+        .filter(|name| *name != package)
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Packages of the workspace, without tests and benches, which may know everything.
+fn members() -> Result<Vec<String>> {
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])?)?;
+    let packages = metadata["packages"].as_array().context("packages")?;
+    let names = packages
+        .iter()
+        .filter_map(|package| package["name"].as_str());
+    let names: Vec<String> = names
+        .filter(|name| !["mortise-tests", "mortise-bench"].contains(name))
+        .map(str::to_owned)
+        .collect();
+    ensure!(names.len() >= 7, "{names:?}");
+    Ok(names)
+}
+
+/// Crates that do input or output, tell the time to sleep, or log.
+fn is_impure(name: &str) -> bool {
+    let exact = [
+        "tokio",
+        "hyper",
+        "tracing",
+        "log",
+        "kube",
+        "kube-client",
+        "kube-runtime",
+        "reqwest",
+        "axum",
+        "mio",
+        "rustls",
+    ];
+    exact.contains(&name)
+        || name.starts_with("aws-")
+        || name.starts_with("tokio-")
+        || name.starts_with("hyper-")
+        || name.starts_with("tracing-")
+}
+
+#[test]
+fn core_and_simulation_are_pure() -> Result<()> {
+    for package in ["mortise-core", "mortise-sim"] {
+        let all = tree(package, "1000")?;
+        ensure!(
+            all.contains("serde"),
+            "{package}: the tree is not what it should be: {all:?}"
+        );
+        let impure: Vec<&String> = all.iter().filter(|name| is_impure(name)).collect();
+        ensure!(impure.is_empty(), "{package} is linked with {impure:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn one_crate_names_the_sdk_of_aws() -> Result<()> {
+    let mut naming = Vec::new();
+    for package in members()? {
+        if tree(&package, "1")?
+            .iter()
+            .any(|name| name.starts_with("aws-sdk-") || name == "aws-config")
+        {
+            naming.push(package);
+        }
+    }
+    ensure!(naming == ["mortise-aws"], "{naming:?}");
+    Ok(())
+}
+
+#[test]
+fn the_controller_knows_no_provider() -> Result<()> {
+    for (package, forbidden) in [
+        (
+            "mortise-controller",
+            ["mortise-aws", "mortise-kwok", "mortise-sim", "mortise"].as_slice(),
+        ),
+        (
+            "mortise-webhooks",
+            &[
+                "mortise-controller",
+                "mortise-aws",
+                "mortise-kwok",
+                "mortise-sim",
+            ],
+        ),
+        (
+            "mortise-core",
+            &[
+                "mortise-controller",
+                "mortise-webhooks",
+                "mortise-aws",
+                "mortise-kwok",
+                "mortise-sim",
+            ],
+        ),
+        (
+            "mortise-aws",
+            &[
+                "mortise-controller",
+                "mortise-webhooks",
+                "mortise-kwok",
+                "mortise-sim",
+            ],
+        ),
+        (
+            "mortise-kwok",
+            &[
+                "mortise-controller",
+                "mortise-webhooks",
+                "mortise-aws",
+                "mortise-sim",
+            ],
+        ),
+        (
+            "mortise-sim",
+            &["mortise-controller", "mortise-aws", "mortise-kwok"],
+        ),
+    ] {
+        let all = tree(package, "1000")?;
+        let known: Vec<&str> = forbidden
+            .iter()
+            .copied()
+            .filter(|name| all.contains(*name))
+            .collect();
+        ensure!(known.is_empty(), "{package} knows {known:?}");
+    }
+    Ok(())
+}
+
+/// Files below `dir` that contain a word.
+fn mentioning(dir: &Path, word: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(mentioning(&path, word)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && std::fs::read_to_string(&path)?.contains(word)
+        {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+#[test]
+fn one_file_of_the_webhooks_knows_http() -> Result<()> {
+    let sources = workspace()?.join("webhooks/src");
+    ensure!(mentioning(&sources, "axum::")? == [sources.join("router.rs")]);
+    Ok(())
+}

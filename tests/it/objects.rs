@@ -1,0 +1,110 @@
+//! Kubernetes objects of the stories, as JSON: what every story needs, with the story's own fields merged over it.
+
+use serde_json::{Value, json};
+
+/// `over` merged into `base`: objects by key, everything else replaced.
+fn merged(mut base: Value, over: Value) -> Value {
+    merge(&mut base, over);
+    base
+}
+
+fn merge(base: &mut Value, over: Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over,
+    }
+}
+
+/// A KWOKNodeClass named `default`.
+pub(crate) fn kwok_class() -> Value {
+    json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } })
+}
+
+/// A NodePool of the kwok class `default` that may disrupt all its nodes at once, with these requirements; `over` is merged
+/// into its spec.
+pub(crate) fn pool(name: &str, requirements: &[(&str, &str, &[&str])], over: Value) -> Value {
+    let requirements: Vec<Value> = requirements
+        .iter()
+        .map(
+            |(key, operator, values)| json!({ "key": key, "operator": operator, "values": values }),
+        )
+        .collect();
+    let spec = json!({
+        "template": { "spec": {
+            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" },
+            "requirements": requirements,
+            "expireAfter": "Never",
+        } },
+        "disruption": { "consolidateAfter": "0s", "budgets": [{ "nodes": "100%" }] },
+    });
+    json!({ "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": name }, "spec": merged(spec, over) })
+}
+
+/// Requirement: only these instance types.
+pub(crate) const fn types<'a>(names: &'a [&'a str]) -> (&'a str, &'a str, &'a [&'a str]) {
+    ("node.kubernetes.io/instance-type", "In", names)
+}
+
+/// Requirement: on-demand capacity only, so that prices are those of the price list.
+pub(crate) const ON_DEMAND: (&str, &str, &[&str]) =
+    ("karpenter.sh/capacity-type", "In", &["on-demand"]);
+/// Requirement: x86 machines.
+pub(crate) const AMD64: (&str, &str, &[&str]) = ("kubernetes.io/arch", "In", &["amd64"]);
+/// Requirement: Linux machines.
+pub(crate) const LINUX: (&str, &str, &[&str]) = ("kubernetes.io/os", "In", &["linux"]);
+
+/// A Deployment whose pods have label `app`, ask for `cpu` and `memory`, and end at once; `over` is merged into the pod's spec.
+pub(crate) fn deployment(
+    name: &str,
+    replicas: usize,
+    (cpu, memory): (&str, &str),
+    over: Value,
+) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": name } },
+            "template": { "metadata": { "labels": { "app": name } }, "spec": merged(pod_spec(cpu, memory), over) },
+        },
+    })
+}
+
+/// A bare pod with label `app`.
+pub(crate) fn pod(name: &str, app: &str, (cpu, memory): (&str, &str), over: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
+        "spec": merged(pod_spec(cpu, memory), over),
+    })
+}
+
+fn pod_spec(cpu: &str, memory: &str) -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{ "name": "main", "image": "registry.test/main", "resources": { "requests": { "cpu": cpu, "memory": memory } } }],
+    })
+}
+
+/// A DaemonSet on every node, whatever its taints.
+pub(crate) fn daemon_set(name: &str, cpu: &str) -> Value {
+    let over = json!({ "tolerations": [{ "operator": "Exists" }] });
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name },
+        "spec": {
+            "selector": { "matchLabels": { "app": name } },
+            "template": { "metadata": { "labels": { "app": name } }, "spec": merged(pod_spec(cpu, "64Mi"), over) },
+        },
+    })
+}
+
+/// A PodDisruptionBudget of the pods with label `app`.
+pub(crate) fn budget(app: &str, min_available: usize) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": app },
+        "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": app } } },
+    })
+}

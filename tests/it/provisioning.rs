@@ -1,0 +1,341 @@
+//! Pending pods get machines: as many as planned, of the planned types, and everybody is told.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use mortise_core::values::Quantity;
+use mortise_tests::harness::wait_until;
+use serde_json::json;
+
+use crate::objects::{AMD64, LINUX, ON_DEMAND, daemon_set, deployment, kwok_class, pool, types};
+use crate::scene::{Machine, SOON, Scene, on_node};
+
+/// 8 CPUs, of which 100m are the system's and 100m the DaemonSet's: room for 15 pods of half a CPU.
+const EIGHT_CPUS: &str = "c-8x-amd64-linux";
+
+#[tokio::test]
+async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let template = json!({
+        "metadata": { "labels": { "team": "web" } },
+        "spec": { "taints": [{ "key": "team", "value": "web", "effect": "NoSchedule" }] },
+    });
+    scene
+        .apply(&[
+            kwok_class(),
+            daemon_set("agent", "100m"),
+            pool(
+                "web",
+                &[types(&[EIGHT_CPUS]), ON_DEMAND],
+                json!({ "template": template, "weight": 10 }),
+            ),
+            pool("any", &[LINUX], json!({})),
+        ])
+        .await?;
+    let tolerating = json!({
+        "nodeSelector": { "team": "web" },
+        "tolerations": [{ "key": "team", "value": "web" }],
+    });
+    let choosy = json!({
+        "nodeSelector": {
+            "kubernetes.io/arch": "arm64",
+            "topology.kubernetes.io/zone": "test-zone-b",
+            "karpenter.sh/capacity-type": "spot",
+        },
+    });
+    scene
+        .apply(&[
+            deployment("web", 50, ("500m", "512Mi"), tolerating),
+            deployment("choosy", 1, ("3", "20Gi"), choosy),
+        ])
+        .await?;
+    let web = scene.running("web", 50).await?;
+    let choosy = scene.running("choosy", 1).await?;
+    // 15 + 15 + 15 + 5, and one for the pod that asks for a zone, an architecture and spot capacity.
+    let machines = scene.settled(5).await?;
+
+    let of_pool = |pool: &str| -> Vec<&Machine> {
+        machines
+            .iter()
+            .filter(|machine| machine.label("karpenter.sh/nodepool") == pool)
+            .collect()
+    };
+    let of_web = of_pool("web");
+    ensure!(of_web.len() == 4, "{} machines of pool web", of_web.len());
+    for machine in &of_web {
+        ensure!(
+            machine.instance_type() == EIGHT_CPUS,
+            "{}",
+            machine.instance_type()
+        );
+        ensure!(
+            machine.label("team") == "web",
+            "the template's label is on {}",
+            machine.node_name()
+        );
+        let count = machine.pods(&web).len();
+        ensure!(
+            (1..=15).contains(&count),
+            "{count} pods on {}",
+            machine.node_name()
+        );
+        is_registered(machine)?;
+    }
+    // 20 GiB and 3.1 CPUs: the cheapest type is the one with 4 CPUs and 8 GiB for each.
+    let of_any = of_pool("any");
+    let [other] = of_any.as_slice() else {
+        anyhow::bail!("{} machines of pool any", of_any.len())
+    };
+    let seen = (
+        other.instance_type(),
+        other.label("topology.kubernetes.io/zone"),
+        other.label("karpenter.sh/capacity-type"),
+    );
+    ensure!(
+        seen == ("m-4x-arm64-linux", "test-zone-b", "spot"),
+        "{seen:?}"
+    );
+    ensure!(
+        choosy
+            .iter()
+            .all(|pod| on_node(pod) == Some(other.node_name()))
+    );
+    is_registered(other)?;
+    promised(&machines, &web)?;
+
+    let told = wait_until("events about nominations", SOON, || async {
+        let events = scene.events("Nominated").await?;
+        // Ten may go at once, the others at five a second.
+        ensure!(events.len() >= 10, "{} so far", events.len());
+        Ok(events)
+    })
+    .await?;
+    let names: BTreeSet<String> = web
+        .iter()
+        .chain(&choosy)
+        .filter_map(|pod| pod.metadata.name.clone())
+        .collect();
+    for event in &told {
+        is_nomination(event, &names, &machines)?;
+    }
+    counted(&scene, "web", &of_web).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// What a registered and initialized machine looks like.
+fn is_registered(machine: &Machine) -> Result<()> {
+    let Machine { claim, node } = machine;
+    let name = machine.node_name();
+    for label in ["karpenter.sh/registered", "karpenter.sh/initialized"] {
+        ensure!(machine.label(label) == "true", "{name}: {label}");
+    }
+    let spec = node.spec.as_ref().context("spec")?;
+    let taints = spec.taints.as_deref().unwrap_or_default();
+    ensure!(
+        taints
+            .iter()
+            .all(|taint| taint.key != "karpenter.sh/unregistered"),
+        "{name}: {taints:?}"
+    );
+    let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+    ensure!(
+        finalizers
+            .iter()
+            .any(|each| each == "karpenter.sh/termination"),
+        "{name}: {finalizers:?}"
+    );
+    let owners = node
+        .metadata
+        .owner_references
+        .as_deref()
+        .unwrap_or_default();
+    let owned = owners.iter().any(|owner| {
+        owner.kind == "NodeClaim"
+            && Some(&owner.uid) == claim.metadata.uid.as_ref()
+            && owner.block_owner_deletion == Some(true)
+    });
+    ensure!(owned, "{name}: {owners:?}");
+    ensure!(
+        claim.status.provider_id == spec.provider_id,
+        "{name}: {:?}",
+        claim.status.provider_id
+    );
+    let wanted = claim.requirements();
+    let allowed = wanted
+        .get("node.kubernetes.io/instance-type")
+        .context("types of the claim")?;
+    ensure!(
+        allowed.has(machine.instance_type()),
+        "{name}: {} is not in {allowed}",
+        machine.instance_type()
+    );
+    ensure!(
+        claim.annotation("karpenter.sh/nodepool-hash").is_some(),
+        "{name}: no hash"
+    );
+    Ok(())
+}
+
+/// Every promise on a claim is to one of these pods, and no pod is promised two places.
+fn promised(machines: &[Machine], web: &[Pod]) -> Result<()> {
+    let known: BTreeSet<&str> = web
+        .iter()
+        .filter_map(|pod| pod.metadata.uid.as_deref())
+        .collect();
+    let mut seen = BTreeSet::new();
+    for machine in machines
+        .iter()
+        .filter(|machine| machine.label("team") == "web")
+    {
+        let text = machine
+            .claim
+            .annotation("mortise.sh/nominated-pods")
+            .context("a promise")?;
+        for uid in text.split(',') {
+            ensure!(known.contains(uid), "{uid} is no pod of the deployment");
+            ensure!(seen.insert(uid.to_owned()), "{uid} is promised two places");
+        }
+    }
+    Ok(())
+}
+
+fn is_nomination(event: &Event, pods: &BTreeSet<String>, machines: &[Machine]) -> Result<()> {
+    let component = event
+        .source
+        .as_ref()
+        .and_then(|source| source.component.as_deref());
+    ensure!(component == Some("karpenter"), "source {component:?}");
+    let about = &event.involved_object;
+    ensure!(about.kind.as_deref() == Some("Pod"), "{about:?}");
+    let name = about.name.as_deref().unwrap_or_default();
+    ensure!(pods.contains(name), "{name} is no pod of the story");
+    let text = event.message.as_deref().unwrap_or_default();
+    let places = text
+        .strip_prefix("Pod should schedule on: ")
+        .with_context(|| text.to_owned())?;
+    let known = machines.iter().any(|machine| {
+        places.contains(&format!("nodeclaim/{}", machine.claim.name()))
+            || places.contains(&format!("node/{}", machine.node_name()))
+    });
+    ensure!(known, "{text:?} names no machine");
+    Ok(())
+}
+
+/// The pool's counters are the sums of its nodes.
+async fn counted(scene: &Scene, pool: &str, machines: &[&Machine]) -> Result<()> {
+    let capacities = machines.iter().map(|machine| {
+        let status = machine.node.status.as_ref().context("status")?;
+        let cpu = status
+            .capacity
+            .as_ref()
+            .and_then(|all| all.get("cpu"))
+            .context("cpu")?;
+        Ok(Quantity::try_from(cpu)?.milli())
+    });
+    let cpu: i64 = capacities.collect::<Result<Vec<_>>>()?.iter().sum();
+    let wanted = i64::try_from(machines.len())?;
+    wait_until("the pool's counters", SOON, || async {
+        let status = scene.pool(pool).await?.status;
+        ensure!(status.nodes == Some(wanted), "nodes: {:?}", status.nodes);
+        let resources = status.resources.unwrap_or_default();
+        let of = |name: &str| resources.get(name).map(Quantity::try_from).transpose();
+        let (nodes, milli) = (
+            of("nodes")?.map(|each| each.value()),
+            of("cpu")?.map(|each| each.milli()),
+        );
+        ensure!(
+            nodes == Some(wanted) && milli == Some(cpu),
+            "nodes {nodes:?}, cpu {milli:?}m of {cpu}m"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// A limit is never exceeded, and what has no room says so.
+#[tokio::test]
+async fn a_pool_at_its_limit_launches_nothing_more() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let limited = pool(
+        "small",
+        &[types(&["c-2x-amd64-linux"]), ON_DEMAND],
+        json!({ "limits": { "nodes": "2" } }),
+    );
+    scene.apply(&[kwok_class(), limited]).await?;
+    scene
+        .apply(&[deployment("web", 3, ("1500m", "1Gi"), json!({}))])
+        .await?;
+    let event = scene.event("FailedScheduling", "web-").await;
+    let waiting = wait_until("a pod that is told why it waits", SOON, || async {
+        let events = scene.events("FailedScheduling").await?;
+        let ours = events.into_iter().find(|event| {
+            event
+                .source
+                .as_ref()
+                .and_then(|source| source.component.as_deref())
+                == Some("karpenter")
+        });
+        ours.context("none from karpenter yet")
+    })
+    .await?;
+    event?;
+    let text = waiting.message.unwrap_or_default();
+    ensure!(text.contains("limit"), "{text}");
+    let machines = scene.settled(2).await?;
+    let pods = scene.pods("web").await?;
+    ensure!(
+        pods.iter().filter(|pod| on_node(pod).is_some()).count() == 2,
+        "two of three have a place"
+    );
+    ensure!(
+        machines
+            .iter()
+            .all(|machine| machine.instance_type() == "c-2x-amd64-linux")
+    );
+
+    // Room under the limit is used as soon as there is some.
+    scene
+        .apply(&[pool(
+            "small",
+            &[types(&["c-2x-amd64-linux"]), ON_DEMAND],
+            json!({ "limits": { "nodes": "3" } }),
+        )])
+        .await?;
+    scene.running("web", 3).await?;
+    scene.settled(3).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// The pool with the higher weight is used as long as it can be.
+#[tokio::test]
+async fn the_heavier_pool_comes_first() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let two = types(&["c-2x-amd64-linux"]);
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("light", &[AMD64, LINUX, ON_DEMAND], json!({ "weight": 1 })),
+            pool(
+                "heavy",
+                &[two, ON_DEMAND],
+                json!({ "weight": 50, "limits": { "cpu": "3" } }),
+            ),
+        ])
+        .await?;
+    scene
+        .apply(&[deployment("web", 2, ("1500m", "1Gi"), json!({}))])
+        .await?;
+    scene.running("web", 2).await?;
+    let machines = scene.settled(2).await?;
+    let mut pools: Vec<&str> = machines
+        .iter()
+        .map(|machine| machine.label("karpenter.sh/nodepool"))
+        .collect();
+    pools.sort_unstable();
+    ensure!(pools == ["heavy", "light"], "{pools:?}");
+    scene.end().await;
+    Ok(())
+}

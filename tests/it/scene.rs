@@ -1,0 +1,387 @@
+//! Where a story plays: a control plane with our definitions and mortise on it, and the objects that a story looks at.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::Resource;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use mortise_core::apis::{NodeClaim, NodePool};
+use mortise_tests::harness::{
+    Component, ControlPlane, Mortise, MortiseOptions, SchedulerOptions, wait_until,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// What a story waits for happens in seconds; this is for a machine that builds something heavy at the same time.
+pub(crate) const SOON: Duration = Duration::from_mins(2);
+/// Lines of mortise's log that a failed story shows.
+const QUOTED_LINES: usize = 40;
+
+/// Stories at a time: each is half a dozen programs, which all want to start at once.
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Semaphore::new((cores / 2).max(2))
+});
+
+/// Waits for a turn to start a control plane; hold it as long as that lives.
+pub(crate) async fn turn() -> Result<SemaphorePermit<'static>> {
+    Ok(TURNS.acquire().await?)
+}
+
+/// What the scene consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// Flags of mortise beside the short times of a story.
+    pub(crate) flags: Vec<String>,
+    /// Variables of mortise.
+    pub(crate) env: Vec<(String, String)>,
+    /// `kwok` or `aws`.
+    pub(crate) provider: &'static str,
+    /// kube-scheduler asks mortise.
+    pub(crate) extender: bool,
+    /// Debug paths without a token.
+    pub(crate) insecure_debug: bool,
+    /// YAML applied before mortise starts, after the definitions.
+    pub(crate) manifests: Vec<String>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            flags: Vec::new(),
+            env: Vec::new(),
+            provider: "kwok",
+            extender: false,
+            insecure_debug: true,
+            manifests: Vec::new(),
+        }
+    }
+}
+
+/// A control plane and mortise, ready. When a story fails it says where the logs are and shows the end of mortise's.
+pub(crate) struct Scene {
+    // First: it reads the log before anything goes.
+    ending: Ending,
+    pub(crate) mortise: Mortise,
+    pub(crate) plane: ControlPlane,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Scene {
+    /// mortise with the kwok provider, kube-scheduler without the extender.
+    pub(crate) async fn kwok() -> Result<Self> {
+        Self::start(Setting::default()).await
+    }
+
+    pub(crate) async fn start(setting: Setting) -> Result<Self> {
+        let turn = turn().await?;
+        let crds = Mortise::output(&["manifests", "crds", "--provider", setting.provider]).await?;
+        let mut builder = ControlPlane::builder()
+            .full()
+            .without(Component::Scheduler)
+            .manifests(&crds);
+        for manifest in &setting.manifests {
+            builder = builder.manifests(manifest);
+        }
+        let mut plane = Box::pin(builder.start()).await?;
+        let mut options = MortiseOptions::with_flags(&[
+            "--batch-idle-duration=500ms",
+            "--disruption-hold=1s",
+            "--bind-grace=500ms",
+            "--churn-rest=1s",
+        ]);
+        options
+            .flags
+            .push(format!("--provider={}", setting.provider));
+        options.flags.extend(setting.flags);
+        options.env = setting.env;
+        options.insecure_debug = setting.insecure_debug;
+        let mortise = Mortise::start(&plane, options).await?;
+        let ending = Ending {
+            log: Some(mortise.log_path().to_owned()),
+        };
+        mortise.wait_ready().await?;
+        let scheduler = if setting.extender {
+            SchedulerOptions::with_extender(mortise.extender()?)
+        } else {
+            SchedulerOptions::default()
+        };
+        plane.start_scheduler(&scheduler).await?;
+        Ok(Self {
+            ending,
+            mortise,
+            plane,
+            _turn: turn,
+        })
+    }
+
+    /// All went well: ends everything and removes the state.
+    pub(crate) async fn end(self) {
+        let Self {
+            mut ending,
+            mut mortise,
+            plane,
+            _turn,
+        } = self;
+        ending.log = None;
+        mortise.kill9().await;
+        plane.stop().await;
+    }
+
+    /// Applies these objects in order.
+    pub(crate) async fn apply(&self, objects: &[Value]) -> Result<()> {
+        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+        self.plane.apply_yaml(&documents.join("\n---\n")).await?;
+        Ok(())
+    }
+
+    /// Every object of a kind without a namespace.
+    pub(crate) async fn list<K>(&self) -> Result<Vec<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let all: Api<K> = Api::all(self.plane.client());
+        Ok(all.list(&ListParams::default()).await?.items)
+    }
+
+    /// Nodes by name, those only that mortise launched.
+    pub(crate) async fn nodes(&self) -> Result<BTreeMap<String, Node>> {
+        let mut nodes = self.list::<Node>().await?;
+        nodes.retain(|node| provider_id(node).is_some());
+        nodes
+            .into_iter()
+            .map(|node| Ok((node.metadata.name.clone().context("a name")?, node)))
+            .collect()
+    }
+
+    /// NodeClaims by name.
+    pub(crate) async fn claims(&self) -> Result<BTreeMap<String, NodeClaim>> {
+        let claims = self.list::<NodeClaim>().await?;
+        Ok(claims
+            .into_iter()
+            .map(|claim| (claim.name().to_string(), claim))
+            .collect())
+    }
+
+    /// A NodePool.
+    pub(crate) async fn pool(&self, name: &str) -> Result<NodePool> {
+        let pools: Api<NodePool> = Api::all(self.plane.client());
+        Ok(pools.get(name).await?)
+    }
+
+    /// Pods with label `app`, also those that are going.
+    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Pod>> {
+        let pods: Api<Pod> = Api::default_namespaced(self.plane.client());
+        let of_app = ListParams::default().labels(&format!("app={app}"));
+        Ok(pods.list(&of_app).await?.items)
+    }
+
+    /// Waits until label `app` has exactly this many pods and all of them run.
+    pub(crate) async fn running(&self, app: &str, count: usize) -> Result<Vec<Pod>> {
+        wait_until(
+            &format!("{count} running pods of {app}"),
+            SOON,
+            || async move {
+                let pods = self.pods(app).await?;
+                let run = pods.iter().filter(|pod| runs(pod)).count();
+                ensure!(
+                    run == count && pods.len() == count,
+                    "{run} of {} run",
+                    pods.len()
+                );
+                Ok(pods)
+            },
+        )
+        .await
+    }
+
+    /// Waits until this many machines are there, with a claim and a node each, all of them Ready, and none is going.
+    pub(crate) async fn settled(&self, machines: usize) -> Result<Vec<Machine>> {
+        wait_until(&format!("{machines} machines"), SOON, || async move {
+            let (claims, nodes) = (self.claims().await?, self.nodes().await?);
+            ensure!(
+                claims.len() == machines && nodes.len() == machines,
+                "{} claims, {} nodes",
+                claims.len(),
+                nodes.len()
+            );
+            pairs(claims, nodes)
+        })
+        .await
+    }
+
+    /// Waits until there are no claims and no nodes that mortise launched, not even ones that are going.
+    pub(crate) async fn empty(&self) -> Result<()> {
+        wait_until("all machines to be gone", SOON, || async move {
+            let (claims, nodes) = (self.claims().await?, self.nodes().await?);
+            ensure!(
+                claims.is_empty() && nodes.is_empty(),
+                "claims {:?}, nodes {:?}",
+                claims.keys(),
+                nodes.keys()
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sets the number of replicas.
+    pub(crate) async fn scale(&self, deployment: &str, replicas: usize) -> Result<()> {
+        let deployments: Api<Deployment> = Api::default_namespaced(self.plane.client());
+        let scale = json!({ "spec": { "replicas": replicas } });
+        deployments
+            .patch(deployment, &PatchParams::default(), &Patch::Merge(&scale))
+            .await?;
+        Ok(())
+    }
+
+    /// Events with this reason in all namespaces.
+    pub(crate) async fn events(&self, reason: &str) -> Result<Vec<Event>> {
+        let events: Api<Event> = Api::all(self.plane.client());
+        let wanted = ListParams::default().fields(&format!("reason={reason}"));
+        Ok(events.list(&wanted).await?.items)
+    }
+
+    /// Waits for an event with this reason about an object whose name begins so.
+    pub(crate) async fn event(&self, reason: &str, about: &str) -> Result<Event> {
+        wait_until(
+            &format!("an event {reason} about {about}"),
+            SOON,
+            || async move {
+                let events = self.events(reason).await?;
+                let names: Vec<String> = events
+                    .iter()
+                    .map(|event| event.involved_object.name.clone().unwrap_or_default())
+                    .collect();
+                let found = names.iter().position(|name| name.starts_with(about));
+                match found.and_then(|at| events.into_iter().nth(at)) {
+                    Some(event) => Ok(event),
+                    None => bail!("there are such events about {names:?}"),
+                }
+            },
+        )
+        .await
+    }
+}
+
+/// How a scene ends: when it is dropped and nobody has taken the log away, something went wrong.
+struct Ending {
+    log: Option<PathBuf>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let Some(path) = &self.log else { return };
+        let log = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines.get(lines.len().saturating_sub(QUOTED_LINES)..);
+        // Standard error itself, so that it stands beside the harness's lines; nobody is left to tell when it is closed.
+        writeln!(
+            std::io::stderr(),
+            "a story failed; end of {}, beside which the other logs are:\n{}",
+            path.display(),
+            end.unwrap_or_default().join("\n")
+        )
+        .ok();
+    }
+}
+
+/// A NodeClaim with its Node, both registered with each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) claim: NodeClaim,
+    pub(crate) node: Node,
+}
+
+impl Machine {
+    pub(crate) fn node_name(&self) -> &str {
+        self.node.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// A label of the node; empty when it is not there.
+    pub(crate) fn label(&self, key: &str) -> &str {
+        label(&self.node, key)
+    }
+
+    pub(crate) fn instance_type(&self) -> &str {
+        self.label("node.kubernetes.io/instance-type")
+    }
+
+    /// Pods of these that are on it.
+    pub(crate) fn pods<'a>(&self, pods: &'a [Pod]) -> Vec<&'a Pod> {
+        pods.iter()
+            .filter(|pod| on_node(pod) == Some(self.node_name()))
+            .collect()
+    }
+}
+
+/// Pairs each claim with its node; an error says what is not settled yet.
+fn pairs(
+    claims: BTreeMap<String, NodeClaim>,
+    mut nodes: BTreeMap<String, Node>,
+) -> Result<Vec<Machine>> {
+    let mut machines = Vec::new();
+    for (name, claim) in claims {
+        let node_name = claim
+            .status
+            .node_name
+            .clone()
+            .with_context(|| format!("claim {name} has no node"))?;
+        let node = nodes
+            .remove(&node_name)
+            .with_context(|| format!("there is no node {node_name}"))?;
+        for condition in ["Launched", "Registered", "Initialized", "Ready"] {
+            ensure!(
+                claim.is_true(condition),
+                "claim {name} is not {condition}: {:?}",
+                claim.status.conditions
+            );
+        }
+        ensure!(
+            claim.metadata.deletion_timestamp.is_none()
+                && node.metadata.deletion_timestamp.is_none(),
+            "{name} is going"
+        );
+        machines.push(Machine { claim, node });
+    }
+    Ok(machines)
+}
+
+/// The provider's id of a node that was launched.
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}
+
+/// A label of a node; empty when it is not there.
+pub(crate) fn label<'a>(node: &'a Node, key: &str) -> &'a str {
+    node.metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(key))
+        .map_or("", String::as_str)
+}
+
+/// The node that a pod is bound to.
+pub(crate) fn on_node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Running, ready, and not on its way out.
+pub(crate) fn runs(pod: &Pod) -> bool {
+    let ready = |status: &k8s_openapi::api::core::v1::PodStatus| {
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        status.phase.as_deref() == Some("Running")
+            && conditions
+                .iter()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().is_some_and(ready)
+}
