@@ -5,6 +5,8 @@
 
 mod cloud;
 mod extender;
+mod faults;
+mod invariants;
 mod kubelet;
 mod options;
 mod outside;
@@ -17,6 +19,7 @@ mod store;
 
 pub use cloud::{Cloud, Machine};
 pub use extender::Extender;
+pub use faults::Fault;
 pub use options::{Deployment, Jobs, Options};
 pub use rng::Rng;
 pub use simulation::Simulation;

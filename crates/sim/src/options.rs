@@ -17,7 +17,7 @@ pub struct Deployment {
     pub low: u32,
     /// Most replicas.
     pub high: u32,
-    /// Length of a swing from low to high and back, in virtual seconds; 0 = always `high`.
+    /// Length of a swing from low to high and back, in virtual seconds; 0 = always `high`. The size changes once a minute.
     pub period_s: i64,
     /// `maxUnavailable` of a disruption budget for its pods; `None` = no budget.
     pub max_unavailable: Option<u32>,

@@ -32,6 +32,9 @@ impl Simulation {
 
     pub(crate) fn carry(&mut self, order: Order) {
         *self.stats.effects.entry(order.effect.label()).or_default() += 1;
+        if self.disturbed(&order) {
+            return;
+        }
         let result = self.done(&order.effect);
         let outcome = Outcome {
             effect: Arc::clone(&order.effect),
@@ -40,7 +43,7 @@ impl Simulation {
         self.in_ms(1, Action::Answer(order, Box::new(outcome)));
     }
 
-    fn done(&mut self, effect: &Effect) -> Result<Done, EffectError> {
+    pub(crate) fn done(&mut self, effect: &Effect) -> Result<Done, EffectError> {
         match effect {
             Effect::CreateClaim(claim) => {
                 let key = ObjectKey::Claim(claim.name());
@@ -94,7 +97,10 @@ impl Simulation {
                 })))
             }
             Effect::CheckDrift { .. } => Ok(Done::Drift(None)),
-            Effect::Acknowledge { .. } => Ok(Done::Acknowledged),
+            Effect::Acknowledge { notice, .. } => {
+                self.notices.remove(notice);
+                Ok(Done::Acknowledged)
+            }
             Effect::Event(_) => Ok(Done::Sent),
         }
     }

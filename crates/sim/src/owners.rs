@@ -16,6 +16,8 @@ use crate::store::{Store, is_going};
 const NAMESPACE: &str = "default";
 /// Pods that one workload creates or deletes per tick: a rolling change, not a cliff.
 const STEP: usize = 20;
+/// Virtual seconds between two sizes of a swinging workload.
+const RESIZE_S: i64 = 60;
 
 /// Workloads and their counters.
 #[derive(Debug)]
@@ -123,7 +125,9 @@ impl Owners {
         let swing = if deployment.period_s <= 0 {
             range
         } else {
-            let into = (now.as_second() - self.start.as_second()).rem_euclid(deployment.period_s);
+            // Autoscalers of workloads look around now and then, and change the size by several pods at a time.
+            let passed = (now.as_second() - self.start.as_second()) / RESIZE_S * RESIZE_S;
+            let into = passed.rem_euclid(deployment.period_s);
             let half = (deployment.period_s / 2).max(1);
             range
                 * if into < half {

@@ -1,9 +1,10 @@
 //! The event loop: virtual time, the production engine, and everything around it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_core::cloud::Notice;
 use mortise_core::deciders::{Decider, after, since};
 use mortise_core::effect::Outcome;
 use mortise_core::engine::{Engine, Input, Order};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::Cloud;
 use crate::extender::Extender;
+use crate::faults::Planned;
 use crate::options::Options;
 use crate::owners::Owners;
 use crate::rng::Rng;
@@ -80,6 +82,10 @@ pub struct Simulation {
     generation: u64,
     spent_since: Timestamp,
     spent_rest: i128,
+    pub(crate) planned: Option<Planned>,
+    pub(crate) breaches: BTreeSet<String>,
+    /// Messages of the cloud that nobody has acknowledged.
+    pub(crate) notices: BTreeMap<Arc<str>, Notice>,
 }
 
 impl Simulation {
@@ -106,6 +112,9 @@ impl Simulation {
             generation: 0,
             spent_since: now,
             spent_rest: 0,
+            planned: None,
+            breaches: BTreeSet::new(),
+            notices: BTreeMap::new(),
             options,
         };
         simulation
@@ -189,6 +198,8 @@ impl Simulation {
         drop(self.store.take_changes());
         self.show(changes);
         self.engine.apply(Input::Synced, self.now);
+        let notices: Vec<Notice> = self.notices.values().cloned().collect();
+        notices.into_iter().for_each(|notice| self.deliver(notice));
     }
 
     /// Plays until a time.
@@ -342,6 +353,7 @@ impl Simulation {
             self.job_runs.insert(run.pod, run.ms);
         }
         self.kubelets();
+        self.check();
         self.in_ms(TICK_MS, Action::Tick);
     }
 
@@ -401,15 +413,16 @@ impl Simulation {
         }
     }
 
-    /// A message of the cloud.
-    pub(crate) fn notify(&mut self, notice: mortise_core::cloud::Notice) {
-        self.engine.apply(
-            Input::Notice {
-                provider: "sim".into(),
-                notice,
-            },
-            self.now,
-        );
+    /// A message of the cloud. It stays in the queue until it is acknowledged.
+    pub(crate) fn notify(&mut self, notice: Notice) {
+        self.notices.insert(Arc::clone(&notice.id), notice.clone());
+        self.deliver(notice);
+    }
+
+    fn deliver(&mut self, notice: Notice) {
+        let provider = "sim".into();
+        self.engine
+            .apply(Input::Notice { provider, notice }, self.now);
     }
 
     /// How long a pod of a job runs once it has started.

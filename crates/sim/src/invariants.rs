@@ -1,0 +1,194 @@
+//! What must hold at every moment, whatever happens. Checked once per virtual second; a breach goes into
+//! [`Stats::violations`](crate::Stats).
+
+use std::collections::BTreeMap;
+
+use mortise_core::deciders::since;
+use mortise_core::index::ObjectKey;
+use mortise_core::labels;
+use mortise_core::resources::Resources;
+
+use crate::simulation::Simulation;
+
+/// A machine that no claim speaks of must be found and ended within this: garbage collection looks every two minutes, and
+/// leaves young machines alone.
+const ORPHAN_MS: i64 = 6 * 60_000;
+/// Breaches written down; one is enough to fail a test, and thousands would fill the memory.
+const MOST: usize = 20;
+
+impl Simulation {
+    pub(crate) fn check(&mut self) {
+        let mut found = Vec::new();
+        self.check_capacity(&mut found);
+        self.check_machines(&mut found);
+        self.check_limits(&mut found);
+        for text in found {
+            // The same breach a second later is no news.
+            if self.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
+                let line = format!("{}: {text}", self.now());
+                self.stats.violations.push(line);
+            }
+        }
+    }
+
+    /// No node holds more than it has.
+    fn check_capacity(&mut self, found: &mut Vec<String>) {
+        let snapshot = self.snapshot();
+        for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
+            if let Some(resource) = node.used.exceeds_first(&node.allocatable) {
+                found.push(format!(
+                    "node {} holds more {resource} than it has",
+                    node.name()
+                ));
+            }
+        }
+    }
+
+    /// One machine per claim, and one claim per machine.
+    fn check_machines(&self, found: &mut Vec<String>) {
+        let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
+        for (id, machine) in self
+            .cloud
+            .machines()
+            .filter(|(_, machine)| machine.ends.is_none())
+        {
+            *by_claim.entry(&machine.claim).or_default() += 1;
+            let known = self
+                .store
+                .get(&ObjectKey::Claim(machine.claim.as_str().into()))
+                .is_some();
+            if !known && since(self.now(), machine.launched) > ORPHAN_MS {
+                found.push(format!("machine {id} of claim {} is leaked", machine.claim));
+            }
+        }
+        for (claim, machines) in by_claim.into_iter().filter(|(_, machines)| *machines > 1) {
+            found.push(format!("claim {claim} has {machines} machines"));
+        }
+    }
+
+    /// No pool has more than it may. Machines that are on their way out count as gone, as they do for the service.
+    fn check_limits(&mut self, found: &mut Vec<String>) {
+        let snapshot = self.snapshot();
+        let mut used: BTreeMap<&str, (i64, Resources)> = BTreeMap::new();
+        for (_, machine) in self.cloud.machines() {
+            let Some(pool) = machine.labels.get(labels::NODEPOOL) else {
+                continue;
+            };
+            let going = self
+                .store
+                .get(&ObjectKey::Claim(machine.claim.as_str().into()))
+                .is_none_or(crate::store::is_going);
+            if going || machine.ends.is_some() {
+                continue;
+            }
+            let (nodes, capacity) = used.entry(pool).or_default();
+            *nodes += 1;
+            capacity.add_assign(&machine.instance_type.capacity);
+        }
+        for (name, pool) in snapshot.pools.iter() {
+            let Some((nodes, capacity)) = used.get(name.as_str()) else {
+                continue;
+            };
+            let limits = pool.limits();
+            if limits.nodes.is_some_and(|limit| *nodes > limit) {
+                found.push(format!(
+                    "pool {name} has {nodes} nodes, limit {:?}",
+                    limits.nodes
+                ));
+            }
+            for (resource, limit) in &limits.resources {
+                if capacity.get(resource) > *limit {
+                    found.push(format!(
+                        "pool {name} has {} of {resource}, limit {limit}",
+                        capacity.get(resource)
+                    ));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use mortise_core::cloud::{CapacityType, InstanceType, Offering};
+    use mortise_core::labels;
+    use mortise_core::money::MicroUsd;
+    use mortise_core::names::NodeClassKey;
+    use mortise_core::requirements::{Requirement, Requirements};
+    use mortise_core::resources::Resources;
+    use mortise_core::settings::Settings;
+    use serde_json::json;
+
+    use crate::{Options, Simulation};
+
+    fn simulation() -> Simulation {
+        let mut requirements = Requirements::new();
+        requirements.add(Requirement::is(labels::INSTANCE_TYPE, "t4"));
+        let offering = Offering {
+            zone: "a".into(),
+            capacity_type: CapacityType::OnDemand,
+            price: Some(MicroUsd(1)),
+            available: true,
+            reservation: None,
+            labels: Vec::new(),
+        };
+        let machine = InstanceType {
+            name: "t4".into(),
+            requirements,
+            capacity: Resources::of(4000, 16 << 30),
+            overhead: Resources::zero(),
+            offerings: vec![offering],
+        };
+        let pool = json!({ "metadata": { "name": "p" }, "spec": { "limits": { "cpu": "6", "nodes": "1" }, "template": { "spec": {} } } });
+        let options = Options {
+            seed: 1,
+            start: Timestamp::UNIX_EPOCH,
+            settings: Settings::default(),
+            catalog: vec![machine],
+            node_class: NodeClassKey::new("g", "K", "default"),
+            pools: vec![pool],
+            daemon_sets: Vec::new(),
+            deployments: Vec::new(),
+            jobs: Vec::new(),
+            interruption_every_s: 0,
+            shortage_per_mille: 0,
+        };
+        // No decider: nobody puts right what the test does wrong.
+        Simulation::new(options, Vec::new())
+    }
+
+    #[test]
+    fn a_doubled_and_leaked_machine_over_the_limit_is_seen() {
+        let mut simulation = simulation();
+        for uid in ["1", "2"] {
+            let claim = serde_json::from_value(json!({ "metadata": { "name": "c", "uid": uid, "labels": { "karpenter.sh/nodepool": "p" } }, "spec": {} })).unwrap();
+            let (now, mut rng) = (simulation.now(), simulation.rng.clone());
+            simulation.cloud.launch(&claim, now, &mut rng).unwrap();
+        }
+        let claim = mortise_core::index::ObjectKey::Claim("c".into());
+        simulation
+            .store
+            .create(
+                claim.clone(),
+                json!({ "metadata": { "name": "c" } }),
+                Timestamp::UNIX_EPOCH,
+            )
+            .unwrap();
+        simulation.run_until(mortise_core::deciders::after(Timestamp::UNIX_EPOCH, 10_000));
+        simulation.store.erase(&claim);
+        simulation.run_until(mortise_core::deciders::after(
+            Timestamp::UNIX_EPOCH,
+            10 * 60_000,
+        ));
+        let seen = simulation.stats().violations.join("\n");
+        for breach in [
+            "claim c has 2 machines",
+            "is leaked",
+            "pool p has 2 nodes",
+            "pool p has 8000 of cpu, limit 6000",
+        ] {
+            assert!(seen.contains(breach), "{breach} is missing:\n{seen}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A small virtual cluster: five types in two zones, one pool, workloads that swing.
+
+use jiff::Timestamp;
+use mortise_core::cloud::{CapacityType, InstanceType, Offering};
+use mortise_core::deciders;
+use mortise_core::labels;
+use mortise_core::money::MicroUsd;
+use mortise_core::names::NodeClassKey;
+use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::resources::Resources;
+use mortise_core::settings::Settings;
+use mortise_sim::{Deployment, Jobs, Options, Simulation};
+use serde_json::{Value, json};
+
+pub(crate) fn start() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn types() -> Vec<InstanceType> {
+    let mut all: Vec<InstanceType> = [2_i64, 4, 8, 16, 32]
+        .into_iter()
+        .map(|cpu| {
+            let name = format!("t{cpu}");
+            let mut offerings = Vec::new();
+            for zone in ["a", "b"] {
+                for (capacity_type, percent) in
+                    [(CapacityType::Spot, 40), (CapacityType::OnDemand, 100)]
+                {
+                    offerings.push(Offering {
+                        zone: zone.into(),
+                        capacity_type,
+                        price: Some(MicroUsd(cpu * 48_000 * percent / 100)),
+                        available: true,
+                        reservation: None,
+                        labels: Vec::new(),
+                    });
+                }
+            }
+            let mut requirements = Requirements::new();
+            requirements.add(Requirement::is(labels::INSTANCE_TYPE, name.as_str()));
+            requirements.add(Requirement::is(labels::ARCH, "amd64"));
+            requirements.add(Requirement::is(labels::OS, "linux"));
+            requirements.add(Requirement::new(
+                labels::TOPOLOGY_ZONE,
+                Operator::In,
+                ["a", "b"],
+            ));
+            requirements.add(Requirement::new(
+                labels::CAPACITY_TYPE,
+                Operator::In,
+                ["spot", "on-demand"],
+            ));
+            let mut capacity = Resources::of(cpu * 1000, cpu * (4 << 30));
+            capacity.pods = 110;
+            capacity.ephemeral_storage = 100 << 30;
+            InstanceType {
+                name: name.into(),
+                requirements,
+                capacity,
+                overhead: Resources::of(100, 256 << 20),
+                offerings,
+            }
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn template(app: &str, cpu: &str, memory: &str) -> Value {
+    json!({ "metadata": { "labels": { "app": app } }, "spec": { "terminationGracePeriodSeconds": 5, "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } }] } })
+}
+
+pub(crate) fn options(seed: u64) -> Options {
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "general", "generation": 1 },
+        "spec": {
+            "disruption": { "consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{ "nodes": "30%" }] },
+            "limits": { "cpu": "400" },
+            "template": { "spec": {
+                "expireAfter": "720h",
+                "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
+                "requirements": [{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"] }],
+            } },
+        },
+    });
+    let daemon = json!({
+        "metadata": { "name": "agent", "namespace": "kube-system" },
+        "spec": { "selector": { "matchLabels": { "app": "agent" } }, "template": { "metadata": { "labels": { "app": "agent" } }, "spec": { "tolerations": [{ "operator": "Exists" }], "containers": [{ "name": "c", "resources": { "requests": { "cpu": "100m", "memory": "128Mi" } } }] } } },
+    });
+    Options {
+        seed,
+        start: start(),
+        settings: Settings::default(),
+        catalog: types(),
+        node_class: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
+        pools: vec![pool],
+        daemon_sets: vec![daemon],
+        deployments: vec![
+            Deployment {
+                name: "web".to_owned(),
+                template: template("web", "500m", "1Gi"),
+                low: 10,
+                high: 80,
+                period_s: 1800,
+                max_unavailable: Some(3),
+            },
+            Deployment {
+                name: "api".to_owned(),
+                template: template("api", "1500m", "3Gi"),
+                low: 5,
+                high: 20,
+                period_s: 2400,
+                max_unavailable: None,
+            },
+        ],
+        jobs: vec![Jobs {
+            name: "batch".to_owned(),
+            template: template("batch", "3", "4Gi"),
+            every_s: 60,
+            runs_s: (60, 400),
+        }],
+        interruption_every_s: 900,
+        shortage_per_mille: 30,
+    }
+}
+
+/// Everything that is left of nodes, claims and machines.
+pub(crate) fn left(simulation: &Simulation) -> Vec<String> {
+    let objects = simulation
+        .store()
+        .iter()
+        .map(|(key, _)| format!("{key:?}"))
+        .filter(|key| key.starts_with("Node(") || key.starts_with("Claim("));
+    let machines = simulation.cloud().machines().map(|(id, _)| id.to_string());
+    objects.chain(machines).collect()
+}
+
+/// Pods that found no place within three minutes.
+pub(crate) fn stuck(simulation: &mut Simulation) -> Vec<String> {
+    let (snapshot, now) = (simulation.snapshot(), simulation.now());
+    let stuck = snapshot
+        .pending
+        .values()
+        .filter(|pod| deciders::since(now, pod.created) > 180_000);
+    stuck.map(|pod| pod.key.to_string()).collect()
+}
