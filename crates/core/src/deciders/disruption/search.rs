@@ -354,10 +354,7 @@ fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
 fn found(method: Method, candidates: &[&Candidate], moves: Moves) -> Looked {
     Looked::Found(Box::new(Found {
         method,
-        candidates: candidates
-            .iter()
-            .map(|each| Candidate::clone(each))
-            .collect(),
+        candidates: candidates.iter().copied().cloned().collect(),
         moves,
     }))
 }
