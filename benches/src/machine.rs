@@ -14,6 +14,8 @@ pub(crate) struct Machine {
     pub(crate) processors: usize,
     /// Commit of the source, with `+` when files differ from it; empty outside a checkout.
     pub(crate) commit: String,
+    /// Processors that others kept busy in the last minute, roughly: the load average when the run began.
+    pub(crate) load: f64,
     /// The build has debug assertions: figures mean nothing.
     pub(crate) debug_build: bool,
 }
@@ -29,6 +31,7 @@ impl Machine {
             cpu: model.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             commit: commit(),
+            load: load(),
             debug_build: cfg!(debug_assertions),
         }
     }
@@ -58,6 +61,22 @@ fn commit() -> String {
     } else {
         commit
     }
+}
+
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(f64::NAN)
+}
+
+/// Time that the calling thread has spent on a processor, in seconds; `None` where `/proc` does not tell. Unlike wall time it
+/// does not grow when others use the machine.
+pub(crate) fn cpu_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos: f64 = text.split(' ').next()?.parse().ok()?;
+    Some(nanos / 1e9)
 }
 
 /// Peak resident memory of this process in MiB; `None` where `/proc` does not tell.

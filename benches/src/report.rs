@@ -21,11 +21,12 @@ pub(crate) fn heading(
         cpu,
         processors,
         commit,
+        load,
         debug_build,
     } = machine;
     writeln!(
         out,
-        "machine {cpu}, {processors} processors; commit {commit}; seed {seed}; median of {runs} runs; inputs {}",
+        "machine {cpu}, {processors} processors, load {load}; commit {commit}; seed {seed}; median of {runs} runs; inputs {}",
         folder.display()
     )?;
     if *debug_build {
@@ -36,38 +37,45 @@ pub(crate) fn heading(
     }
     writeln!(
         out,
-        "{:<24}{:>7}{:>7}{:>10}{:>10}{:>7}{:>10}{:>9}{:>6} | {:>8}{:>7}{:>10}{:>9} | {:>7}{:>7}{:>7}",
+        "speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"
+    )?;
+    writeln!(
+        out,
+        "{:<24}{:>7}{:>7}{:>9}{:>9}{:>10}{:>7}{:>10}{:>8}{:>6} |{:>7}{:>7}{:>10}{:>6} |{:>6}{:>7}{:>6}",
         "input",
         "pods",
         "placed",
         "ms",
+        "cpu ms",
         "pods/s",
         "nodes",
         "$/h",
         "MiB",
         "viol.",
-        "ref /s",
+        "pods/s",
         "nodes",
-        "$/h (min)",
+        "$/h",
         "MiB",
         "speed",
-        "$/h",
+        "price",
         "MiB"
     )?;
     Ok(())
 }
 
-/// One input, the reference's figures, and the ratios: speed ours to theirs, price and memory ours to theirs.
+/// One input, the reference's figures, and the ratios.
 pub(crate) fn row(out: &mut impl Write, row: &Row, baseline: Option<&Baseline>) -> Result<()> {
     let peak = row.peak_mib.unwrap_or(f64::NAN);
+    let speed = row.pods_per_cpu_second.unwrap_or(row.pods_per_second);
     write!(
         out,
-        "{:<24}{:>7}{:>7}{:>10.2}{:>10.0}{:>7}{:>10.3}{:>9.1}{:>6} |",
+        "{:<24}{:>7}{:>7}{:>9.2}{:>9.2}{:>10.0}{:>7}{:>10.3}{:>8.1}{:>6} |",
         row.input,
         row.pods,
         row.placed,
         row.seconds.1 * 1e3,
-        row.pods_per_second,
+        row.cpu_seconds.unwrap_or(f64::NAN) * 1e3,
+        speed,
         row.nodes,
         row.dollars_per_hour,
         peak,
@@ -76,12 +84,12 @@ pub(crate) fn row(out: &mut impl Write, row: &Row, baseline: Option<&Baseline>) 
     match baseline {
         Some(theirs) => writeln!(
             out,
-            " {:>8.0}{:>7}{:>10.3}{:>9.0} | {:>6.0}x{:>7.3}{:>7.2}",
+            "{:>7.0}{:>7}{:>10.3}{:>6.0} |{:>5.0}x{:>7.3}{:>6.2}",
             theirs.pods_per_second,
             theirs.nodes,
             theirs.dollars_per_hour.0,
             theirs.peak_mib,
-            row.pods_per_second / theirs.pods_per_second,
+            speed / theirs.pods_per_second,
             row.dollars_per_hour / theirs.dollars_per_hour.0,
             peak / theirs.peak_mib
         )?,

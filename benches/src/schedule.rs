@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, peak_mib};
+use crate::machine::{Machine, cpu_seconds, peak_mib};
 use crate::{baseline, inputs, report, verify};
 
 /// The inputs, in the order in which they are run.
@@ -68,7 +68,12 @@ pub(crate) struct Row {
     pub(crate) reasons: Vec<String>,
     /// Seconds of one solve: least, median, most.
     pub(crate) seconds: (f64, f64, f64),
+    /// By wall time.
     pub(crate) pods_per_second: f64,
+    /// Seconds on a processor of one solve, median: what `seconds` would be on an idle machine.
+    pub(crate) cpu_seconds: Option<f64>,
+    /// By processor time.
+    pub(crate) pods_per_cpu_second: Option<f64>,
     pub(crate) nodes: usize,
     pub(crate) dollars_per_hour: f64,
     /// Peak memory of the process, inputs included.
@@ -186,16 +191,20 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         ..SolveOptions::default()
     };
     let mut seconds = Vec::new();
+    let mut cpu = Vec::new();
     let mut last: Option<(LaunchPlan, SolveReport)> = None;
     for _ in 0..args.runs.max(1) {
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), cpu_seconds());
         let answer = solve(Timestamp::UNIX_EPOCH, &snapshot, &options, &|| false);
         seconds.push(start.elapsed().as_secs_f64());
+        cpu.extend(cpu_seconds().zip(cpu_start).map(|(end, start)| end - start));
         last = Some(answer);
     }
     let peak_mib = peak_mib();
     let (plan, report) = last.context("no run")?;
     seconds.sort_by(f64::total_cmp);
+    cpu.sort_by(f64::total_cmp);
+    let cpu_seconds = cpu.get(cpu.len() / 2).copied();
     let median = seconds[seconds.len() / 2];
     let raw = inputs::pods(&folder, input)?;
     let kind_of: BTreeMap<&str, &str> = raw
@@ -230,7 +239,10 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         .sum::<usize>()
         + plan.placements.len();
     #[expect(clippy::cast_precision_loss, reason = "for display")]
-    let pods_per_second = raw.len() as f64 / median;
+    let (pods_per_second, pods_per_cpu_second) = (
+        raw.len() as f64 / median,
+        cpu_seconds.map(|seconds| raw.len() as f64 / seconds),
+    );
     Ok(Row {
         input: input.to_owned(),
         pods: raw.len(),
@@ -239,6 +251,8 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         reasons,
         seconds: (seconds[0], median, seconds[seconds.len() - 1]),
         pods_per_second,
+        cpu_seconds,
+        pods_per_cpu_second,
         nodes: plan.claims.len(),
         dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
         peak_mib,

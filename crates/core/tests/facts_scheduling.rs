@@ -414,6 +414,10 @@ fn scheduling_passes() {
             below.push(tag);
         }
     }
+    println!(
+        "messages of refused pods: {} of {} the same",
+        messages.0, messages.1
+    );
     println!("facts/scheduling: {agree} passed, {} failed", total - agree);
     assert!(total > 0, "no records");
     assert!(below.is_empty(), "worse than before: {below:?}");

@@ -31,6 +31,7 @@ pub mod plan;
 mod reasons;
 mod relax;
 mod shape;
+mod take;
 mod template;
 mod topology;
 mod volumes;

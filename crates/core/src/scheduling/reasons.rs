@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::amounts::{Amounts, add, fit};
 use super::pass::Pass;
 use super::shape::without_hostname;
-use super::template::{Template, Unusable};
+use super::template::{NO_TYPES, Template, Unusable};
 use super::topology::{Kind, NO_DOMAIN};
 use crate::catalog::Bits;
 use crate::labels;
@@ -57,8 +57,15 @@ impl Pass<'_> {
                 reasons.push(Reason::NoPools);
                 texts.push("no dynamic nodepools found".to_owned());
             } else {
-                texts.extend(unusable.iter().map(|each| each.why.clone()));
-                texts.dedup();
+                let all_filtered = unusable.iter().all(|each| each.why.starts_with(NO_TYPES));
+                match unusable.first() {
+                    Some(_) if all_filtered => texts.push(NO_TYPES.to_owned()),
+                    _ => texts.extend(
+                        unusable
+                            .iter()
+                            .map(|each| format!("{} (NodePool={})", each.why, each.pool)),
+                    ),
+                }
             }
         }
         Explained {
@@ -247,15 +254,9 @@ impl Pass<'_> {
                 }
             }
         }
-        let overhead = template
-            .groups
-            .iter()
-            .map(|group| group.overhead.requests.clone());
-        let total = asked.add(
-            &overhead
-                .reduce(|least, each| least.min(&each))
-                .unwrap_or_default(),
-        );
+        // Of the groups of types the one that takes most: that is what a machine may have to have room for.
+        let overhead = template.groups.iter().map(|group| &group.overhead.requests);
+        let total = asked.add(&overhead.fold(Resources::zero(), |most, each| most.max(each)));
         let suffix = format!(", requirements={node}, resources={}", json(&total));
         let missed = nearest.map(|(_, instance_type, resource, by)| Reason::Missed {
             instance_type,

@@ -1,0 +1,172 @@
+//! Whether a new machine takes one pod more, and what it may still be then.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::amounts::add;
+use super::ask::Ask;
+use super::shape::{ShapeId, Shapes};
+use super::template::Template;
+use super::topology::{KeyAllow, Topology};
+use crate::pods::HostPort;
+use crate::requirements::{Operator, Requirement};
+
+/// Why a new machine does not take a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// It never will.
+    Final,
+    /// Not as things are.
+    Now,
+}
+
+/// The part of a new machine that decides whether one more pod fits.
+pub(super) struct Candidate<'c> {
+    /// What it may be now.
+    pub(super) shape: ShapeId,
+    /// What its pods take.
+    pub(super) taken: &'c [i64],
+    /// Host ports of its pods.
+    pub(super) ports: &'c [HostPort],
+    /// minValues may be lowered.
+    pub(super) relax: bool,
+}
+
+/// Whether a new machine can still be in a domain that suits the pod, for every key.
+pub(super) fn meets(
+    shapes: &mut Shapes<'_>,
+    topology: &Topology,
+    shape: ShapeId,
+    allow: &[KeyAllow],
+) -> bool {
+    allow.iter().all(|each| {
+        let key = &topology.keys[each.key];
+        shapes
+            .domains(shape, each.key, &key.name, &key.domains)
+            .meets(&each.domains)
+    })
+}
+
+/// The shape of a new machine after taking one pod more, and whether minValues were lowered for it.
+pub(super) fn take(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    topology: &Topology,
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    allow: &[KeyAllow],
+) -> Result<(ShapeId, bool), Obstacle> {
+    if !ask.ports.is_empty() && HostPort::conflict(&ask.ports, candidate.ports).is_some() {
+        return Err(Obstacle::Final);
+    }
+    let shape = ask
+        .add
+        .and_then(|add| shapes.after(templates, candidate.shape, add))
+        .ok_or(Obstacle::Final)?;
+    let mut obstacle = Obstacle::Final;
+    let through_volumes: SmallVec<[ShapeId; 2]> = if ask.volumes.is_empty() {
+        std::iter::once(shape).collect()
+    } else {
+        ask.volume_adds
+            .iter()
+            .filter_map(|add| shapes.after(templates, shape, *add))
+            .collect()
+    };
+    let ports: SmallVec<[HostPort; 2]> =
+        candidate.ports.iter().chain(&ask.ports).cloned().collect();
+    for shape in through_volumes {
+        match settle(shapes, templates, candidate, ask, &ports, shape) {
+            Ok(fits) if allow.is_empty() => return Ok(fits),
+            Ok(_) => obstacle = Obstacle::Now,
+            Err(()) => continue,
+        }
+        if let Some(found) = in_domains(
+            shapes, templates, topology, candidate, ask, &ports, shape, allow,
+        ) {
+            return Ok(found);
+        }
+    }
+    Err(obstacle)
+}
+
+/// Narrows a shape, key by key, to domains that suit the pod and still have room.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a step of `take`, which splits the borrowed state of a pass"
+)]
+fn in_domains(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    topology: &Topology,
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    ports: &[HostPort],
+    shape: ShapeId,
+    allow: &[KeyAllow],
+) -> Option<(ShapeId, bool)> {
+    let (first, rest) = allow.split_first()?;
+    let key = &topology.keys[first.key];
+    let possible = shapes.domains(shape, first.key, &key.name, &key.domains);
+    let domains = topology.in_order(first, possible);
+    let choices: SmallVec<[Option<ShapeId>; 4]> = if first.one || domains.len() == 1 {
+        let one = |domain: usize| {
+            shapes.in_domain(
+                templates,
+                shape,
+                (first.key, &key.name),
+                (domain, &key.domains[domain]),
+            )
+        };
+        domains.into_iter().map(one).collect()
+    } else if domains.is_empty() {
+        return None;
+    } else {
+        let values = domains
+            .iter()
+            .map(|domain| Arc::clone(&key.domains[*domain]));
+        let several = Requirement::new(Arc::clone(&key.name), Operator::In, values);
+        std::iter::once(shapes.with(templates, shape, several)).collect()
+    };
+    choices.into_iter().flatten().find_map(|narrow| {
+        let fits = settle(shapes, templates, candidate, ask, ports, narrow).ok()?;
+        if rest.is_empty() {
+            return Some(fits);
+        }
+        in_domains(
+            shapes, templates, topology, candidate, ask, ports, narrow, rest,
+        )
+    })
+}
+
+/// Whether some type of the shape has room, and enough different ones for minValues.
+fn settle(
+    shapes: &mut Shapes<'_>,
+    templates: &[Template],
+    candidate: &Candidate<'_>,
+    ask: &Ask,
+    ports: &[HostPort],
+    id: ShapeId,
+) -> Result<(ShapeId, bool), ()> {
+    let shape = shapes.get(id);
+    let template = &templates[shape.template];
+    if !shape.has_room(template, candidate.taken, &ask.requests, ports) {
+        return Err(());
+    }
+    if !shape.has_min_values {
+        return Ok((id, false));
+    }
+    let mut total: SmallVec<[i64; 6]> = candidate.taken.iter().copied().collect();
+    add(&mut total, &ask.requests);
+    let types = shape.types_with_room(template, &total, ports);
+    match template
+        .catalog
+        .check_min_values_of(&types, &shape.requirements)
+    {
+        Ok(()) => Ok((id, false)),
+        Err(short) if candidate.relax => {
+            Ok((shapes.with_possible_min_values(templates, id, &short), true))
+        }
+        Err(_) => Err(()),
+    }
+}
