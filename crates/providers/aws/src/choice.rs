@@ -57,7 +57,8 @@ pub(crate) fn choose<'a>(
     let mut candidates: Vec<Candidate<'a>> = types
         .iter()
         .filter(|each| {
-            each.requirements.is_compatible(asked, &known) && requests.fits_in(&each.allocatable())
+            // What a claim asks beyond what types have (labels of its pool, say) is put on the node, not found on a type.
+            asked.is_compatible(&each.requirements, &known) && requests.fits_in(&each.allocatable())
         })
         .map(|each| Candidate {
             instance_type: each,
@@ -202,6 +203,22 @@ mod tests {
                 Requirement::new(*key, *operator, values.iter().copied())
             })
             .collect()
+    }
+
+    #[test]
+    fn labels_of_the_pool_narrow_nothing() {
+        let types = types();
+        let plain = asked(&[(labels::ARCH, Operator::In, &["amd64"])]);
+        let labelled = asked(&[
+            (labels::ARCH, Operator::In, &["amd64"]),
+            (labels::NODEPOOL, Operator::In, &["default"]),
+            (labels::aws::NODE_CLASS, Operator::In, &["default"]),
+            ("example.com/team", Operator::In, &["web"]),
+        ]);
+        let requests = Resources::of(1_000, 1 << 30);
+        let choice = choose(&types, &labelled, &requests, all);
+        assert!(choice.is_some());
+        assert_eq!(choice, choose(&types, &plain, &requests, all));
     }
 
     #[test]
