@@ -1,7 +1,6 @@
 //! The table that people read.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::Result;
 
@@ -13,7 +12,7 @@ use crate::schedule::{Results, Row};
 pub(crate) fn heading(
     out: &mut impl Write,
     machine: &Machine,
-    folder: &Path,
+    inputs: &str,
     seed: u64,
     runs: usize,
 ) -> Result<()> {
@@ -27,7 +26,7 @@ pub(crate) fn heading(
     writeln!(
         out,
         "machine {cpu}, {processors} processors, load {load}; commit {commit}; seed {seed}; median of {runs} runs; inputs {}",
-        folder.display()
+        inputs
     )?;
     if *debug_build {
         writeln!(

@@ -104,8 +104,13 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
     }
     let machine = Machine::here();
     let folder = args.inputs.clone().unwrap_or_else(inputs::own_folder);
+    let shown = if folder == inputs::own_folder() {
+        "benches/inputs".to_owned()
+    } else {
+        folder.display().to_string()
+    };
     if !args.json {
-        report::heading(&mut out, &machine, &folder, SEED, args.runs)?;
+        report::heading(&mut out, &machine, &shown, SEED, args.runs)?;
     }
     let chosen = SIZES
         .iter()
@@ -134,7 +139,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
     let results = Results {
         machine,
         seed: SEED,
-        inputs: folder.display().to_string(),
+        inputs: shown,
         runs: args.runs,
         rows,
         baselines,
@@ -204,7 +209,11 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
     let (plan, report) = last.context("no run")?;
     seconds.sort_by(f64::total_cmp);
     cpu.sort_by(f64::total_cmp);
-    let cpu_seconds = cpu.get(cpu.len() / 2).copied();
+    // The kernel counts in ticks: less than a millisecond says nothing.
+    let cpu_seconds = cpu
+        .get(cpu.len() / 2)
+        .copied()
+        .filter(|seconds| *seconds >= 1e-3);
     let median = seconds[seconds.len() / 2];
     let raw = inputs::pods(&folder, input)?;
     let kind_of: BTreeMap<&str, &str> = raw

@@ -20,7 +20,7 @@ use mortise_controller::{
     default_extender_clients, serve,
 };
 use mortise_core::labels::WellKnown;
-use mortise_core::settings::Settings;
+use mortise_core::settings::{FeatureGates, Settings};
 use mortise_webhooks::router::App;
 use serde_json::json;
 
@@ -74,7 +74,14 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     let shutdown = Shutdown::new();
     shutdown.on_signals().context("signals cannot be handled")?;
-    let settings = Settings::default();
+    // Most nodes of the demo are spot machines; without this gate they would never be replaced by cheaper ones.
+    let settings = Settings {
+        gates: FeatureGates {
+            spot_to_spot_consolidation: true,
+            ..FeatureGates::default()
+        },
+        ..Settings::default()
+    };
     let options = world::options(args.seed, &args.region, settings.clone())?;
     let types = options.catalog.len();
 

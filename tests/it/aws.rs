@@ -164,9 +164,11 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
         Ok(())
     })
     .await?;
-    scene.event("SpotInterrupted", &before.claim.name()).await?;
     scene
-        .event("TerminatingOnInterruption", &before.claim.name())
+        .event("SpotInterrupted", &before.claim.name(), "")
+        .await?;
+    scene
+        .event("TerminatingOnInterruption", &before.claim.name(), "")
         .await?;
 
     // And to nothing: instances, launch templates, the class itself.

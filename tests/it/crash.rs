@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use mortise_tests::harness::{Moto, wait_until};
+use mortise_tests::harness::{Mortise, MortiseOptions, Moto, wait_until};
 use serde_json::json;
 
 use crate::aws::Account;
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{SOON, Scene, Setting};
+use crate::scene::{SOON, Scene, Setting, account};
 
 const VARIABLE: &str = "MORTISE_FAILPOINT";
 /// 128 + SIGABRT: the process ends at the point without any clean-up.
@@ -129,11 +129,9 @@ async fn on_ec2_nothing_is_bought_twice() -> Result<()> {
 #[tokio::test]
 async fn a_second_process_takes_over() -> Result<()> {
     let mut scene = Scene::kwok().await?;
-    let second = mortise_tests::harness::Mortise::start(
-        &scene.plane,
-        mortise_tests::harness::MortiseOptions::with_flags(&["--batch-idle-duration=500ms"]),
-    )
-    .await?;
+    let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
+    let options = MortiseOptions::with_flags(&["--batch-idle-duration=500ms", &kubeconfig]);
+    let second = Mortise::start(&scene.plane, options).await?;
     second.wait_ready().await?;
     let requirements = [types(&["c-4x-amd64-linux"]), ON_DEMAND];
     scene
@@ -166,6 +164,6 @@ async fn a_second_process_takes_over() -> Result<()> {
     Ok(())
 }
 
-async fn leads(mortise: &mortise_tests::harness::Mortise) -> Result<bool> {
+async fn leads(mortise: &Mortise) -> Result<bool> {
     Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
 }

@@ -1,17 +1,20 @@
-//! Integration tests on real peers, one module per story or part.
+//! Stories on real peers: one module each.
 //!
 //! `cargo test --workspace` runs all of them; `cargo test --workspace --test stories harness` those of one module.
-//!
-//! Beside these modules stand stories that do not hold yet on every run (access, availability, aws, bad_input,
-//! consolidation, crash, extender, provisioning); each joins the list when it does.
 
+mod access;
 mod admission;
+mod availability;
+mod aws;
+mod bad_input;
+mod consolidation;
+mod crash;
 mod crds;
 mod edges;
 mod emulator;
+mod extender;
 mod harness;
-#[allow(dead_code, reason = "the stories that do not hold yet use the rest")]
 mod objects;
+mod provisioning;
 mod scale_to_zero;
-#[allow(dead_code, reason = "the stories that do not hold yet use the rest")]
 mod scene;

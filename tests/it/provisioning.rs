@@ -267,28 +267,20 @@ async fn a_pool_at_its_limit_launches_nothing_more() -> Result<()> {
     scene
         .apply(&[deployment("web", 3, ("1500m", "1Gi"), json!({}))])
         .await?;
-    let event = scene.event("FailedScheduling", "web-").await;
-    let waiting = wait_until("a pod that is told why it waits", SOON, || async {
-        let events = scene.events("FailedScheduling").await?;
-        let ours = events.into_iter().find(|event| {
-            event
-                .source
-                .as_ref()
-                .and_then(|source| source.component.as_deref())
-                == Some("karpenter")
-        });
-        ours.context("none from karpenter yet")
+    let told = scene.event("FailedScheduling", "web-", "limit").await?;
+    let component = told
+        .source
+        .as_ref()
+        .and_then(|source| source.component.as_deref());
+    ensure!(component == Some("karpenter"), "{told:?}");
+    wait_until("two of three pods to have a place", SOON, || async {
+        let pods = scene.pods("web").await?;
+        let placed = pods.iter().filter(|pod| on_node(pod).is_some()).count();
+        ensure!(placed == 2, "{placed} have one");
+        Ok(())
     })
     .await?;
-    event?;
-    let text = waiting.message.unwrap_or_default();
-    ensure!(text.contains("limit"), "{text}");
     let machines = scene.settled(2).await?;
-    let pods = scene.pods("web").await?;
-    ensure!(
-        pods.iter().filter(|pod| on_node(pod).is_some()).count() == 2,
-        "two of three have a place"
-    );
     ensure!(
         machines
             .iter()

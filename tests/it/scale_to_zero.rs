@@ -39,7 +39,9 @@ async fn without_pods_nothing_is_left() -> Result<()> {
         Ok(())
     })
     .await?;
-    scene.event("DisruptionTerminating", "default-").await?;
+    scene
+        .event("DisruptionTerminating", "default-", "Empty")
+        .await?;
 
     // And back: what went comes again.
     scene.scale("web", 1).await?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::Resource;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -66,6 +67,26 @@ impl Default for Setting {
     }
 }
 
+impl Setting {
+    /// Short times and the provider, unless the story sets them itself.
+    fn flags(&self) -> Vec<String> {
+        let provider = format!("--provider={}", self.provider);
+        let own = [
+            "--batch-idle-duration=500ms",
+            "--disruption-hold=1s",
+            "--bind-grace=500ms",
+            "--churn-rest=1s",
+            &provider,
+        ];
+        let name = |flag: &str| flag.split('=').next().map(str::to_owned);
+        let given = |flag: &str| self.flags.iter().any(|each| name(each) == name(flag));
+        let own = own.into_iter().filter(|flag| !given(flag));
+        own.map(str::to_owned)
+            .chain(self.flags.iter().cloned())
+            .collect()
+    }
+}
+
 /// A control plane and mortise, ready. When a story fails it says where the logs are and shows the end of mortise's.
 pub(crate) struct Scene {
     // First: it reads the log before anything goes.
@@ -92,16 +113,12 @@ impl Scene {
             builder = builder.manifests(manifest);
         }
         let mut plane = Box::pin(builder.start()).await?;
-        let mut options = MortiseOptions::with_flags(&[
-            "--batch-idle-duration=500ms",
-            "--disruption-hold=1s",
-            "--bind-grace=500ms",
-            "--churn-rest=1s",
-        ]);
+        let kubeconfig = account(&plane).await?;
+        let mut options = MortiseOptions::default();
         options
             .flags
-            .push(format!("--provider={}", setting.provider));
-        options.flags.extend(setting.flags);
+            .push(format!("--kubeconfig={}", kubeconfig.display()));
+        options.flags.extend(setting.flags());
         options.env = setting.env;
         options.insecure_debug = setting.insecure_debug;
         let mortise = Mortise::start(&plane, options).await?;
@@ -250,26 +267,55 @@ impl Scene {
         Ok(events.list(&wanted).await?.items)
     }
 
-    /// Waits for an event with this reason about an object whose name begins so.
-    pub(crate) async fn event(&self, reason: &str, about: &str) -> Result<Event> {
-        wait_until(
-            &format!("an event {reason} about {about}"),
-            SOON,
-            || async move {
-                let events = self.events(reason).await?;
-                let names: Vec<String> = events
-                    .iter()
-                    .map(|event| event.involved_object.name.clone().unwrap_or_default())
-                    .collect();
-                let found = names.iter().position(|name| name.starts_with(about));
-                match found.and_then(|at| events.into_iter().nth(at)) {
-                    Some(event) => Ok(event),
-                    None => bail!("there are such events about {names:?}"),
-                }
-            },
-        )
+    /// Waits for an event with this reason, about an object whose name begins with `about`, whose message has `part` in it.
+    pub(crate) async fn event(&self, reason: &str, about: &str, part: &str) -> Result<Event> {
+        let what = format!("an event {reason} about {about} with {part:?}");
+        wait_until(&what, SOON, || async move {
+            let events = self.events(reason).await?;
+            let is_meant = |event: &&Event| {
+                let name = event.involved_object.name.as_deref().unwrap_or_default();
+                let message = event.message.as_deref().unwrap_or_default();
+                name.starts_with(about) && message.contains(part)
+            };
+            match events.iter().find(is_meant) {
+                Some(event) => Ok(event.clone()),
+                None => bail!("{:?}", summary(&events)),
+            }
+        })
         .await
     }
+}
+
+/// Whom events are about and what they say.
+fn summary(events: &[Event]) -> Vec<(Option<&str>, Option<&str>)> {
+    let all = events.iter();
+    all.map(|event| {
+        (
+            event.involved_object.name.as_deref(),
+            event.message.as_deref(),
+        )
+    })
+    .collect()
+}
+
+/// mortise's service account with the rights that it asks for, and no others. Returns its kubeconfig.
+pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
+    let user = "system:serviceaccount:kube-system:mortise";
+    let groups = ["system:serviceaccounts"];
+    plane
+        .apply_yaml(&Mortise::output(&["manifests", "rbac"]).await?)
+        .await?;
+    let client = plane.client_for(user, &groups).await?;
+    let claims: Api<NodeClaim> = Api::all(client.clone());
+    let leases: Api<Lease> = Api::namespaced(client, "kube-system");
+    // The authorizer reads roles and bindings from watches of its own.
+    wait_until("the rights of the service account", SOON, || async {
+        claims.list(&ListParams::default()).await?;
+        leases.get_opt("karpenter-leader-election").await?;
+        Ok(())
+    })
+    .await?;
+    plane.kubeconfig_for(user, &groups)
 }
 
 /// How a scene ends: when it is dropped and nobody has taken the log away, something went wrong.

@@ -466,3 +466,31 @@ fn taints_are_written_on_the_version_they_were_read_from() {
     assert!(!taints.is_empty());
     assert!(taints.iter().all(|patch| patch.resource_version.is_some()));
 }
+
+#[test]
+fn the_same_world_gives_the_same_history() {
+    let story = || {
+        let mut world = SmallWorld::ordinary();
+        fleet(&mut world, "large", &[1_000, 2_000, 3_000, 500, 700]);
+        world.pdb("web", 3);
+        world.run(60_000);
+        world.pods("batch", 7, 900, &json!({}));
+        world.run(120_000);
+        world.scale_down("batch", 4);
+        world.run(600_000);
+        let effects: Vec<String> = world
+            .effects
+            .iter()
+            .map(|each| format!("{each:?}"))
+            .collect();
+        let records: Vec<String> = world
+            .records
+            .iter()
+            .map(|each| format!("{each:?}"))
+            .collect();
+        (effects, records)
+    };
+    let (first, second) = (story(), story());
+    assert!(first.0.len() > 20, "something happens: {}", first.0.len());
+    assert_eq!(first, second);
+}

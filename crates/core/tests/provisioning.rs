@@ -233,3 +233,31 @@ fn names_of_claims_are_never_used_twice() {
     unique.dedup();
     assert_eq!((names.len(), unique.len()), (100, 100));
 }
+
+#[test]
+fn a_pod_that_opts_out_is_recorded_and_left_in_peace() {
+    let mut world = SmallWorld::ordinary();
+    let term = json!({ "matchExpressions": [{ "key": "karpenter.sh/nodepool", "operator": "DoesNotExist" }] });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
+    world.pods(
+        "elsewhere",
+        1,
+        500,
+        &json!({ "spec": { "affinity": affinity } }),
+    );
+    world.run(60_000);
+    assert!(world.claim_times().is_empty());
+    assert_eq!(world.records_of(Verdict::Ignored).len(), 1);
+    assert!(world.events_of("FailedScheduling").is_empty());
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_is_told_what_is_wrong() {
+    let mut world = SmallWorld::ordinary();
+    let term = json!({ "matchExpressions": [{ "key": "a", "operator": "Inn", "values": ["b"] }] });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
+    world.pods("odd", 1, 500, &json!({ "spec": { "affinity": affinity } }));
+    world.run(60_000);
+    assert!(world.claim_times().is_empty());
+    assert_eq!(world.events_of("FailedScheduling").len(), 1);
+}

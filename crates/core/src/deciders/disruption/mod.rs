@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::told::Told;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::effect::{Effect, EffectError, ObjectRef};
 use crate::index::Changes;
 use crate::names::{ClaimName, PoolName};
@@ -116,7 +116,7 @@ impl Disruption {
             looked_at: None,
             clean: true,
             received: BTreeMap::new(),
-            flights: InFlight::new(1_000, 30_000),
+            flights: flights(),
             // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
             failures: InFlight::new(60_000, 30 * 60_000),
             told: Told::default(),
@@ -167,6 +167,10 @@ impl Disruption {
             pod_events: _,
         } = input.changes;
         self.clean |= *everything || !nodes.is_empty() || !claims.is_empty();
+        if *everything {
+            // After a time without leading, answers may have been lost. What is asked for twice is done once.
+            self.flights = flights();
+        }
         if *everything || !(claims.is_empty() && pools.is_empty() && node_classes.is_empty()) {
             self.look_soon();
             let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
@@ -280,6 +284,11 @@ impl Disruption {
         }
         self.commands.insert(id, command);
     }
+}
+
+/// Writes that fail are tried again after 1 s, doubling to 30 s.
+const fn flights() -> InFlight<(ObjectRef, Write)> {
+    InFlight::new(1_000, 30_000)
 }
 
 /// A look that ran out of time goes on after this, so that other deciders have their turn.
@@ -401,16 +410,5 @@ impl Decider for Disruption {
         }
         step.wake_at(self.due_at(input.now));
         step
-    }
-}
-
-impl Disruption {
-    /// How long the oldest command has been on its way, in milliseconds; for telemetry.
-    #[must_use]
-    pub fn oldest_command_ms(&self, now: Timestamp) -> Option<i64> {
-        self.commands
-            .values()
-            .map(|command| since(now, command.decided))
-            .max()
     }
 }

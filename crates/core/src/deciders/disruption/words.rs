@@ -172,7 +172,7 @@ impl Words<'_, '_> {
                 pool: target.pool.clone(),
             });
             reasons.push(Reason::Note {
-                text: command.to_string(),
+                text: format!("{command}, decided at {}", command.decided),
             });
             let subject = ObjectRef::Node(target.node.clone());
             self.record(subject, Verdict::Disrupted, reasons);

@@ -247,10 +247,15 @@ impl Provisioning {
             step.record(
                 input,
                 DeciderId::Provisioning,
-                subject,
+                subject.clone(),
                 Verdict::Ignored,
                 vec![note],
             );
+            // A pod that asks not to be ours is told nothing.
+            let pod = input.snapshot.pods.get(key);
+            if pod.is_some_and(|pod| !pod.class.opts_out() && !pod.virtual_pod) {
+                step.event(failed_scheduling(subject, why));
+            }
         }
     }
 

@@ -46,8 +46,8 @@ pub(super) use view::without_promised;
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
 
-/// Unplaced pods are looked at again this long after the last time, when something changed. A change of a node is frequent
-/// (heartbeats), a solve is not free.
+/// Unplaced pods are looked at again this long after the last time, when something changed that may help them. A solve of
+/// 20,000 pods is not free.
 const RETRY_MS: i64 = 1_000;
 
 /// At start, pools wait for each other's catalogues this long, so that a pool of low weight is not bought from only because
@@ -173,9 +173,11 @@ impl Provisioning {
             self.see_machine(key, snapshot, now);
         }
         self.see_lost_claims(changes, snapshot);
+        // Room that becomes free on a machine is kube-scheduler's to find. What we could not buy, we may be able to buy once
+        // pools, catalogues, volumes or the usage of limits change.
         let may_help = changes.everything
             || changes.surroundings
-            || !(changes.nodes.is_empty()
+            || !(changes.claims.is_empty()
                 && changes.pools.is_empty()
                 && changes.node_classes.is_empty());
         if self.unplaced && may_help {
