@@ -27,6 +27,7 @@ pub mod record;
 pub mod requirements;
 pub mod resources;
 pub mod scheduling;
+pub mod served;
 pub mod settings;
 pub mod snapshot;
 pub mod taints;

@@ -7,6 +7,7 @@ use mortise_core::catalog::Catalog;
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::nearest::nearest;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::served::Served;
 use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 
@@ -23,16 +24,10 @@ pub(super) fn pool(snapshot: &Snapshot, rules: &Rules, pool: &NodePool, answer: 
             .iter()
             .any(|kind| kind.group == reference.group && kind.kind == reference.kind);
         if !served {
-            let kinds: Vec<&str> = rules
-                .node_class_kinds
-                .iter()
-                .map(|kind| kind.kind)
-                .collect();
+            let served = Served::only(rules.node_class_kinds.clone());
             answer.warnings.push(format!(
-                "nodeClassRef: kind {}.{} is not served here; served: {}",
-                reference.kind,
-                reference.group,
-                kinds.join(", ")
+                "nodeClassRef: no provider here serves {}.{}; served: {served}",
+                reference.kind, reference.group,
             ));
         } else if !snapshot.node_classes.contains_key(&key) {
             let names = snapshot
