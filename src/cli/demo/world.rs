@@ -294,7 +294,7 @@ mod tests {
             let start = options.start;
             let mut simulation =
                 mortise_sim::Simulation::new(options, mortise_core::deciders::all());
-            let mut disrupted = std::collections::BTreeSet::new();
+            let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {
                 simulation.run_until(mortise_core::deciders::after(start, minute * 60_000));
