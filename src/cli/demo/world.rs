@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn pools_are_what_admission_lets_pass() {
-        use mortise_webhooks::admission::{Request, Rules, validate};
+        use mortise_webhooks::admission::{Facts, Request, Rules, validate};
         let options = options(1, "us-east-1", Settings::default()).unwrap();
         assert!(
             options.catalog.len() > 500,
@@ -270,7 +270,13 @@ mod tests {
                 "uid": "1", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "operation": "CREATE", "object": pool,
             }))
             .unwrap();
-            let answer = validate(&snapshot, &rules, &request);
+            let facts = Facts {
+                snapshot: &snapshot,
+                rules: &rules,
+                now: options.start,
+                stop: &|| true,
+            };
+            let answer = validate(&facts, &request);
             assert_eq!(
                 (answer.denied, answer.warnings),
                 (Vec::<String>::new(), Vec::<String>::new()),
@@ -288,7 +294,7 @@ mod tests {
             let start = options.start;
             let mut simulation =
                 mortise_sim::Simulation::new(options, mortise_core::deciders::all());
-            let mut disrupted = std::collections::BTreeSet::new();
+            let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {
                 simulation.run_until(mortise_core::deciders::after(start, minute * 60_000));
