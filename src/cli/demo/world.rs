@@ -294,6 +294,8 @@ mod tests {
             let start = options.start;
             let mut simulation =
                 mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+            let counters = std::sync::Arc::default();
+            simulation.set_extender(Box::new(super::super::scheduler::InProcess::new(counters)));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {
