@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
-use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
+use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib};
@@ -48,6 +48,9 @@ pub(crate) struct ScheduleArgs {
     /// Timed runs per input; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Steps per pod that go into making the new machines cheaper; 0 leaves them as upstream would fill them.
+    #[arg(long, default_value_t = REPACK)]
+    repack: u32,
     /// Where to write the results as JSON. Default: benches/results/schedule.json in the source.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -171,6 +174,8 @@ fn in_child(args: &ScheduleArgs, input: &str) -> Result<Row> {
         input,
         "--runs",
         &args.runs.to_string(),
+        "--repack",
+        &args.repack.to_string(),
     ]);
     if let Some(folder) = &args.inputs {
         child.arg("--inputs").arg(folder);
@@ -193,6 +198,7 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
     let options = SolveOptions {
         pending: true,
         respect_preferences: !input.ends_with("-ignore"),
+        repack: args.repack,
         ..SolveOptions::default()
     };
     let mut seconds = Vec::new();
