@@ -104,8 +104,19 @@ struct Size {
 
 /// How many pieces of a size are looked at before the size is given up for a machine.
 const TRIES: usize = 8;
-/// Types that are tried for a machine, each dearer than the last by a tenth at least.
+/// How many types are tried for a machine.
 const CHOICES: usize = 4;
+
+/// How pieces are chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// How much imbalance counts against worth, in halves.
+    pub(super) balance: i64,
+    /// Pieces that limit their company go before all others.
+    pub(super) limited_first: bool,
+    /// What comes next among the types that are tried for a machine is dearer by this many percent.
+    pub(super) step: i64,
+}
 
 /// The state of filling.
 pub(super) struct Filling<'f> {
@@ -113,6 +124,7 @@ pub(super) struct Filling<'f> {
     pub(super) worth: &'f Worth,
     pub(super) companies: &'f [Company],
     pub(super) pieces: &'f [Piece],
+    manner: Manner,
     sizes: Vec<Size>,
     left: usize,
     /// Work that may still be done.
@@ -136,6 +148,7 @@ impl<'f> Filling<'f> {
         worth: &'f Worth,
         companies: &'f [Company],
         pieces: &'f [Piece],
+        manner: Manner,
         budget: u64,
     ) -> Self {
         let mut by_size: BTreeMap<(bool, &Amounts), Vec<usize>> = BTreeMap::new();
@@ -154,6 +167,7 @@ impl<'f> Filling<'f> {
             worth,
             companies,
             pieces,
+            manner,
             sizes: by_size.into_iter().map(size).collect(),
             left: pieces.len(),
             budget,
@@ -197,7 +211,7 @@ impl<'f> Filling<'f> {
         for (at, rung) in rungs.iter().enumerate().skip(first) {
             if rung.price >= least {
                 choices.push(at);
-                least = rung.price + rung.price / 10;
+                least = rung.price + rung.price * self.manner.step / 100;
             }
             if choices.len() == CHOICES {
                 break;
@@ -243,8 +257,8 @@ impl<'f> Filling<'f> {
                 let imbalance =
                     ((value.0 - size.value.main.0) - (value.1 - size.value.main.1)).abs();
                 let score = (
-                    size.limited,
-                    size.value.whole.saturating_mul(2).saturating_sub(imbalance),
+                    size.limited && self.manner.limited_first,
+                    size.value.whole * 2 - imbalance * self.manner.balance,
                 );
                 if best.is_none_or(|(known, _)| score > known) {
                     best = Some((score, at));

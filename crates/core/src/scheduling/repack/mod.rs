@@ -27,8 +27,37 @@ use super::amounts::{Amounts, add};
 use super::pass::Pass;
 use super::shape::ShapeId;
 use super::topology::Kind;
-use fill::{Bin, Company, Filling, Piece};
+use fill::{Bin, Company, Filling, Manner, Piece};
 use ladder::Ladder;
+
+/// The ways of filling that are tried; the cheapest division counts.
+const MANNERS: [Manner; 5] = [
+    Manner {
+        balance: 1,
+        limited_first: true,
+        step: 10,
+    },
+    Manner {
+        balance: 0,
+        limited_first: true,
+        step: 10,
+    },
+    Manner {
+        balance: 2,
+        limited_first: true,
+        step: 10,
+    },
+    Manner {
+        balance: 1,
+        limited_first: false,
+        step: 10,
+    },
+    Manner {
+        balance: 0,
+        limited_first: false,
+        step: 25,
+    },
+];
 
 /// Companies of pods by class and step.
 type Companies = BTreeMap<(usize, usize), Option<usize>>;
@@ -71,7 +100,7 @@ impl Pass<'_> {
         let ladder = Ladder::of(shape, template);
         let mut before = 0_i64;
         let mut demand: Amounts = Amounts::new();
-        let mut bins = Vec::with_capacity(claims.len());
+        let mut bins: Vec<Bin> = Vec::with_capacity(claims.len());
         let mut pieces = Vec::new();
         for at in claims {
             let claim = &self.claims[*at];
@@ -108,21 +137,25 @@ impl Pass<'_> {
             bins.push(bin);
         }
         let worth = ladder.worth(&demand);
-        let mut filling = Filling::new(&ladder, &worth, companies, &pieces, *budget);
-        let result = filling.run(&mut bins);
-        *budget = filling.budget;
-        if result.is_err() {
-            return;
+        let mut best = ((before, claims.len()), None);
+        for manner in MANNERS {
+            let mut bins = bins.clone();
+            let mut filling = Filling::new(&ladder, &worth, companies, &pieces, manner, *budget);
+            let result = filling.run(&mut bins);
+            *budget = filling.budget;
+            if result.is_err() {
+                continue;
+            }
+            let used = || bins.iter().filter(|bin| !bin.pods.is_empty());
+            let after: Option<i64> = used().map(|bin| ladder.price(&bin.taken)).sum();
+            let after = after.map(|after| (after, used().count()));
+            if let Some(after) = after.filter(|after| *after < best.0) {
+                best = (after, Some(bins));
+            }
         }
-        let used = |bins: &[Bin]| bins.iter().filter(|bin| !bin.pods.is_empty()).count();
-        let prices = bins.iter().filter(|bin| !bin.pods.is_empty());
-        let after: Option<i64> = prices.map(|bin| ladder.price(&bin.taken)).sum();
-        let Some(after) = after else {
+        let Some(bins) = best.1 else {
             return;
         };
-        if (after, used(&bins)) >= (before, claims.len()) {
-            return;
-        }
         let limited = !template.limits.resources.is_empty();
         if limited {
             let outgrown = claims.iter().zip(&bins).any(|(at, bin)| {
