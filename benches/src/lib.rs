@@ -6,6 +6,7 @@
 //! nodes compare exactly.
 
 mod baseline;
+mod bound;
 mod inputs;
 mod machine;
 mod report;

@@ -12,7 +12,7 @@ use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, so
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib};
-use crate::{baseline, inputs, report, verify};
+use crate::{baseline, bound, inputs, report, verify};
 
 /// The inputs, in the order in which they are run.
 pub(crate) const SIZES: [&str; 12] = [
@@ -79,6 +79,8 @@ pub(crate) struct Row {
     pub(crate) pods_per_cpu_second: Option<f64>,
     pub(crate) nodes: usize,
     pub(crate) dollars_per_hour: f64,
+    /// No plan can cost less.
+    pub(crate) lower_bound: f64,
     /// Peak memory of the process, inputs included.
     pub(crate) peak_mib: Option<f64>,
     /// Rules that the plan breaks, as the independent verifier sees it.
@@ -246,7 +248,8 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         .collect();
     reasons.sort();
     reasons.dedup();
-    let violations = verify::violations(&raw, &inputs::types(&folder)?, &plan);
+    let types = inputs::types(&folder)?;
+    let violations = verify::violations(&raw, &types, &plan);
     let placed = plan
         .claims
         .iter()
@@ -269,6 +272,7 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         cpu_seconds,
         pods_per_cpu_second,
         nodes: plan.claims.len(),
+        lower_bound: bound::lower_bound(&raw, &types),
         dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
         peak_mib,
         violations: violations.len(),

@@ -266,7 +266,10 @@ fn zones<'a>(
     plan: &'a LaunchPlan,
     found: &mut Vec<String>,
 ) {
-    let cheapest = plan.claims.iter().filter_map(|claim| claim.cheapest.as_ref());
+    let cheapest = plan
+        .claims
+        .iter()
+        .filter_map(|claim| claim.cheapest.as_ref());
     let universe: BTreeSet<&str> = plan
         .claims
         .iter()
@@ -288,7 +291,10 @@ fn zones<'a>(
         let claim = &plan.claims[*at];
         let zones = zones_of(claim);
         if needs_zone(pod) && zones.len() != 1 {
-            found.push(format!("{} needs a zone, machine {at} has {zones:?}", pod.name));
+            found.push(format!(
+                "{} needs a zone, machine {at} has {zones:?}",
+                pod.name
+            ));
         }
         // A machine that may be in several zones is bought where it is cheapest.
         let zone = match (zones.first(), &claim.cheapest) {
@@ -348,7 +354,8 @@ fn zones<'a>(
             .flat_map(|group| group.spreads.iter().map(|(selector, ..)| *selector))
             .collect();
         let evens_out = |group: &&mut Alike<'_>| {
-            let least = |selector: &&usize| bound.of(**selector, group.zone) == bound.least(**selector);
+            let least =
+                |selector: &&usize| bound.of(**selector, group.zone) == bound.least(**selector);
             let mut wanted = group.counted_in.iter().filter(|at| waiting.contains(at));
             !group.pods.is_empty() && wanted.any(|selector| least(&selector))
         };

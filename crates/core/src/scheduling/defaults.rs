@@ -36,7 +36,10 @@ pub struct PodTopologySpread {
 /// A default constraint as written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields of the Kubernetes API by their names")]
+#[allow(
+    missing_docs,
+    reason = "the fields of the Kubernetes API by their names"
+)]
 pub struct DefaultConstraint {
     pub max_skew: i32,
     #[serde(default)]
@@ -66,7 +69,11 @@ pub struct BadConstraint {
 
 impl fmt::Display for BadConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "podTopologySpread.defaultConstraints[{}].{}", self.at, self.what)
+        write!(
+            f,
+            "podTopologySpread.defaultConstraints[{}].{}",
+            self.at, self.what
+        )
     }
 }
 
@@ -90,7 +97,10 @@ impl SpreadDefaults {
         for (at, each) in all.iter().enumerate() {
             let bad = |what: String| Err(BadConstraint { at, what });
             if each.max_skew <= 0 {
-                return bad(format!("maxSkew is {}; it must be 1 or more", each.max_skew));
+                return bad(format!(
+                    "maxSkew is {}; it must be 1 or more",
+                    each.max_skew
+                ));
             }
             if !is_label_key(&each.topology_key) {
                 return bad(format!(
@@ -108,7 +118,10 @@ impl SpreadDefaults {
                 ));
             }
             if each.label_selector.is_some() {
-                return bad("labelSelector must not be set: it follows from services and controllers".to_owned());
+                return bad(
+                    "labelSelector must not be set: it follows from services and controllers"
+                        .to_owned(),
+                );
             }
             if each.match_label_keys.is_some() {
                 return bad("matchLabelKeys must not be set".to_owned());
@@ -223,7 +236,9 @@ mod tests {
         };
         assert!(with("maxSkew", 0.into()).contains("maxSkew is 0"));
         assert!(with("topologyKey", "a b".into()).contains("\"a b\""));
-        assert!(with("whenUnsatisfiable", "Never".into()).contains("DoNotSchedule or ScheduleAnyway"));
+        assert!(
+            with("whenUnsatisfiable", "Never".into()).contains("DoNotSchedule or ScheduleAnyway")
+        );
         assert!(with("labelSelector", serde_json::json!({})).contains("labelSelector"));
         assert!(with("matchLabelKeys", serde_json::json!(["a"])).contains("matchLabelKeys"));
         assert!(with("maxskew", 1.into()).contains("unknown field"));

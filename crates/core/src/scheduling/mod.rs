@@ -50,8 +50,8 @@ pub use defaults::{
 };
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
 pub use plan::{
-    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions, SolveReport,
-    Unplaced,
+    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
+    SolveReport, Unplaced,
 };
 
 use crate::names::Uid;

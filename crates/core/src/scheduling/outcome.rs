@@ -102,9 +102,7 @@ impl Pass<'_> {
                 }
             }
         }
-        let kinds = kinds_bits
-            .iter()
-            .filter_map(|kind| table.kinds().get(kind));
+        let kinds = kinds_bits.iter().filter_map(|kind| table.kinds().get(kind));
         let mut capacity_types: Vec<_> = kinds
             .filter(|kind| kind.types.meets(&kept))
             .map(|kind| kind.capacity_type)

@@ -412,7 +412,9 @@ impl Pass<'_> {
             let shape = self.shapes.get(shape);
             let template = &self.templates[shape.template];
             let types = shape.types_with_room(template, &claim.taken, &claim.ports);
-            let holds = self.reservations.holds(shape, template, &types, &claim.held);
+            let holds = self
+                .reservations
+                .holds(shape, template, &types, &claim.held);
             let holds = holds.unwrap_or_default();
             self.reservations.exchange(&claim.held, &holds);
             claim.held = holds;

@@ -359,9 +359,8 @@ impl Shape {
 
     /// The types with the cheapest way to buy each, cheapest first, ties by name, unknown prices last.
     pub(super) fn by_price(&self, of: &Template) -> &[(usize, PricedOffering)] {
-        self.priced.get_or_init(|| {
-            of.catalog.table().by_price(&self.types, &self.kinds)
-        })
+        self.priced
+            .get_or_init(|| of.catalog.table().by_price(&self.types, &self.kinds))
     }
 }
 

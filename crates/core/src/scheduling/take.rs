@@ -10,6 +10,7 @@ use super::reservations::{ReservationId, Reservations};
 use super::shape::{ShapeId, Shapes};
 use super::template::Template;
 use super::topology::{KeyAllow, Topology};
+use crate::catalog::UNKNOWN_PRICE;
 use crate::pods::HostPort;
 use crate::requirements::{Operator, Requirement};
 
@@ -160,7 +161,13 @@ fn in_domains(
                 (domain, &key.domains[domain]),
             )
         };
-        domains.into_iter().map(one).collect()
+        let counts: SmallVec<[i32; 4]> = domains
+            .iter()
+            .map(|domain| topology.count_of(first, *domain))
+            .collect();
+        let mut choices: SmallVec<[Option<ShapeId>; 4]> = domains.into_iter().map(one).collect();
+        cheaper_first(shapes, templates, &counts, &mut choices);
+        choices
     } else if domains.is_empty() {
         return Err(obstacle);
     } else {
@@ -190,6 +197,33 @@ fn in_domains(
         }
     }
     Err(obstacle)
+}
+
+/// Of domains that are equally full, those where machines are cheaper go first.
+fn cheaper_first(
+    shapes: &Shapes<'_>,
+    templates: &[Template],
+    counts: &[i32],
+    choices: &mut [Option<ShapeId>],
+) {
+    let mut from = 0;
+    while from < choices.len() {
+        let equal = counts[from..]
+            .iter()
+            .take_while(|count| **count == counts[from]);
+        let to = from + equal.count();
+        if to - from > 1 {
+            choices[from..to].sort_by_key(|choice| {
+                let shape = choice.map(|id| shapes.get(id));
+                let least = shape.and_then(|shape| {
+                    let (_, offer) = shape.by_price(&templates[shape.template]).first()?;
+                    offer.price
+                });
+                least.unwrap_or(UNKNOWN_PRICE)
+            });
+        }
+        from = to;
+    }
 }
 
 /// Whether some type of the shape has room, and enough different ones for minValues.

@@ -67,17 +67,14 @@ impl Workloads {
         };
         let mut all: Labels = BTreeMap::new();
         let services = self.by_labels.iter().filter(|((kind, name), asked)| {
-            *kind == SelectingKind::Service
-                && name.namespace == *namespace
-                && asked.iter().all(has)
+            *kind == SelectingKind::Service && name.namespace == *namespace && asked.iter().all(has)
         });
         for (_, asked) in services {
             all.extend(asked.clone());
         }
         let mut selector: Option<Selector> = None;
         let kind = |kind: &&SelectingKind| {
-            **kind != SelectingKind::Service
-                && owner.is_some_and(|(owner, _)| owner == kind.kind())
+            **kind != SelectingKind::Service && owner.is_some_and(|(owner, _)| owner == kind.kind())
         };
         if let Some(kind) = SelectingKind::ALL.iter().find(kind)
             && let Some((_, name)) = owner
@@ -113,7 +110,10 @@ mod tests {
         let mut all = Workloads::default();
         let name = |name: &str| NamespacedName::new("ns", name);
         let labels = |pairs: &[(&str, &str)]| -> Vec<(Arc<str>, Arc<str>)> {
-            pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect()
         };
         all.insert(
             SelectingKind::Service,

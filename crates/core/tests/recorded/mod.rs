@@ -261,7 +261,10 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     }
     for (kind, name) in [
         (SelectingKind::Service, "services"),
-        (SelectingKind::ReplicationController, "replicationControllers"),
+        (
+            SelectingKind::ReplicationController,
+            "replicationControllers",
+        ),
         (SelectingKind::ReplicaSet, "replicaSets"),
         (SelectingKind::StatefulSet, "statefulSets"),
     ] {
@@ -358,7 +361,8 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     let spread_defaults = if settings["schedulerConfig"].is_null() {
         SpreadDefaults::default()
     } else {
-        SpreadDefaults::of(&read(&settings["schedulerConfig"])?).map_err(|error| error.to_string())?
+        SpreadDefaults::of(&read(&settings["schedulerConfig"])?)
+            .map_err(|error| error.to_string())?
     };
     let options = SolveOptions {
         pending: true,

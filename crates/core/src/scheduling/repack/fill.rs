@@ -154,7 +154,10 @@ impl<'f> Filling<'f> {
         let mut by_size: BTreeMap<(bool, &Amounts), Vec<usize>> = BTreeMap::new();
         for (at, piece) in pieces.iter().enumerate() {
             let limited = !companies[piece.company].at_most.is_empty();
-            by_size.entry((limited, &piece.amounts)).or_default().push(at);
+            by_size
+                .entry((limited, &piece.amounts))
+                .or_default()
+                .push(at);
         }
         let size = |((limited, amounts), pieces): ((bool, &Amounts), Vec<usize>)| Size {
             value: worth.of(amounts),
@@ -352,7 +355,11 @@ impl<'f> Filling<'f> {
         let mut total = bin.taken.clone();
         for size in &self.sizes {
             let count = i64::try_from(size.pieces.len()).unwrap_or(i64::MAX);
-            let sum: Amounts = size.amounts.iter().map(|each| each.saturating_mul(count)).collect();
+            let sum: Amounts = size
+                .amounts
+                .iter()
+                .map(|each| each.saturating_mul(count))
+                .collect();
             add(&mut total, &sum);
         }
         if let Some(all) = self.ladder.cheapest(&total) {

@@ -79,22 +79,28 @@ impl Ladder {
         for rung in &self.rungs {
             for (unit, net) in unit.iter_mut().zip(&rung.net).filter(|(_, net)| **net > 0) {
                 let own = (i128::from(rung.price), i128::from(*net));
-                let cheaper =
-                    |known: &(i128, i128)| (own.0 * known.1).cmp(&(known.0 * own.1)) == Ordering::Less;
+                let cheaper = |known: &(i128, i128)| {
+                    (own.0 * known.1).cmp(&(known.0 * own.1)) == Ordering::Less
+                };
                 if unit.as_ref().is_none_or(cheaper) {
                     *unit = Some(own);
                 }
             }
         }
         let cost = |at: usize| {
-            unit[at].map_or(0, |(price, net)| i128::from(demand[at]) * price / net.max(1))
+            unit[at].map_or(0, |(price, net)| {
+                i128::from(demand[at]) * price / net.max(1)
+            })
         };
         let costs: Vec<i128> = (0..dimensions).map(cost).collect();
         let sum = costs.iter().sum::<i128>().max(1);
         let mut order: Vec<usize> = (0..dimensions).collect();
         order.sort_by_key(|at| (-costs[*at], *at));
         Worth {
-            unit: unit.into_iter().map(|unit| unit.unwrap_or((0, 1))).collect(),
+            unit: unit
+                .into_iter()
+                .map(|unit| unit.unwrap_or((0, 1)))
+                .collect(),
             costs,
             sum,
             main: (
@@ -173,7 +179,10 @@ mod tests {
         for cpu in 0..18 {
             for memory in 0..18 {
                 let total = [cpu, memory];
-                let slow = ladder.rungs().iter().position(|rung| fit(&total, &rung.net));
+                let slow = ladder
+                    .rungs()
+                    .iter()
+                    .position(|rung| fit(&total, &rung.net));
                 assert_eq!(ladder.cheapest(&total), slow, "{total:?}");
             }
         }

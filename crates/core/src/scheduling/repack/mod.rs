@@ -65,7 +65,11 @@ type Companies = BTreeMap<(usize, usize), Option<usize>>;
 impl Pass<'_> {
     /// Divides pods anew among machines of the same shape, where that is cheaper.
     pub(super) fn repack(&mut self) {
-        let pods = self.claims.iter().map(|claim| claim.pods.len()).sum::<usize>();
+        let pods = self
+            .claims
+            .iter()
+            .map(|claim| claim.pods.len())
+            .sum::<usize>();
         let pods = u64::try_from(pods).unwrap_or(u64::MAX);
         let mut budget = u64::from(self.options.repack).saturating_mul(pods);
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
@@ -223,7 +227,11 @@ impl Pass<'_> {
                 _ => None,
             }
         };
-        for group in class.counted_in.iter().filter(|group| spread(group).is_some()) {
+        for group in class
+            .counted_in
+            .iter()
+            .filter(|group| spread(group).is_some())
+        {
             company.counted_in.push(*group);
         }
         for group in &step.owned {
