@@ -8,6 +8,7 @@ mod availability;
 mod aws;
 mod bad_input;
 mod consolidation;
+mod conversion;
 mod crash;
 mod crds;
 mod edges;

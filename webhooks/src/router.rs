@@ -12,6 +12,7 @@ use axum::routing::post;
 use serde::Serialize;
 
 use crate::admission::{self, Rules};
+use crate::conversion;
 use crate::extender::{self, Charges, wire};
 use crate::routes::{Handler, ROUTES};
 use crate::{Counters, World};
@@ -92,6 +93,10 @@ fn call(app: &App, handler: Handler, body: &[u8]) -> Response {
                 admission::validate(&world.snapshot(), rules, request)
             }))
         }
+        Handler::Convert => match conversion::convert(body, counters) {
+            Ok(answer) => json(&answer),
+            Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        },
         Handler::Default => {
             counters.default.inc();
             json(&admission::review(body, counters, |request| {
