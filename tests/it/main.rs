@@ -7,6 +7,7 @@ mod admission;
 mod availability;
 mod aws;
 mod bad_input;
+mod coexistence;
 mod consolidation;
 mod conversion;
 mod crash;

@@ -21,6 +21,7 @@ pub mod nodepool;
 mod object;
 pub mod requirement;
 mod schema;
+pub mod validation;
 
 pub use capacitybuffer::CapacityBuffer;
 pub use conditions::Condition;

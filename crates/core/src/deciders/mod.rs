@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use conditions::ClaimConditions;
+pub(crate) use conditions::drift_reason;
 pub use disruption::{Disruption, Proposal, Survey, Surveyed, Terms, consider, survey};
 pub use expiration::Expiration;
 pub use garbage_collection::GarbageCollection;

@@ -4,6 +4,7 @@
 //! the same one as the watches do. Applying costs the logarithm of what exists; freezing costs what changed.
 
 mod changes;
+mod foreign;
 mod machine;
 mod object;
 mod promises;
@@ -74,6 +75,8 @@ impl Index {
             namespaces: Arc::default(),
             ledger: Arc::new(Ledger::default()),
             well_known,
+            served: crate::served::Served::All,
+            foreign: Arc::default(),
         };
         Self {
             state,
@@ -150,6 +153,9 @@ impl Index {
             return false;
         }
         self.versions.insert(key.clone(), version);
+        if self.is_foreign(&object) {
+            return true;
+        }
         match object {
             Object::Pod(pod) => self.pod_applied(&pod),
             Object::Node(node) => self.node_applied(*node),
@@ -227,14 +233,14 @@ impl Index {
             return false;
         };
         self.remember_deletion(key.clone(), version);
+        if self.foreign_gone(key) {
+            return true;
+        }
         match key {
             ObjectKey::Pod(name) => self.pod_gone(name),
             ObjectKey::Node(name) => self.node_gone(name),
             ObjectKey::Claim(name) => self.claim_gone(name),
-            ObjectKey::Pool(name) => {
-                Arc::make_mut(&mut self.state.pools).remove(name);
-                self.changes.pools.insert(name.clone());
-            }
+            ObjectKey::Pool(name) => self.pool_gone(name),
             ObjectKey::NodeClass(name) => {
                 Arc::make_mut(&mut self.state.node_classes).remove(name);
                 Arc::make_mut(&mut self.state.catalogs).remove(name);
@@ -251,6 +257,11 @@ impl Index {
             other => self.surrounding(other, None),
         }
         true
+    }
+
+    fn pool_gone(&mut self, name: &PoolName) {
+        Arc::make_mut(&mut self.state.pools).remove(name);
+        self.changes.pools.insert(name.clone());
     }
 
     fn remember_deletion(&mut self, key: ObjectKey, version: u64) {

@@ -24,9 +24,11 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
+use crate::effect::ObjectRef;
 use crate::labels::WellKnown;
 use crate::ledger::Ledger;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::served::Served;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
 #[derive(Clone, Debug)]
@@ -73,6 +75,10 @@ pub struct Snapshot {
     pub ledger: Arc<Ledger>,
     /// Label keys that a template may leave undefined.
     pub well_known: WellKnown,
+    /// Kinds of node classes that this process serves.
+    pub served: Served,
+    /// Claims and pools of other kinds, with the class each refers to. They are in no table above: another autoscaler's.
+    pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
 }
 
 impl Snapshot {
@@ -94,6 +100,22 @@ impl Snapshot {
         self.nodes
             .values()
             .filter(move |node| node.pool().is_some_and(|name| name.as_str() == pool))
+    }
+
+    /// Pools of another autoscaler.
+    pub fn foreign_pools(&self) -> impl Iterator<Item = &PoolName> {
+        self.foreign.keys().filter_map(|target| match target {
+            ObjectRef::Pool(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Claims of another autoscaler.
+    pub fn foreign_claims(&self) -> impl Iterator<Item = &ClaimName> {
+        self.foreign.keys().filter_map(|target| match target {
+            ObjectRef::Claim(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// The catalogue behind a pool; `None` while its node class was not resolved.
