@@ -9,6 +9,7 @@ mod aws;
 mod bad_input;
 mod coexistence;
 mod consolidation;
+mod conversion;
 mod crash;
 mod crds;
 mod edges;
