@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::requirements::{
-    Incompatible, Operator, Preferences, Requirement, RequirementSpec, Requirements,
-    UnknownOperator, has_preferred_node_affinity,
+    Incompatible, Operator, Preferences, Requirement, Requirements, UnknownOperator,
+    has_preferred_node_affinity,
 };
 use mortise_core::taints;
 use serde_json::Value;
@@ -38,8 +38,8 @@ fn requirements(of: &Value) -> Result<Requirements, String> {
 fn api(spec: &RequirementSpec) -> Value {
     let mut entry =
         serde_json::Map::from_iter([("op".to_owned(), Value::from(spec.operator.as_str()))]);
-    if !spec.values.is_empty() {
-        entry.insert("values".to_owned(), Value::from(spec.values.clone()));
+    if !spec.values().is_empty() {
+        entry.insert("values".to_owned(), Value::from(spec.values().to_vec()));
     }
     if let Some(min) = spec.min_values {
         entry.insert("min".to_owned(), Value::from(min));
