@@ -1,9 +1,11 @@
 //! What only the cluster and the catalogue can tell: missing classes, unknown values, sets that match nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::catalog::Catalog;
+use mortise_core::cloud::InstanceType;
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::nearest::nearest;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
@@ -113,7 +115,7 @@ fn impossible(
     requirements: &Requirements,
     well_known: &WellKnown,
 ) -> Option<String> {
-    let matches = |requirement: &Requirement, each: &mortise_core::cloud::InstanceType| {
+    let matches = |requirement: &Requirement, each: &InstanceType| {
         if requirement.key() == labels::NODEPOOL {
             return true;
         }
@@ -140,17 +142,59 @@ fn impossible(
         (std::cmp::Reverse(*count), requirement.key().to_owned())
     });
     let mut left: Vec<_> = catalog.types().iter().collect();
-    let total = left.len();
-    for (requirement, alone) in each {
-        let before = left.len();
+    for (requirement, _) in each {
+        let before = left.clone();
         left.retain(|each| matches(requirement, each));
-        if left.is_empty() && before > 0 {
+        if left.is_empty() && !before.is_empty() {
             return Some(format!(
-                "no instance type is left: {requirement} removes the last {before} of {total} (alone it leaves {alone})"
+                "no instance type is left by {}; the other rules leave {}{}",
+                cut(&requirement.to_string().replacen(
+                    requirement.key(),
+                    short(requirement.key()),
+                    1
+                )),
+                before.len(),
+                having(&before, requirement.key())
             ));
         }
     }
     None
+}
+
+/// Enough to know the rule again: what follows it in the warning matters more than a long list of values.
+fn cut(text: &str) -> String {
+    const MOST: usize = 45;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(MOST - 3).collect();
+    short.push_str("...");
+    short
+}
+
+/// What the types have of a key: one of these in the rule would bring types back.
+fn having(types: &[&Arc<InstanceType>], key: &str) -> String {
+    let of = |each: &&Arc<InstanceType>| {
+        let own = each.requirements.get(key);
+        own.map(|own| own.values().to_vec()).unwrap_or_default()
+    };
+    let values: BTreeSet<_> = types.iter().flat_map(of).collect();
+    let numbers: Option<BTreeSet<i64>> = values.iter().map(|value| value.parse().ok()).collect();
+    match (numbers, values.len()) {
+        (_, 0) => format!(", without {}", short(key)),
+        (Some(numbers), 4..) => {
+            let ends = (numbers.first(), numbers.last());
+            let (Some(first), Some(last)) = ends else {
+                return String::new();
+            };
+            format!(", with {first} to {last}")
+        }
+        (_, count) => {
+            let shown: Vec<&str> = values.iter().take(3).map(|value| &**value).collect();
+            let more = if count > 3 { ", ..." } else { "" };
+            format!(", with {}{more}", shown.join(", "))
+        }
+    }
 }
 
 /// Deleting a pool drains what it has.
@@ -211,5 +255,109 @@ pub(super) fn ec2_class(object: &Value, answer: &mut Answer) {
         answer
             .denied
             .push("spec: one of role and instanceProfile is needed".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::resources::Resources;
+
+    use super::*;
+
+    /// Types of 1, 2, 4, ... 128 CPUs for each architecture, in these zones.
+    fn catalog() -> Catalog {
+        let of = |arch: &str, cpu: i64| InstanceType {
+            name: format!("{arch}-{cpu}").into(),
+            requirements: Requirements::from_iter([
+                Requirement::is(labels::INSTANCE_TYPE, format!("{arch}-{cpu}")),
+                Requirement::is(labels::ARCH, arch),
+                Requirement::is(labels::kwok::INSTANCE_CPU, cpu.to_string()),
+                Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, ["a", "b"]),
+            ]),
+            capacity: Resources::of(cpu * 1_000, 1 << 30),
+            overhead: Resources::default(),
+            offerings: Vec::new(),
+        };
+        let sizes = || (0..8).map(|power| 1 << power);
+        let amd = sizes().map(|cpu| of("amd64", cpu));
+        Catalog::build(amd.chain(sizes().map(|cpu| of("arm64", cpu))).collect())
+    }
+
+    #[test]
+    fn the_rule_to_blame_comes_first_and_then_what_would_fit() {
+        let long = (0..40).map(|n| format!("some-long-name-{n}"));
+        let cases = [
+            (
+                vec![Requirement::new(
+                    labels::kwok::INSTANCE_CPU,
+                    Operator::Gt,
+                    ["500"],
+                )],
+                "no instance type is left by instance-cpu Exists >=501; the other rules leave 16, with 1 to 128",
+            ),
+            (
+                vec![
+                    Requirement::is(labels::ARCH, "arm64"),
+                    Requirement::is(labels::TOPOLOGY_ZONE, "c"),
+                ],
+                "no instance type is left by zone In [c]; the other rules leave 8, with a, b",
+            ),
+            (
+                vec![
+                    Requirement::is(labels::ARCH, "arm64"),
+                    Requirement::is(labels::INSTANCE_TYPE, "amd64-4"),
+                ],
+                "no instance type is left by instance-type In [amd64-4]; the other rules leave 8, with arm64-1, arm64-128, arm64-16, ...",
+            ),
+            (
+                vec![Requirement::new(labels::ARCH, Operator::In, long)],
+                "no instance type is left by arch In [some-long-name-0 some-long-name-1 some...; the other rules leave 16, with amd64, arm64",
+            ),
+        ];
+        for (requirements, want) in cases {
+            let said = impossible(
+                &catalog(),
+                &Requirements::from_iter(requirements),
+                &WellKnown::kwok(),
+            );
+            let said = said.unwrap_or_default();
+            assert_eq!(said, want);
+            assert!(said.chars().count() <= 122, "{}", said.chars().count());
+        }
+        let some = Requirements::from_iter([Requirement::is(labels::ARCH, "arm64")]);
+        assert_eq!(impossible(&catalog(), &some, &WellKnown::kwok()), None);
+    }
+
+    #[test]
+    fn a_class_of_another_provider_is_answered_and_nothing_else_is_asked_of_its_pool() {
+        let rules = Rules {
+            node_class_kinds: vec![mortise_core::cloud::NodeClassKind {
+                group: "karpenter.kwok.sh",
+                version: "v1alpha1",
+                kind: "KWOKNodeClass",
+                plural: "kwoknodeclasses",
+            }],
+            ..Rules::default()
+        };
+        let theirs: NodePool = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "theirs" },
+            "spec": { "template": { "spec": {
+                "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
+                "requirements": [{ "key": labels::ARCH, "operator": "In", "values": ["none"] }],
+            } } },
+        }))
+        .unwrap();
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let mut index = mortise_core::index::Index::new(WellKnown::kwok(), true, now);
+        index.set_synced();
+        let mut answer = Answer::default();
+        pool(&index.freeze(now), &rules, &theirs, &mut answer);
+        assert_eq!(
+            answer.warnings,
+            [
+                "nodeClassRef: no provider here serves EC2NodeClass.karpenter.k8s.aws; served: KWOKNodeClass.karpenter.kwok.sh"
+            ]
+        );
+        assert!(answer.denied.is_empty());
     }
 }
