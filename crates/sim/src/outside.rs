@@ -96,6 +96,7 @@ impl Simulation {
                     annotations: std::collections::BTreeMap::new(),
                     finalizer: None,
                     instance_types,
+                    again_ms: None,
                 })))
             }
             Effect::CheckDrift { .. } => Ok(Done::Drift(None)),

@@ -217,6 +217,7 @@ impl CloudProvider for KwokProvider {
                 annotations: std::collections::BTreeMap::new(),
                 finalizer: None,
                 instance_types: types,
+                again_ms: None,
             })
         }
         .boxed()

@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) drifted: BTreeMap<String, String>,
     /// Pods on their way out.
     leaving: BTreeMap<String, Timestamp>,
+    /// When the provider wants to be asked again for its classes.
+    pub(super) again_ms: Option<i64>,
     /// The provider does not answer when it is asked for its machines; another one does.
     pub(super) mute: bool,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
@@ -132,6 +134,7 @@ impl World {
             stuck: BTreeSet::new(),
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            again_ms: None,
             mute: false,
             die_after: None,
             vetoed_label: None,

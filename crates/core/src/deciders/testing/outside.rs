@@ -88,7 +88,10 @@ impl World {
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
             Effect::ListInstances => Ok(Done::Instances(self.listings())),
-            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(resolved()))),
+            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(ResolvedNodeClass {
+                again_ms: self.again_ms,
+                ..resolved()
+            }))),
             Effect::CheckDrift { claim, .. } => {
                 Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned()))
             }
@@ -263,5 +266,6 @@ fn resolved() -> ResolvedNodeClass {
         annotations: BTreeMap::from([("fake.test/hash".to_owned(), "1".to_owned())]),
         finalizer: Some("fake.test/termination"),
         instance_types: vec![small],
+        again_ms: None,
     }
 }

@@ -66,7 +66,15 @@ async fn a_busy_api_server_is_asked_again_for_what_was_owed() {
     let nodes = "GET /api/v1/nodes";
     assert_eq!(
         *asked.lock().unwrap(),
-        [nodes, nodes, nodes, claims, nodes, claims, "POST /api/v1/nodes"]
+        [
+            nodes,
+            nodes,
+            nodes,
+            claims,
+            nodes,
+            claims,
+            "POST /api/v1/nodes"
+        ]
     );
 }
 
