@@ -47,8 +47,9 @@ impl std::fmt::Display for Millis {
     }
 }
 
-/// Everything `mortise serve` can be told.
+/// Everything `mortise serve` can be told. As with Go's flags, the last one counts where one is given twice.
 #[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub struct ServeArgs {
     /// kubeconfig file; without it the service account of the pod, then the usual places of kubectl
     #[arg(long, value_name = "FILE")]

@@ -1,12 +1,15 @@
-//! Benchmarks of the pure core against recorded figures of the reference implementation.
+//! Benchmarks of the pure core against recorded figures of the reference implementation, and of the whole program.
 //!
 //! `mortise-bench schedule` places the recorded benchmark pods (`inputs/`) at several sizes, each in a process of its own so
 //! that peak memory is that of the size, checks every plan with an independent verifier, and prints the reference's figures
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
+//!
+//! `mortise-bench live` runs the program itself on a real control plane.
 
 mod baseline;
 mod inputs;
+mod live;
 mod machine;
 mod report;
 mod schedule;
@@ -26,6 +29,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
+    Live(live::LiveArgs),
 }
 
 /// Runs the command line.
@@ -35,5 +40,6 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Live(args) => live::run(&args),
     }
 }

@@ -41,7 +41,7 @@ enum What {
         /// CA certificate file (PEM)
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
-        /// Refuse objects while the webhook is down (default: let them pass, CEL and conditions still guard)
+        /// Refuse objects that are made or changed while the webhook is down (default: let them pass, CEL and conditions still guard)
         #[arg(long)]
         fail: bool,
         /// User name of the service itself, which is not asked
@@ -132,11 +132,14 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                         .with_context(|| format!("--ca-file {}", path.display()))
                 })
                 .transpose()?;
-            let node_classes = vec![(
-                "karpenter.k8s.aws".to_owned(),
-                "v1".to_owned(),
-                "ec2nodeclasses".to_owned(),
-            )];
+            let node_classes = [
+                ("karpenter.k8s.aws", "v1", "ec2nodeclasses"),
+                ("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses"),
+            ]
+            .map(|(group, version, plural)| {
+                (group.to_owned(), version.to_owned(), plural.to_owned())
+            })
+            .to_vec();
             webhook_configurations(&WebhookOptions {
                 endpoint,
                 ca_bundle,

@@ -136,12 +136,16 @@ fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
     (!text.is_empty()).then(|| encode(text.as_bytes()))
 }
 
-/// An error with what caused it, in one line.
+/// An error with what caused it, in one line: a parser's drawing of the place, below its first line, is left out.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let first_line = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().trim().to_owned()
+    };
+    let mut text = first_line(error);
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
+        let cause_text = first_line(cause);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

@@ -23,6 +23,7 @@ pub mod names;
 pub mod nearest;
 pub mod objects;
 pub mod pods;
+pub mod preview;
 pub mod record;
 pub mod requirements;
 pub mod resources;

@@ -19,7 +19,7 @@ use super::page::{FloatGauge, MOST_POOLS, seconds};
 use super::{Metrics, labels};
 
 /// Most series of each of these gauges. What is not True comes first: that is what one looks for.
-const MOST_SERIES: usize = 40;
+const MOST_SERIES: usize = 30;
 const GROUP: &str = "karpenter.sh";
 
 /// A kind with conditions of this library.

@@ -170,7 +170,7 @@ impl Metrics {
                 r,
                 "operator_status_condition_transition_seconds",
                 "Time that conditions spent in a status before they left it",
-                12,
+                8,
                 long_duration,
                 d,
             ),
@@ -260,7 +260,7 @@ impl Metrics {
                 r,
                 "mortise_effects",
                 "Effects by what became of them",
-                96,
+                80,
                 d,
             ),
             effect_duration: histograms(
@@ -319,7 +319,7 @@ impl Metrics {
                 r,
                 "mortise_http_requests",
                 "Requests by path and class of status",
-                48,
+                40,
                 d,
             ),
             request_duration: histograms(

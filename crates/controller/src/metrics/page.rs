@@ -22,7 +22,7 @@ use crate::shared::Shared;
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
-pub(super) const MOST_POOLS: usize = 30;
+pub(super) const MOST_POOLS: usize = 25;
 /// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
 const RESOURCES: [&str; 6] = [
     "cpu",
@@ -261,6 +261,8 @@ fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
 
 /// What a budget without limit shows, as in Karpenter.
 const NO_LIMIT: i64 = 2_147_483_647;
+/// Most series about nodes that consume budgets: three for each pool with such a node.
+const MOST_CONSUMING: usize = 30;
 
 fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
     let allowed = Family::<labels::PoolReason, Gauge>::default();
@@ -268,6 +270,7 @@ fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
     let shown: Vec<_> = snapshot.pools.keys().take(MOST_POOLS).collect();
     let mut states = budget_states(snapshot, now);
     states.retain(|state| shown.contains(&&state.pool));
+    let mut shown_consuming = 0;
     for state in states {
         let labels = labels::PoolReason {
             nodepool: state.pool.to_string(),
@@ -275,7 +278,11 @@ fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
         };
         let most = state.allowed.unwrap_or(NO_LIMIT);
         allowed.get_or_create(&labels).set(most);
-        consumed.get_or_create(&labels).set(state.consumed);
+        // Nought says nothing: a series comes when a node consumes.
+        if state.consumed > 0 && shown_consuming < MOST_CONSUMING {
+            shown_consuming += 1;
+            consumed.get_or_create(&labels).set(state.consumed);
+        }
     }
     live.register(
         "karpenter_nodepools_allowed_disruptions",

@@ -133,7 +133,7 @@ fn the_page_stays_below_its_ceiling() {
     let series = page.lines().filter(|line| !line.starts_with('#')).count();
     assert!((1000..2000).contains(&series), "{series} series");
     assert!(
-        page.contains("mortise_metrics_pools_left_out 170"),
+        page.contains("mortise_metrics_pools_left_out 175"),
         "{page}"
     );
     let dropped = page
@@ -274,9 +274,13 @@ fn everything_counted() -> Arc<Shared> {
         "status": { "providerID": "kwok://n", "conditions": conditions("Ready") },
     })).unwrap();
     let node: Node = serde_json::from_value(json!({
-        "metadata": { "name": "n", "resourceVersion": "1", "labels": { "karpenter.sh/nodepool": "p", "topology.kubernetes.io/zone": "a" } },
+        "metadata": { "name": "n", "resourceVersion": "1", "labels": {
+            "karpenter.sh/nodepool": "p", "topology.kubernetes.io/zone": "a",
+            "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+        } },
         "spec": { "providerID": "kwok://n" }, "status": { "capacity": { "cpu": "4" } },
-    })).unwrap();
+    }))
+    .unwrap();
     let pool: NodePool = serde_json::from_value(json!({
         "metadata": { "name": "p", "resourceVersion": "1", "deletionTimestamp": "2026-05-01T11:00:00Z" },
         "spec": { "limits": { "cpu": "1" } }, "status": { "conditions": conditions("Ready") },
@@ -413,8 +417,8 @@ fn budgets_and_prices_of_an_empty_pool_are_plain_numbers() {
     let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
     for line in [
         "karpenter_nodepools_cost_total{nodepool=\"p\"} 0.0",
-        "karpenter_nodepools_allowed_disruptions{nodepool=\"p\",reason=\"Empty\"} 0",
-        "karpenter_nodepools_nodes_consuming_budgets{nodepool=\"p\",reason=\"Drifted\"} 0",
+        "karpenter_nodepools_allowed_disruptions{nodepool=\"p\",reason=\"Empty\"} 1",
+        "karpenter_nodepools_nodes_consuming_budgets{nodepool=\"p\",reason=\"Drifted\"} 1",
         "karpenter_nodeclaims_terminated_total{nodepool=\"p\",capacity_type=\"spot\",zone=\"a\"} 1",
         "karpenter_nodes_terminated_total{nodepool=\"p\",zone=\"a\"} 1",
         "operator_nodeclaim_termination_current_time_seconds{namespace=\"\",name=\"\",karpenter_kwok_sh_kwoknodeclass=\"default\",karpenter_sh_nodepool=\"p\"} 3600.0",

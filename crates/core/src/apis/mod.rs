@@ -6,6 +6,7 @@
 
 pub mod capacitybuffer;
 pub mod conditions;
+pub mod conversion;
 pub mod crds;
 pub mod duration_text;
 pub mod ec2nodeclass;
@@ -20,6 +21,7 @@ pub mod nodepool;
 mod object;
 pub mod requirement;
 mod schema;
+pub mod validation;
 
 pub use capacitybuffer::CapacityBuffer;
 pub use conditions::Condition;

@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use conditions::ClaimConditions;
+pub(crate) use conditions::drift_reason;
 pub use disruption::{
     BudgetState, Disruption, Proposal, Survey, Surveyed, Terms, budget_states, consider, survey,
 };

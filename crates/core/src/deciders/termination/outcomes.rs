@@ -1,6 +1,6 @@
 //! What became of what termination asked for.
 
-use super::objects::{key_of, reason_word, why};
+use super::objects::{key_of, reason_word};
 use super::{LOST_EVERY_MS, POLLS_MS, Termination};
 use crate::cloud::Terminated;
 use crate::deciders::{DeciderId, Step, StepInput, after};
@@ -74,15 +74,7 @@ impl Termination {
     ) {
         let forced = matches!(effect, Effect::Delete { .. });
         let key = (pod.clone(), uid.clone(), forced);
-        let node = input
-            .snapshot
-            .pods
-            .get(pod)
-            .and_then(|pod| pod.node.clone());
-        let reason = node
-            .as_ref()
-            .and_then(|node| input.snapshot.node(node)?.claim.clone())
-            .map_or_else(|| Reason::Deleted, |claim| why(&claim));
+        let (node, reason) = self.asking.remove(&key).unwrap_or((None, Reason::Deleted));
         match result {
             // 409 means that a pod of another UID has the name now: the one we meant is gone.
             Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
