@@ -8,6 +8,7 @@
 //! `mortise-bench live` runs the program itself on a real control plane.
 
 mod baseline;
+mod bound;
 mod inputs;
 mod live;
 mod machine;

@@ -139,6 +139,7 @@ impl Kind {
             ObjectKind::CsiNode => ObjectKey::CsiNode(name.into()),
             ObjectKind::Attachment => ObjectKey::Attachment(name.into()),
             ObjectKind::Namespace => ObjectKey::Namespace(name.into()),
+            ObjectKind::Selecting(kind) => ObjectKey::Selecting(*kind, namespaced()),
         }
     }
 
@@ -163,6 +164,11 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
+            ObjectKind::Selecting(kind) => {
+                let mut object: k8s::Selecting = serde_json::from_str(text)?;
+                object.metadata.managed_fields = None;
+                Object::Selecting(*kind, Box::new(object))
+            }
         })
     }
 }
