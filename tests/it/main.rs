@@ -16,6 +16,7 @@ mod edges;
 mod emulator;
 mod extender;
 mod harness;
+mod migrate;
 mod objects;
 mod provisioning;
 mod scale_to_zero;
