@@ -49,11 +49,16 @@ pub(super) struct DemoArgs {
     #[arg(long)]
     json: bool,
     /// Fixes everything that is left to chance
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     /// AWS region whose types and prices are sold; its first three zones are used
     #[arg(long, default_value = "us-east-1")]
     region: String,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
 impl DemoArgs {

@@ -334,6 +334,11 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .cloned()
             .map(ObjectKey::Namespace)
             .collect(),
+        ObjectKind::Selecting(kind) => snapshot
+            .workloads
+            .names(*kind)
+            .map(|name| ObjectKey::Selecting(*kind, name.clone()))
+            .collect(),
     }
 }
 

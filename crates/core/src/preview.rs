@@ -60,6 +60,9 @@ pub fn edited_pool(
     );
     let name = edited.name();
     let present = snapshot.pools.get(&name).cloned();
+    if let Some(present) = &present {
+        edited.status = present.status.clone();
+    }
     let mut concerned = Concerned::default();
     for node in snapshot.nodes_of_pool(name.as_str()) {
         let Some(claim) = standing(node) else {

@@ -73,6 +73,7 @@ impl Index {
             csi_nodes: crate::snapshot::Table::default(),
             attachments: crate::snapshot::Table::default(),
             namespaces: Arc::default(),
+            workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
             well_known,
             served: crate::served::Served::All,
@@ -222,6 +223,12 @@ impl Index {
             }
             (ObjectKey::Namespace(name), _) => {
                 drop(Arc::make_mut(&mut state.namespaces).remove(name))
+            }
+            (ObjectKey::Selecting(kind, name), Some(Object::Selecting(_, object))) => {
+                Arc::make_mut(&mut state.workloads).insert(*kind, name.clone(), &object);
+            }
+            (ObjectKey::Selecting(kind, name), _) => {
+                Arc::make_mut(&mut state.workloads).remove(*kind, name);
             }
             _ => return,
         }

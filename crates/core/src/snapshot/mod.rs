@@ -8,6 +8,7 @@ mod node;
 mod pod;
 mod pod_class;
 mod table;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
 pub use table::Table;
+pub use workloads::Workloads;
 
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
@@ -71,6 +73,8 @@ pub struct Snapshot {
     pub attachments: Table<Arc<str>, k8s::VolumeAttachment>,
     /// Namespace labels.
     pub namespaces: Arc<BTreeMap<Arc<str>, Arc<k8s::Namespace>>>,
+    /// Whom services and controllers select; empty unless default spread constraints are configured.
+    pub workloads: Arc<Workloads>,
     /// Promises about room.
     pub ledger: Arc<Ledger>,
     /// Label keys that a template may leave undefined.
