@@ -213,7 +213,7 @@ fn is_flow(node: &Node, flow: bool) -> bool {
 fn is_block(scalar: &Scalar) -> bool {
     scalar.raw.is_none()
         && scalar.text.contains('\n')
-        && scalar.text.trim_matches('\n') != ""
+        && !scalar.text.trim_matches('\n').is_empty()
         && !scalar
             .text
             .contains(|letter: char| letter.is_control() && letter != '\n' && letter != '\t')
