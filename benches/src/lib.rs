@@ -5,10 +5,11 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane.
+//! `mortise-bench convert` converts recorded objects between their versions. `mortise-bench live` runs the program itself on a real control plane.
 
 mod baseline;
 mod bound;
+mod convert;
 mod inputs;
 mod live;
 mod machine;
@@ -30,6 +31,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Converts recorded objects between v1beta1 and v1.
+    Convert(convert::ConvertArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -41,6 +44,7 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }
