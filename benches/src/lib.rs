@@ -5,6 +5,7 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 
+mod admission;
 mod baseline;
 mod inputs;
 mod machine;
@@ -26,6 +27,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
+    Admission(admission::AdmissionArgs),
 }
 
 /// Runs the command line.
@@ -35,5 +38,6 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Admission(args) => admission::run(&args),
     }
 }
