@@ -79,7 +79,7 @@ pub(crate) struct RawType {
 pub(crate) struct RawOffering {
     pub(crate) zone: String,
     capacity_type: String,
-    price: f64,
+    pub(crate) price: f64,
     pub(crate) available: bool,
 }
 

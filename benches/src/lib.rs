@@ -1,13 +1,17 @@
-//! Benchmarks of the pure core against recorded figures of the reference implementation.
+//! Benchmarks of the pure core against recorded figures of the reference implementation, and of the whole program.
 //!
 //! `mortise-bench schedule` places the recorded benchmark pods (`inputs/`) at several sizes, each in a process of its own so
 //! that peak memory is that of the size, checks every plan with an independent verifier, and prints the reference's figures
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
+//!
+//! `mortise-bench live` runs the program itself on a real control plane.
 
 mod admission;
 mod baseline;
+mod bound;
 mod inputs;
+mod live;
 mod machine;
 mod report;
 mod schedule;
@@ -29,6 +33,8 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
     Admission(admission::AdmissionArgs),
+    /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
+    Live(live::LiveArgs),
 }
 
 /// Runs the command line.
@@ -39,5 +45,6 @@ pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
         Command::Admission(args) => admission::run(&args),
+        Command::Live(args) => live::run(&args),
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks.
-    pub(crate) fn here() -> Self {
+    /// Looks. The figures depend on the source in these paths, relative to this crate.
+    pub(crate) fn here(sources: &[&str]) -> Self {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info
             .lines()
@@ -30,7 +30,7 @@ impl Machine {
         Self {
             cpu: model.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            commit: commit(),
+            commit: commit(sources),
             load: load(),
             debug_build: cfg!(debug_assertions),
         }
@@ -49,13 +49,13 @@ fn git(args: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn commit() -> String {
+fn commit(sources: &[&str]) -> String {
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return String::new();
     };
-    // Only what the figures depend on: the core and this crate's source.
-    let changed = git(&["status", "--porcelain", "--", "../crates/core/src", "src"])
-        .is_some_and(|files| !files.is_empty());
+    let mut status = vec!["status", "--porcelain", "--"];
+    status.extend(sources);
+    let changed = git(&status).is_some_and(|files| !files.is_empty());
     if changed {
         format!("{commit}+")
     } else {

@@ -276,11 +276,15 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
         ObjectKind::Claim => snapshot
             .claims
             .iter()
-            .map(|(key, _)| ObjectKey::Claim(key.clone()))
+            .map(|(key, _)| key)
+            .chain(snapshot.foreign_claims())
+            .cloned()
+            .map(ObjectKey::Claim)
             .collect(),
         ObjectKind::Pool => snapshot
             .pools
             .keys()
+            .chain(snapshot.foreign_pools())
             .cloned()
             .map(ObjectKey::Pool)
             .collect(),
@@ -329,6 +333,11 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .keys()
             .cloned()
             .map(ObjectKey::Namespace)
+            .collect(),
+        ObjectKind::Selecting(kind) => snapshot
+            .workloads
+            .names(*kind)
+            .map(|name| ObjectKey::Selecting(*kind, name.clone()))
             .collect(),
     }
 }

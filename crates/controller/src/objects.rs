@@ -139,6 +139,7 @@ impl Kind {
             ObjectKind::CsiNode => ObjectKey::CsiNode(name.into()),
             ObjectKind::Attachment => ObjectKey::Attachment(name.into()),
             ObjectKind::Namespace => ObjectKey::Namespace(name.into()),
+            ObjectKind::Selecting(kind) => ObjectKey::Selecting(*kind, namespaced()),
         }
     }
 
@@ -163,6 +164,7 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
+            ObjectKind::Selecting(kind) => Object::Selecting(*kind, slim(text)?),
         })
     }
 }

@@ -8,6 +8,7 @@ use mortise_core::cloud::{CloudProvider, NodeClassKind};
 use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, Input};
 use mortise_core::labels::WellKnown;
+use mortise_core::served::Served;
 use mortise_webhooks::router::App;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -320,7 +321,8 @@ impl Parts {
             known,
             config.seed,
             shared.now(),
-        );
+        )
+        .serving(Served::only(node_classes.clone()));
         let driver = Driver {
             engine,
             shared: Arc::clone(&shared),

@@ -20,6 +20,7 @@ use crate::index::{Changes, Index, News};
 use crate::labels::WellKnown;
 use crate::ledger::{LedgerOp, PoolUsage};
 use crate::record::Record;
+use crate::served::Served;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -167,6 +168,13 @@ impl Engine {
             promises_end: None,
             last: None,
         }
+    }
+
+    /// Says which kinds of node classes this process serves; call it before the first input. Without it: every kind.
+    #[must_use]
+    pub fn serving(mut self, served: Served) -> Self {
+        self.index = self.index.serving(served);
+        self
     }
 
     /// Takes an input in.

@@ -101,7 +101,10 @@ impl Simulation {
                 self.notices.remove(notice);
                 Ok(Done::Acknowledged)
             }
-            Effect::Event(_) => Ok(Done::Sent),
+            Effect::Event(event) => {
+                *self.stats.events.entry(event.reason).or_default() += 1;
+                Ok(Done::Sent)
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod capacitybuffer;
 pub mod conditions;
+pub mod conversion;
 pub mod crds;
 pub mod duration_text;
 pub mod ec2nodeclass;

@@ -1,7 +1,9 @@
 //! What was said already, so that something that stays true is said once and not at every look.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hash};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::since;
@@ -21,6 +23,7 @@ pub(crate) struct Told {
 
 #[derive(Clone, Debug)]
 struct Said {
+    kind: u64,
     text: String,
     at: Timestamp,
 }
@@ -35,17 +38,39 @@ impl Told {
         now: Timestamp,
         every_ms: i64,
     ) -> bool {
+        self.is_news_of(subject, topic, (&(), text), now, (0, every_ms))
+    }
+
+    /// Whether facts of some kind are worth saying: another kind than last time at once, other facts of the same kind after
+    /// the first period, the same facts after the second. If so they count as said.
+    pub(crate) fn is_news_of(
+        &mut self,
+        subject: &ObjectRef,
+        topic: &'static str,
+        (kind, text): (&impl Hash, &str),
+        now: Timestamp,
+        (facts_every_ms, same_every_ms): (i64, i64),
+    ) -> bool {
+        let kind = FixedState::with_seed(5).hash_one(kind);
         let key = (subject.clone(), topic);
         if let Some(said) = self.said.get(&key)
-            && said.text == text
-            && since(now, said.at) < every_ms
+            && said.kind == kind
         {
-            return false;
+            let every_ms = if said.text == text {
+                same_every_ms
+            } else {
+                facts_every_ms
+            };
+            if since(now, said.at) < every_ms {
+                return false;
+            }
         }
+        let text = text.to_owned();
         self.said.insert(
             key,
             Said {
-                text: text.to_owned(),
+                kind,
+                text,
                 at: now,
             },
         );
@@ -72,6 +97,23 @@ impl Told {
 mod tests {
     use super::super::after;
     use super::*;
+
+    #[test]
+    fn other_facts_of_a_kind_wait_and_another_kind_does_not() {
+        let t0 = Timestamp::UNIX_EPOCH;
+        let node = ObjectRef::Node("n".into());
+        let mut told = Told::default();
+        let mut says = |kind: u8, text: &str, ms| {
+            told.is_news_of(&node, "a", (&kind, text), after(t0, ms), (500, 1_000))
+        };
+        assert!(says(1, "x", 0));
+        assert!(!says(1, "y", 499), "other facts, too soon");
+        assert!(says(2, "y", 499), "another kind");
+        assert!(says(1, "x", 499), "and back");
+        assert!(!says(1, "x", 1_000), "the same, too soon");
+        assert!(says(1, "y", 1_000), "other facts, later");
+        assert!(says(1, "y", 2_000), "the same, later");
+    }
 
     #[test]
     fn says_again_when_the_text_changes_or_time_has_passed() {

@@ -83,7 +83,7 @@ impl Requirement {
     ) -> Self {
         let key = key.into();
         let normal = labels::normalize(&key);
-        let key = if normal.len() == key.len() {
+        let key = if *normal == *key {
             key
         } else {
             Arc::from(normal)

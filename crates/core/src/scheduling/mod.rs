@@ -12,7 +12,7 @@
 //! Invariant: every placement passes [`fits`], no machine is given more than it has less what is promised, and no pool
 //! exceeds its limits, the number of nodes included.
 //!
-//! Non-goals: preemption, gangs, default spread constraints of a scheduler configuration, device claims. A pod with a
+//! Non-goals: preemption, gangs, device claims. A pod with a
 //! constraint that is not understood is reported, never placed as if it had none.
 
 mod amounts;
@@ -23,6 +23,7 @@ mod claim;
 mod claim_object;
 mod class;
 mod daemons;
+mod defaults;
 mod fits;
 mod host;
 mod outcome;
@@ -30,6 +31,8 @@ mod pass;
 pub mod plan;
 mod reasons;
 mod relax;
+mod repack;
+mod reservations;
 mod shape;
 mod take;
 mod template;
@@ -42,9 +45,13 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 pub use daemons::{Daemon, Daemons, Overhead};
+pub use defaults::{
+    BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
+};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
 pub use plan::{
-    LaunchPlan, Placement, PlannedClaim, PlannedOffering, SolveOptions, SolveReport, Unplaced,
+    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
+    SolveReport, Unplaced,
 };
 
 use crate::names::Uid;
@@ -58,6 +65,7 @@ use claim::FillOrder;
 use class::Classes;
 use pass::{Item, Pass};
 use relax::Manner;
+use reservations::Reservations;
 use shape::Shapes;
 use topology::Topology;
 
@@ -145,6 +153,7 @@ pub fn solve(
                 .collect()
         })
         .collect();
+    let reservations = Reservations::of(&templates, options.reserved);
     let mut pass = Pass {
         snapshot,
         options,
@@ -157,13 +166,19 @@ pub fn solve(
         asks,
         classes,
         placed: vec![None; items.len()],
+        placed_step: vec![0; items.len()],
         items,
+        reservations,
+        held_up: false,
         claims: Vec::new(),
         order: FillOrder::default(),
         progress: 0,
         stopped: false,
     };
     pass.run(stop);
+    if options.repack > 0 && !pass.stopped {
+        pass.repack();
+    }
     let (plan, dropped) = pass.plan();
     report.stopped = pass.stopped;
     report.unplaced = unplaced(&pass, &unusable, dropped);
@@ -201,6 +216,7 @@ fn unplaced(
                 pods: keys(&pods),
                 reasons: explained.reasons,
                 message: explained.message,
+                deferred: pass.classes[class].held_up,
             }
         })
         .collect();
@@ -212,6 +228,7 @@ fn unplaced(
             pods: keys(&[at]),
             reasons: vec![reason],
             message,
+            deferred: false,
         }
     }));
     all.sort_by(|a, b| a.pods.cmp(&b.pods));

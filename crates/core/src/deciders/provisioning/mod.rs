@@ -37,7 +37,7 @@ use crate::effect::{Effect, ObjectRef};
 use crate::index::Changes;
 use crate::names::{PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
-use crate::scheduling::{SolveOptions, solve};
+use crate::scheduling::{REPACK, Reserved, SolveOptions, solve};
 use crate::snapshot::{NodeKey, Pod, Snapshot};
 use batch::Batch;
 
@@ -192,7 +192,8 @@ impl Provisioning {
             Some(known) if known.uid == pod.uid => {
                 let confirmed = pod.unschedulable && !known.confirmed;
                 known.confirmed = pod.unschedulable;
-                if confirmed && !promised {
+                // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
+                if confirmed && !promised && !self.batch.is_open() {
                     self.batch.add(now);
                 }
             }
@@ -330,6 +331,12 @@ fn options(input: &StepInput<'_>) -> SolveOptions {
         respect_preferences: input.settings.respect_preferences,
         min_values_best_effort: input.settings.min_values_best_effort,
         max_instance_types: input.settings.max_instance_types,
+        reserved: if input.settings.gates.reserved_capacity {
+            Reserved::Strict
+        } else {
+            Reserved::Uncounted
+        },
+        repack: REPACK,
         seed: input.seed,
         ..SolveOptions::default()
     }

@@ -14,6 +14,9 @@ use crate::pods::Selector;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::NodeKey;
 
+/// That a drain is held up by budgets is said again after this, as upstream.
+const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
+
 impl Termination {
     /// Takes an outcome in and says which machine it is about.
     pub(super) fn outcome(
@@ -144,7 +147,13 @@ impl Termination {
                 format!("Failed to drain node, evicting pod {pod}: {other}"),
             ),
         };
-        if self.told.is_news(&node, "evict", &text, input.now, 120_000) {
+        // Several pods that wait for their budgets take turns being asked: one of them is named, not each at every turn.
+        let kind = std::mem::discriminant(&reason);
+        let (facts, every) = ((&kind, text.as_str()), (BLOCKED_EVERY_MS, BLOCKED_EVERY_MS));
+        if self
+            .told
+            .is_news_of(&node, "evict", facts, input.now, every)
+        {
             step.event(Event::warning(node.clone(), "FailedDraining", text));
             step.record(
                 input,

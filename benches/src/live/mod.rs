@@ -1,0 +1,166 @@
+//! `live`: the program as users run it, on a real control plane.
+//!
+//! etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok are those of the tests; mortise is the binary of
+//! this build's profile with the flags that it has by default (only addresses, certificates and the namespace of the Lease
+//! are given). Every time is what a client sees that is neither mortise nor the control plane.
+
+mod claims;
+mod cluster;
+mod extender;
+mod process;
+mod quantiles;
+mod table;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use cluster::Cluster;
+
+/// Options of `live`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LiveArgs {
+    /// Pods that are created one at a time, each of which fits on no node.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pods: u32,
+    /// Machines in the cluster while the extender is asked, and node names in each question.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    nodes: u32,
+    /// Node objects in the larger cluster, and node names in each question about it; 0 = without it.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    many_nodes: u32,
+    /// Questions to the extender for each row (a tenth of it in the larger cluster).
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    calls: u32,
+    /// Fixes the pauses between pods.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/live.json in the source.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) seed: u64,
+    /// What was run and with which settings.
+    pub(crate) inputs: Inputs,
+    pub(crate) starts: process::Starts,
+    pub(crate) memory: Vec<process::Memory>,
+    pub(crate) claims: Vec<claims::Row>,
+    pub(crate) extender: Vec<extender::Row>,
+}
+
+/// What was run and with which settings.
+#[derive(Debug, Serialize)]
+pub(crate) struct Inputs {
+    /// Size of the mortise binary in bytes.
+    pub(crate) binary_bytes: u64,
+    /// Version of the control plane.
+    pub(crate) kubernetes: String,
+    pub(crate) pods: u32,
+    pub(crate) nodes: u32,
+    pub(crate) many_nodes: u32,
+    pub(crate) calls: u32,
+    /// mortise's settings and the pool, in words.
+    pub(crate) settings: &'static str,
+}
+
+/// Everything that goes into the binary.
+const SOURCES: [&str; 6] = [
+    "../Cargo.toml",
+    "../Cargo.lock",
+    "../src",
+    "../crates",
+    "../webhooks",
+    "src",
+];
+
+const SETTINGS: &str = "mortise with default flags (batch idle 1s, max 10s; 200 calls/s to the API server), kwok provider with its 144 types, \
+     one pool (amd64, linux, on-demand; consolidateAfter Never, so that only pods make claims), kube-scheduler asks the extender";
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &LiveArgs) -> Result<()> {
+    let machine = Machine::here(&SOURCES);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")?;
+    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
+    let text = serde_json::to_string_pretty(&results)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{text}")?;
+    } else {
+        table::print(&mut out, &results)?;
+    }
+    let path = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/live.json"));
+    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
+    ensure!(
+        args.many_nodes == 0 || args.many_nodes >= args.nodes,
+        "--many-nodes={} is less than --nodes={}; give at least as many, or 0",
+        args.many_nodes,
+        args.nodes
+    );
+    let mut cluster = Cluster::start().await?;
+    let mut memory = vec![cluster.memory_of_empty().await?];
+    let starts = cluster.starts().await?;
+
+    progress(&format!("{} pods, one at a time", args.pods));
+    let mut claims = vec![claims::singles(&cluster, args.pods, args.seed).await?];
+    for burst in claims::BURSTS {
+        progress(&format!("{} bursts of {} pods", burst.rounds, burst.pods));
+        claims.push(claims::bursts(&cluster, burst).await?);
+    }
+
+    progress(&format!("{} machines", args.nodes));
+    cluster.grow_machines(args.nodes as usize).await?;
+    memory.push(cluster.memory().await?);
+    let mut extender = extender::rows(&cluster, args.nodes as usize, args.calls).await?;
+    if args.many_nodes > 0 {
+        progress(&format!("{} nodes", args.many_nodes));
+        cluster.add_nodes(args.many_nodes as usize).await?;
+        memory.push(cluster.memory().await?);
+        let calls = (args.calls / 10).max(10);
+        extender.extend(extender::rows(&cluster, args.many_nodes as usize, calls).await?);
+    }
+    let inputs = Inputs {
+        binary_bytes: cluster.binary_bytes()?,
+        kubernetes: cluster.version().await?,
+        pods: args.pods,
+        nodes: args.nodes,
+        many_nodes: args.many_nodes,
+        calls: args.calls,
+        settings: SETTINGS,
+    };
+    cluster.end().await;
+    Ok(Results {
+        machine,
+        seed: args.seed,
+        inputs,
+        starts,
+        memory,
+        claims,
+        extender,
+    })
+}
+
+/// One line about what goes on, on standard error.
+fn progress(line: &str) {
+    // A closed standard error must not stop a measurement.
+    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
+}
