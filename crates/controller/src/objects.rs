@@ -164,7 +164,11 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
-            ObjectKind::Selecting(kind) => Object::Selecting(*kind, slim(text)?),
+            ObjectKind::Selecting(kind) => {
+                let mut object: k8s::Selecting = serde_json::from_str(text)?;
+                object.metadata.managed_fields = None;
+                Object::Selecting(*kind, Box::new(object))
+            }
         })
     }
 }
