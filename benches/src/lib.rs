@@ -7,6 +7,7 @@
 //!
 //! `mortise-bench convert` converts recorded objects between their versions. `mortise-bench live` runs the program itself on a real control plane.
 
+mod admission;
 mod baseline;
 mod bound;
 mod convert;
@@ -33,6 +34,8 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     /// Converts recorded objects between v1beta1 and v1.
     Convert(convert::ConvertArgs),
+    /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
+    Admission(admission::AdmissionArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -45,6 +48,7 @@ pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Admission(args) => admission::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

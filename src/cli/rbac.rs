@@ -39,6 +39,7 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             ],
             read,
         ),
+        named_rule(&[""], &["services"], &["kube-dns"], &["get"]),
         rule(&["apps"], &["daemonsets"], read),
         rule(&["policy"], &["poddisruptionbudgets"], read),
         rule(

@@ -149,7 +149,8 @@ fn boundary(rule: &Rule) -> Option<Boundary> {
             bad,
         })
     };
-    let budget = |budget: Value| json!({ "disruption": { "budgets": [budget] } });
+    let budget =
+        |budget: Value| json!({ "disruption": { "consolidateAfter": "0s", "budgets": [budget] } });
     match rule.message.as_str() {
         "spec is immutable" => updated(json!({}), json!({ "expireAfter": "1h" })),
         "nodeClassRef.group is immutable" => updated(

@@ -390,6 +390,7 @@ const fn type_of(value: &Value) -> &'static str {
     }
 }
 
+/// The type in words.
 fn plain(wanted: &str) -> &str {
     match wanted {
         "object" => "set of fields",
@@ -413,6 +414,8 @@ fn example(name: &str) -> Option<&'static str> {
         }
         "template" => "template: {spec: {nodeClassRef: ..., requirements: [...]}}",
         "operator" => "operator: In",
+        "consolidateAfter" => "consolidateAfter: 1m",
+        "nodes" => "nodes: 10%",
         "key" => "key: kubernetes.io/arch, for example",
         "effect" => "effect: NoSchedule",
         "amiSelectorTerms" => "amiSelectorTerms: [{alias: al2023@latest}]",
