@@ -55,6 +55,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
             objects += 1;
             object["kind"] = kind.into();
             object["apiVersion"] = format!("{group}/v1").into();
+            if !object["metadata"].is_object() {
+                object["metadata"] = serde_json::json!({});
+            }
+            object["metadata"]["name"] = "recorded".into();
             let newer = format!("{group}/v1");
             let older = format!("{group}/v1beta1");
             for _ in 0..args.runs {
