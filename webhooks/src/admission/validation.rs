@@ -31,7 +31,7 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
                     .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
                 advice::pool(facts, &pool, before.as_ref(), &mut answer);
                 if request.operation == "UPDATE" {
-                    preview::pool(facts, request, &pool, &mut answer);
+                    preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
                 }
             }
             Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
