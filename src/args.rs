@@ -218,7 +218,7 @@ pub struct AwsArgs {
     /// aws: URL of the API server, for user data
     #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "")]
     pub cluster_endpoint: String,
-    /// aws: CA of the API server (base64), for user data
+    /// aws: CA of the API server (base64 of PEM), for user data; default: the one in the kubeconfig or service account
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
     /// aws: SQS queue with interruption messages; none = interruptions are not watched

@@ -5,11 +5,12 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane.
+//! `mortise-bench convert` converts recorded objects between their versions. `mortise-bench live` runs the program itself on a real control plane.
 
 mod admission;
 mod baseline;
 mod bound;
+mod convert;
 mod inputs;
 mod live;
 mod machine;
@@ -31,6 +32,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Converts recorded objects between v1beta1 and v1.
+    Convert(convert::ConvertArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
     Admission(admission::AdmissionArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
@@ -44,6 +47,7 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Admission(args) => admission::run(&args),
         Command::Live(args) => live::run(&args),
     }

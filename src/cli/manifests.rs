@@ -74,6 +74,9 @@ enum What {
         /// Name of the service account
         #[arg(long, default_value = "mortise")]
         name: String,
+        /// The right to keep the CA in definitions that were written with --conversion
+        #[arg(long)]
+        conversion: bool,
     },
     /// KubeSchedulerConfiguration with the extender
     Scheduler {
@@ -195,7 +198,15 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                 node_classes,
             })
         }
-        What::Rbac { namespace, name } => rbac::manifests(&Account { namespace, name }),
+        What::Rbac {
+            namespace,
+            name,
+            conversion,
+        } => rbac::manifests(&Account {
+            namespace,
+            name,
+            conversion: *conversion,
+        }),
         What::Scheduler {
             url,
             ca_file,

@@ -18,6 +18,7 @@ mod emulator;
 mod extender;
 mod harness;
 mod kubectl;
+mod migrate;
 mod objects;
 mod provisioning;
 mod scale_to_zero;

@@ -69,6 +69,27 @@ impl Migrated {
     }
 }
 
+/// An object of a cluster as a text of its own, without what the cluster wrote into it.
+#[must_use]
+pub fn of_cluster(object: &serde_json::Value) -> Source {
+    let mut root = Node::of(object);
+    let mut ignored = Vec::new();
+    let mut log = Log {
+        file: "",
+        object: String::new(),
+        findings: &mut ignored,
+    };
+    edit::strip_server_fields(&mut root, &mut log);
+    if let Some(metadata) = root.get_mut("metadata") {
+        edit::drop_entry(metadata, "finalizers");
+    }
+    let name = label(&root).to_lowercase().replace(' ', "-");
+    Source {
+        name: format!("{name}.yaml"),
+        text: yaml::yaml(&root, Style::default()),
+    }
+}
+
 /// What an object is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {

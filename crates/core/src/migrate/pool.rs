@@ -96,6 +96,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) -> Option<En
             strip_server_fields(root, log);
         }
     }
+    let had_template = root.at(&["spec", "template"]).is_some();
     for each in &MOVES {
         let own = match age {
             Age::Alpha => each.from == SPEC,
@@ -127,6 +128,14 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) -> Option<En
             "kubelet.containerRuntime",
             "the image decides on the container runtime",
         );
+    }
+    if !had_template
+        && let Some(spec) = root.get_mut("spec")
+        && let Some(template) = spec.remove("template")
+        && let Some(entries) = spec.entries_mut()
+    {
+        // Where people look for it.
+        entries.insert(0, template);
     }
     inline
 }

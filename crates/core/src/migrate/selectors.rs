@@ -45,10 +45,6 @@ pub(crate) fn convert(spec: &mut Node, log: &mut Log<'_>) {
     }
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one call, in a loop over a table"
-)]
 fn selector(
     spec: &mut Node,
     entry: Entry,

@@ -85,9 +85,9 @@ pub(crate) fn read(text: &str, first_line: usize) -> Result<Read, (usize, String
     let mut trailing = Vec::new();
     if let Some(root) = &mut root {
         for slot in &slots {
-            let blank = slot.line >= 2
-                && above(&lines, &comments, slot.line).is_some_and(|line| line.trim().is_empty());
-            if blank && let Some(notes) = notes_at(root, &slot.path) {
+            if blank_above(&lines, slot.line)
+                && let Some(notes) = notes_at(root, &slot.path)
+            {
                 notes.blank = true;
             }
         }
@@ -120,19 +120,12 @@ struct Slot {
     flow: bool,
 }
 
-/// The line above a slot and the comments directly above it.
-fn above<'a>(lines: &[&'a str], comments: &[Comment], line: usize) -> Option<&'a str> {
-    let mut at = line - 1;
-    while at >= 1
-        && comments.iter().any(|comment| comment.line == at)
+/// Whether the line above a line has nothing in it.
+fn blank_above(lines: &[&str], line: usize) -> bool {
+    line >= 2
         && lines
-            .get(at - 1)
-            .is_some_and(|text| text.trim_start().starts_with('#'))
-    {
-        at -= 1;
-    }
-    at.checked_sub(1)
-        .and_then(|index| lines.get(index).copied())
+            .get(line - 2)
+            .is_some_and(|text| text.trim().is_empty())
 }
 
 fn attach(
@@ -173,7 +166,19 @@ fn attach(
                 .or(next)
         };
         match owner.and_then(|slot| Some((slot, notes_at(root, &slot.path)?))) {
-            Some((slot, notes)) if slot.line > comment.line => notes.before.push(comment.text),
+            Some((slot, notes)) if slot.line > comment.line => {
+                let blank = blank_above(lines, comment.line);
+                if notes.before.is_empty() {
+                    notes.blank = blank;
+                } else if blank {
+                    notes.before.push(String::new());
+                }
+                notes.before.push(comment.text);
+                // The next thing below is the field itself, after a blank line.
+                if comment.line + 2 == slot.line && blank_above(lines, slot.line) {
+                    notes.before.push(String::new());
+                }
+            }
             Some((_, notes)) => notes.after.push(comment.text),
             None => trailing.push(comment.text),
         }
@@ -221,11 +226,11 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         self.nodes += 1;
         let (content, anchor) = match event {
             Event::Scalar(value, style, anchor, tag) => {
-                let quoted = style != ScalarStyle::Plain
-                    || tag.is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+                let tagged = tag.is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+                let quoted = style != ScalarStyle::Plain || tagged;
                 let raw = span
                     .slice(self.text)
-                    .filter(|raw| !raw.contains('\n'))
+                    .filter(|raw| !raw.contains('\n') && !tagged)
                     .filter(|_| !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded))
                     .map(str::to_owned);
                 (
@@ -384,12 +389,18 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// Writes `<<` out: fields of the named maps that are not there themselves.
+/// Writes `<<` out: fields of the named maps that are not there themselves. One that names no map is a field like others.
 fn merge(entries: &mut Vec<Entry>) {
-    while let Some(place) = entries
-        .iter()
-        .position(|entry| entry.key.text == "<<" && !entry.key.quoted)
-    {
+    let names_maps = |entry: &Entry| {
+        let is_map = |node: &Node| matches!(node.content, Content::Map { .. });
+        let of_list = |node: &Node| {
+            !node.items().is_empty() && node.items().iter().all(|item| is_map(&item.value))
+        };
+        entry.key.text == "<<"
+            && !entry.key.quoted
+            && (is_map(&entry.value) || of_list(&entry.value))
+    };
+    while let Some(place) = entries.iter().position(names_maps) {
         let merged = entries.remove(place);
         let sources: Vec<Node> = match merged.value.content {
             Content::List { items, .. } => items.into_iter().map(|item| item.value).collect(),

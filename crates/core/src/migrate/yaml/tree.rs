@@ -113,7 +113,11 @@ impl Entry {
     /// A field that was not there.
     pub(crate) fn new(key: &str, value: Node) -> Self {
         Self {
-            key: Scalar::plain(key),
+            key: Scalar {
+                text: key.to_owned(),
+                quoted: false,
+                raw: None,
+            },
             value,
             notes: Notes::default(),
         }

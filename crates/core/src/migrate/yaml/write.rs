@@ -83,7 +83,11 @@ impl Writer {
             self.out.push('\n');
         }
         for comment in &notes.before {
-            self.line(column, comment);
+            if comment.is_empty() {
+                self.out.push('\n');
+            } else {
+                self.line(column, comment);
+            }
         }
     }
 
@@ -209,7 +213,7 @@ fn is_flow(node: &Node, flow: bool) -> bool {
 fn is_block(scalar: &Scalar) -> bool {
     scalar.raw.is_none()
         && scalar.text.contains('\n')
-        && scalar.text.trim_matches('\n') != ""
+        && !scalar.text.trim_matches('\n').is_empty()
         && !scalar
             .text
             .contains(|letter: char| letter.is_control() && letter != '\n' && letter != '\t')
@@ -252,8 +256,8 @@ fn inner(node: &Node) -> String {
 
 fn key_text(key: &Scalar) -> String {
     match &key.raw {
-        Some(raw) if key.quoted || is_plain(&key.text) => raw.clone(),
-        _ if is_plain(&key.text) => key.text.clone(),
+        Some(raw) => raw.clone(),
+        _ if is_plain(&key.text) && key.text != "<<" => key.text.clone(),
         _ => quoted(&key.text),
     }
 }
