@@ -108,6 +108,9 @@ struct ListenArgs {
     /// Serve debug paths without a token; only with a loopback address
     #[arg(long, env = "MORTISE_INSECURE_DEBUG")]
     insecure_debug: bool,
+    /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
+    #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
+    deny_impossible: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -313,6 +316,7 @@ impl ServeArgs {
             certificates,
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
+            deny_impossible: listen.deny_impossible,
             leader_election: (!core.disable_leader_election).then(|| LeaderElection {
                 name: core.leader_election_name.clone(),
                 namespace: namespace.clone(),
