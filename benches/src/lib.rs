@@ -5,6 +5,9 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
+//! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
+//! pod among a hundred thousand.
+//!
 //! `mortise-bench live` runs the program itself on a real control plane.
 
 mod baseline;
@@ -13,6 +16,7 @@ mod inputs;
 mod live;
 mod machine;
 mod report;
+mod scale;
 mod schedule;
 mod verify;
 
@@ -30,6 +34,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Places pods in clusters far larger than the recorded inputs.
+    Scale(scale::ScaleArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -41,6 +47,7 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -33,7 +33,12 @@ fn schema(kind: &str, version: &str) -> Value {
 }
 
 fn to(version: &str, object: &Value) -> Value {
-    let group = object["apiVersion"].as_str().unwrap().split_once('/').unwrap().0;
+    let group = object["apiVersion"]
+        .as_str()
+        .unwrap()
+        .split_once('/')
+        .unwrap()
+        .0;
     convert(object.clone(), &format!("{group}/{version}")).unwrap()
 }
 
@@ -125,18 +130,32 @@ fn gives(version: &str, object: &Value, at: &str, want: &Value) {
 
 #[test]
 fn pools_to_v1() {
-    let disruption = |value: Value| pool("v1beta1", &json!({ "disruption": value, "template": { "spec": {} } }));
+    let disruption = |value: Value| {
+        pool(
+            "v1beta1",
+            &json!({ "disruption": value, "template": { "spec": {} } }),
+        )
+    };
     let after = "/spec/disruption/consolidateAfter";
     let policy = "/spec/disruption/consolidationPolicy";
-    let plain = disruption(json!({ "consolidationPolicy": "WhenUnderutilized", "expireAfter": "48h" }));
+    let plain =
+        disruption(json!({ "consolidationPolicy": "WhenUnderutilized", "expireAfter": "48h" }));
     gives("v1", &plain, policy, &json!("WhenEmptyOrUnderutilized"));
     gives("v1", &plain, after, &json!("0s"));
-    gives("v1", &plain, "/spec/template/spec/expireAfter", &json!("48h"));
+    gives(
+        "v1",
+        &plain,
+        "/spec/template/spec/expireAfter",
+        &json!("48h"),
+    );
     gives("v1", &plain, "/spec/disruption/expireAfter", &json!(null));
     // Switched off stays switched off.
-    let off = disruption(json!({ "consolidationPolicy": "WhenUnderutilized", "consolidateAfter": "Never" }));
+    let off = disruption(
+        json!({ "consolidationPolicy": "WhenUnderutilized", "consolidateAfter": "Never" }),
+    );
     gives("v1", &off, after, &json!("Never"));
-    let empty = disruption(json!({ "consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s" }));
+    let empty =
+        disruption(json!({ "consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s" }));
     gives("v1", &empty, policy, &json!("WhenEmpty"));
     gives("v1", &empty, after, &json!("30s"));
 
@@ -144,13 +163,34 @@ fn pools_to_v1() {
     let reference = "/spec/template/spec/nodeClassRef";
     for (old, group, kind) in [
         (json!({ "name": "c" }), "karpenter.k8s.aws", "EC2NodeClass"),
-        (json!({ "name": "c", "apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass" }), "karpenter.k8s.aws", "EC2NodeClass"),
-        (json!({ "name": "c", "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass" }), "karpenter.kwok.sh", "KWOKNodeClass"),
-        (json!({ "name": "c", "apiVersion": "v1", "kind": "Odd" }), "karpenter.k8s.aws", "Odd"),
-        (json!({ "name": "c", "apiVersion": "/v1" }), "karpenter.k8s.aws", "EC2NodeClass"),
+        (
+            json!({ "name": "c", "apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass" }),
+            "karpenter.k8s.aws",
+            "EC2NodeClass",
+        ),
+        (
+            json!({ "name": "c", "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass" }),
+            "karpenter.kwok.sh",
+            "KWOKNodeClass",
+        ),
+        (
+            json!({ "name": "c", "apiVersion": "v1", "kind": "Odd" }),
+            "karpenter.k8s.aws",
+            "Odd",
+        ),
+        (
+            json!({ "name": "c", "apiVersion": "/v1" }),
+            "karpenter.k8s.aws",
+            "EC2NodeClass",
+        ),
     ] {
         let want = json!({ "group": group, "kind": kind, "name": "c" });
-        gives("v1", &template(json!({ "nodeClassRef": old })), reference, &want);
+        gives(
+            "v1",
+            &template(json!({ "nodeClassRef": old })),
+            reference,
+            &want,
+        );
     }
     let kubelet = template(json!({ "kubelet": { "maxPods": 20 } }));
     gives("v1", &kubelet, "/spec/template/spec/kubelet", &json!(null));
@@ -160,24 +200,27 @@ fn pools_to_v1() {
 
 #[test]
 fn pools_to_v1beta1() {
-    let now = pool("v1", &json!({
-        "replicas": 3,
-        "disruption": {
-            "consolidationPolicy": "Balanced",
-            "consolidateAfter": "5m",
-            "budgets": [{ "nodes": "10%", "reasons": ["Drifted"] }],
-        },
-        "template": { "spec": {
-            "expireAfter": "Never",
-            "terminationGracePeriod": "1h",
-            "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c" },
-            "requirements": [
-                { "key": "cpu", "operator": "Gte", "values": ["4"] },
-                { "key": "cpu", "operator": "Lte", "values": ["8"] },
-                { "key": "cpu", "operator": "Gte", "values": ["0"] },
-            ],
-        } },
-    }));
+    let now = pool(
+        "v1",
+        &json!({
+            "replicas": 3,
+            "disruption": {
+                "consolidationPolicy": "Balanced",
+                "consolidateAfter": "5m",
+                "budgets": [{ "nodes": "10%", "reasons": ["Drifted"] }],
+            },
+            "template": { "spec": {
+                "expireAfter": "Never",
+                "terminationGracePeriod": "1h",
+                "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c" },
+                "requirements": [
+                    { "key": "cpu", "operator": "Gte", "values": ["4"] },
+                    { "key": "cpu", "operator": "Lte", "values": ["8"] },
+                    { "key": "cpu", "operator": "Gte", "values": ["0"] },
+                ],
+            } },
+        }),
+    );
     let older = to("v1beta1", &now);
     assert_eq!(
         older["spec"],
@@ -198,15 +241,18 @@ fn pools_to_v1beta1() {
 
 #[test]
 fn an_edit_in_the_other_version_wins() {
-    let now = pool("v1", &json!({
-        "weight": 3,
-        "disruption": {
-            "consolidationPolicy": "Balanced",
-            "consolidateAfter": "5m",
-            "budgets": [{ "nodes": "10%", "reasons": ["Drifted"] }, { "nodes": "1", "reasons": ["Empty"] }],
-        },
-        "template": { "spec": { "terminationGracePeriod": "1h" } },
-    }));
+    let now = pool(
+        "v1",
+        &json!({
+            "weight": 3,
+            "disruption": {
+                "consolidationPolicy": "Balanced",
+                "consolidateAfter": "5m",
+                "budgets": [{ "nodes": "10%", "reasons": ["Drifted"] }, { "nodes": "1", "reasons": ["Empty"] }],
+            },
+            "template": { "spec": { "terminationGracePeriod": "1h" } },
+        }),
+    );
     let mut older = to("v1beta1", &now);
     older["spec"]["weight"] = json!(5);
     older["spec"]["disruption"]["budgets"] = json!([{ "nodes": "50%" }, { "nodes": "1" }]);
@@ -221,31 +267,58 @@ fn an_edit_in_the_other_version_wins() {
         disruption["budgets"],
         json!([{ "nodes": "50%" }, { "nodes": "1", "reasons": ["Empty"] }])
     );
-    assert_eq!(edited["spec"]["template"]["spec"]["terminationGracePeriod"], "1h");
+    assert_eq!(
+        edited["spec"]["template"]["spec"]["terminationGracePeriod"],
+        "1h"
+    );
 }
 
 #[test]
 fn what_upstream_left_in_annotations_is_read() {
-    let mut now = pool("v1", &json!({ "template": { "spec": {
+    let mut now = pool(
+        "v1",
+        &json!({ "template": { "spec": {
         "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c" },
-    } } }));
-    let reference = "{\"kind\": \"EC2NodeClass\", \"name\": \"c\", \"apiVersion\": \"karpenter.k8s.aws/v1\"}";
+    } } }),
+    );
+    let reference =
+        "{\"kind\": \"EC2NodeClass\", \"name\": \"c\", \"apiVersion\": \"karpenter.k8s.aws/v1\"}";
     now["metadata"]["annotations"] =
         json!({ KUBELET: "{ \"maxPods\": 20 }", NODE_CLASS_REFERENCE: reference });
     let spec = "/spec/template/spec";
-    gives("v1beta1", &now, &format!("{spec}/kubelet"), &json!({ "maxPods": 20 }));
-    gives("v1beta1", &now, &format!("{spec}/nodeClassRef/apiVersion"), &json!("karpenter.k8s.aws/v1"));
+    gives(
+        "v1beta1",
+        &now,
+        &format!("{spec}/kubelet"),
+        &json!({ "maxPods": 20 }),
+    );
+    gives(
+        "v1beta1",
+        &now,
+        &format!("{spec}/nodeClassRef/apiVersion"),
+        &json!("karpenter.k8s.aws/v1"),
+    );
     assert_eq!(to("v1", &to("v1beta1", &now)), now, "the text too");
 }
 
 #[test]
 fn claims() {
-    let claim = |version: &str, spec: Value| json!({
-        "apiVersion": format!("karpenter.sh/{version}"), "kind": "NodeClaim", "metadata": { "name": "n" }, "spec": spec,
-    });
+    let claim = |version: &str, spec: Value| {
+        json!({
+            "apiVersion": format!("karpenter.sh/{version}"), "kind": "NodeClaim", "metadata": { "name": "n" }, "spec": spec,
+        })
+    };
     // Nothing takes a node by force that its pool would have kept.
-    gives("v1", &claim("v1beta1", json!({})), "/spec/expireAfter", &json!("Never"));
-    let now = claim("v1", json!({ "expireAfter": "24h", "terminationGracePeriod": "1h" }));
+    gives(
+        "v1",
+        &claim("v1beta1", json!({})),
+        "/spec/expireAfter",
+        &json!("Never"),
+    );
+    let now = claim(
+        "v1",
+        json!({ "expireAfter": "24h", "terminationGracePeriod": "1h" }),
+    );
     gives("v1beta1", &now, "/spec", &json!({}));
     assert_eq!(to("v1", &to("v1beta1", &now)), now);
 }
@@ -263,32 +336,82 @@ fn classes_to_v1() {
         gives("v1", &old, terms, &json!([{ "alias": alias }]));
     }
     let chosen = json!([{ "tags": { "a": "b" } }]);
-    gives("v1", &class("v1beta1", &json!({ "amiFamily": "AL2", "amiSelectorTerms": chosen })), terms, &chosen);
-    gives("v1", &class("v1beta1", &json!({ "amiFamily": "Custom", "amiSelectorTerms": chosen })), terms, &chosen);
+    gives(
+        "v1",
+        &class(
+            "v1beta1",
+            &json!({ "amiFamily": "AL2", "amiSelectorTerms": chosen }),
+        ),
+        terms,
+        &chosen,
+    );
+    gives(
+        "v1",
+        &class(
+            "v1beta1",
+            &json!({ "amiFamily": "Custom", "amiSelectorTerms": chosen }),
+        ),
+        terms,
+        &chosen,
+    );
     let hops = "/spec/metadataOptions/httpPutResponseHopLimit";
-    gives("v1", &class("v1beta1", &json!({ "amiFamily": "AL2" })), hops, &json!(2));
-    gives("v1", &class("v1beta1", &json!({ "metadataOptions": { "httpPutResponseHopLimit": 1 } })), hops, &json!(1));
+    gives(
+        "v1",
+        &class("v1beta1", &json!({ "amiFamily": "AL2" })),
+        hops,
+        &json!(2),
+    );
+    gives(
+        "v1",
+        &class(
+            "v1beta1",
+            &json!({ "metadataOptions": { "httpPutResponseHopLimit": 1 } }),
+        ),
+        hops,
+        &json!(1),
+    );
     let ubuntu = class("v1beta1", &json!({ "amiFamily": "Ubuntu" }));
     gives("v1", &ubuntu, "/spec/amiFamily", &json!("AL2"));
     gives("v1", &ubuntu, terms, &json!([{ "id": "ami-placeholder" }]));
-    gives("v1", &ubuntu, "/spec/blockDeviceMappings/0/deviceName", &json!("/dev/sda1"));
+    gives(
+        "v1",
+        &ubuntu,
+        "/spec/blockDeviceMappings/0/deviceName",
+        &json!("/dev/sda1"),
+    );
     let key = format!("/metadata/annotations/{}", UBUNTU.replace('/', "~1"));
-    gives("v1", &ubuntu, &key, &json!("amiFamily,blockDeviceMappings,incompatible"));
+    gives(
+        "v1",
+        &ubuntu,
+        &key,
+        &json!("amiFamily,blockDeviceMappings,incompatible"),
+    );
     let mut pinned = class("v1beta1", &json!({ "amiFamily": "AL2023" }));
     pinned["metadata"]["annotations"] = json!({ ALIAS_VERSION: "v20240807" });
-    gives("v1", &pinned, terms, &json!([{ "alias": "al2023@v20240807" }]));
+    gives(
+        "v1",
+        &pinned,
+        terms,
+        &json!([{ "alias": "al2023@v20240807" }]),
+    );
     assert_eq!(to("v1beta1", &to("v1", &pinned)), pinned);
 }
 
 #[test]
 fn classes_to_v1beta1() {
-    let now = class("v1", &json!({
-        "amiSelectorTerms": [{ "alias": "al2023@v20240807" }],
-        "kubelet": { "maxPods": 30 },
-        "ipPrefixCount": 1,
-    }));
+    let now = class(
+        "v1",
+        &json!({
+            "amiSelectorTerms": [{ "alias": "al2023@v20240807" }],
+            "kubelet": { "maxPods": 30 },
+            "ipPrefixCount": 1,
+        }),
+    );
     let older = to("v1beta1", &now);
-    assert_eq!(older["spec"], json!({ "amiFamily": "AL2023", "metadataOptions": { "httpPutResponseHopLimit": 1 } }));
+    assert_eq!(
+        older["spec"],
+        json!({ "amiFamily": "AL2023", "metadataOptions": { "httpPutResponseHopLimit": 1 } })
+    );
     assert_eq!(older["metadata"]["annotations"][ALIAS_VERSION], "v20240807");
     assert_eq!(to("v1", &older), now);
 }
@@ -296,16 +419,66 @@ fn classes_to_v1beta1() {
 #[test]
 fn errors_name_field_and_value() {
     let cases = [
-        (json!("x"), "karpenter.sh/v1", vec!["object", "\"x\"", "an object"]),
-        (json!({ "kind": "NodePool" }), "karpenter.sh/v1", vec!["apiVersion", "nothing"]),
-        (json!({ "kind": "NodePol", "apiVersion": "karpenter.sh/v1" }), "karpenter.sh/v1", vec!["kind", "NodePol", "did you mean NodePool?"]),
-        (pool("v1beta2", &json!({})), "karpenter.sh/v1", vec!["apiVersion", "karpenter.sh/v1beta2", "karpenter.sh/v1beta1 and karpenter.sh/v1"]),
-        (pool("v1beta1", &json!({})), "karpenter.k8s.aws/v1", vec!["desiredAPIVersion", "karpenter.k8s.aws/v1"]),
-        (pool("v1beta1", &json!({ "disruption": "no" })), "karpenter.sh/v1", vec!["spec.disruption", "\"no\"", "an object"]),
-        (pool("v1beta1", &json!({ "disruption": { "consolidationPolicy": 3 } })), "karpenter.sh/v1", vec!["spec.disruption.consolidationPolicy", "3", "a text"]),
-        (pool("v1beta1", &json!({ "template": { "spec": { "nodeClassRef": "c" } } })), "karpenter.sh/v1", vec!["spec.template.spec.nodeClassRef", "\"c\""]),
-        (pool("v1", &json!({ "disruption": { "budgets": {} } })), "karpenter.sh/v1beta1", vec!["spec.disruption.budgets", "{}", "a list"]),
-        (class("v1", &json!({ "metadataOptions": [] })), "karpenter.k8s.aws/v1beta1", vec!["spec.metadataOptions", "[]"]),
+        (
+            json!("x"),
+            "karpenter.sh/v1",
+            vec!["object", "\"x\"", "an object"],
+        ),
+        (
+            json!({ "kind": "NodePool" }),
+            "karpenter.sh/v1",
+            vec!["apiVersion", "nothing"],
+        ),
+        (
+            json!({ "kind": "NodePol", "apiVersion": "karpenter.sh/v1" }),
+            "karpenter.sh/v1",
+            vec!["kind", "NodePol", "did you mean NodePool?"],
+        ),
+        (
+            pool("v1beta2", &json!({})),
+            "karpenter.sh/v1",
+            vec![
+                "apiVersion",
+                "karpenter.sh/v1beta2",
+                "karpenter.sh/v1beta1 and karpenter.sh/v1",
+            ],
+        ),
+        (
+            pool("v1beta1", &json!({})),
+            "karpenter.k8s.aws/v1",
+            vec!["desiredAPIVersion", "karpenter.k8s.aws/v1"],
+        ),
+        (
+            pool("v1beta1", &json!({ "disruption": "no" })),
+            "karpenter.sh/v1",
+            vec!["spec.disruption", "\"no\"", "an object"],
+        ),
+        (
+            pool(
+                "v1beta1",
+                &json!({ "disruption": { "consolidationPolicy": 3 } }),
+            ),
+            "karpenter.sh/v1",
+            vec!["spec.disruption.consolidationPolicy", "3", "a text"],
+        ),
+        (
+            pool(
+                "v1beta1",
+                &json!({ "template": { "spec": { "nodeClassRef": "c" } } }),
+            ),
+            "karpenter.sh/v1",
+            vec!["spec.template.spec.nodeClassRef", "\"c\""],
+        ),
+        (
+            pool("v1", &json!({ "disruption": { "budgets": {} } })),
+            "karpenter.sh/v1beta1",
+            vec!["spec.disruption.budgets", "{}", "a list"],
+        ),
+        (
+            class("v1", &json!({ "metadataOptions": [] })),
+            "karpenter.k8s.aws/v1beta1",
+            vec!["spec.metadataOptions", "[]"],
+        ),
     ];
     for (object, desired, parts) in cases {
         let error = convert(object.clone(), desired).unwrap_err().to_string();

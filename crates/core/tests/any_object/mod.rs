@@ -89,13 +89,19 @@ fn object(schema: &Value, tape: &mut Tape<'_>) -> Value {
     if schema.get("additionalProperties").is_some() {
         for key in ["cpu", "example.com/a~b"] {
             if tape.below(2) == 1 {
-                map.insert(key.to_owned(), any("", &schema["additionalProperties"], tape));
+                map.insert(
+                    key.to_owned(),
+                    any("", &schema["additionalProperties"], tape),
+                );
             }
         }
     }
     if schema["x-kubernetes-preserve-unknown-fields"] == true && tape.below(2) == 1 {
         map.insert("maxPods".to_owned(), json!(tape.below(100)));
-        map.insert("evictionHard".to_owned(), json!({ "memory.available": "5%" }));
+        map.insert(
+            "evictionHard".to_owned(),
+            json!({ "memory.available": "5%" }),
+        );
     }
     Value::Object(map)
 }

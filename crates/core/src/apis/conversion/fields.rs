@@ -75,7 +75,11 @@ pub(super) fn text_in<'a>(
 
 /// An annotation of the object.
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    object
+        .get("metadata")?
+        .get("annotations")?
+        .get(key)?
+        .as_str()
 }
 
 /// Writes an annotation.

@@ -70,7 +70,10 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
             }
             if empty(spec, "amiSelectorTerms") {
                 filled.push("incompatible");
-                spec.insert("amiSelectorTerms".to_owned(), json!([{ "id": PLACEHOLDER }]));
+                spec.insert(
+                    "amiSelectorTerms".to_owned(),
+                    json!([{ "id": PLACEHOLDER }]),
+                );
             }
         }
         Some(family) if empty(spec, "amiSelectorTerms") => {

@@ -57,8 +57,8 @@ pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
         disruption.insert("consolidationPolicy".to_owned(), json!("WhenUnderutilized"));
     }
     // The older version takes a time with WhenEmpty only; with the other policy just the word that switches it off.
-    let never = disruption.get("consolidateAfter").and_then(Value::as_str)
-        == Some(DurationText::NEVER);
+    let never =
+        disruption.get("consolidateAfter").and_then(Value::as_str) == Some(DurationText::NEVER);
     if !empty_only && !never {
         disruption.remove("consolidateAfter");
     }

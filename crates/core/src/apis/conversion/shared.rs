@@ -61,8 +61,8 @@ pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionErro
 /// To `v1beta1`: the version of the class, the kubelet settings back, no fields that came later.
 pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionError> {
     let at = path.join(".");
-    let known: Option<Value> = annotation(object, NODE_CLASS_REFERENCE)
-        .and_then(|text| serde_json::from_str(text).ok());
+    let known: Option<Value> =
+        annotation(object, NODE_CLASS_REFERENCE).and_then(|text| serde_json::from_str(text).ok());
     let kubelet: Option<Value> = annotation(object, KUBELET)
         .and_then(|text| serde_json::from_str(text).ok())
         .filter(Value::is_object);
@@ -82,10 +82,8 @@ pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionEr
             if was.is_some() {
                 used.push(NODE_CLASS_REFERENCE);
             }
-            let version = was.map_or_else(
-                || format!("{group}/{}", old_version(&group)),
-                str::to_owned,
-            );
+            let version =
+                was.map_or_else(|| format!("{group}/{}", old_version(&group)), str::to_owned);
             reference.remove("group");
             reference.insert("apiVersion".to_owned(), Value::from(version));
         }

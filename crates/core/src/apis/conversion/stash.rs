@@ -158,9 +158,7 @@ fn write(object: &mut Value, at: &str, value: Option<Value>) {
         let Some(map) = parent.as_object_mut() else {
             return;
         };
-        parent = map
-            .entry(name)
-            .or_insert_with(|| Value::Object(Map::new()));
+        parent = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
     }
     let Some(map) = parent.as_object_mut() else {
         return;

@@ -204,7 +204,11 @@ fn node_class(spec: &mut Value) {
     if let Some(of) = spec.as_object_mut() {
         of.insert(
             "required".to_owned(),
-            json!(["amiFamily", "securityGroupSelectorTerms", "subnetSelectorTerms"]),
+            json!([
+                "amiFamily",
+                "securityGroupSelectorTerms",
+                "subnetSelectorTerms"
+            ]),
         );
     }
     if let Some(fields) = fields(spec, "") {
