@@ -31,30 +31,41 @@ use fill::{Bin, Company, Filling, Manner, Piece};
 use ladder::Ladder;
 
 /// The ways of filling that are tried; the cheapest division counts.
-const MANNERS: [Manner; 5] = [
+const MANNERS: [Manner; 6] = [
     Manner {
         balance: 1,
         limited_first: true,
+        together: false,
+        step: 10,
+    },
+    Manner {
+        balance: 1,
+        limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 0,
         limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 2,
         limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 1,
         limited_first: false,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 0,
         limited_first: false,
+        together: true,
         step: 25,
     },
 ];
