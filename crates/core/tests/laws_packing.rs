@@ -346,6 +346,6 @@ fn price_is_within_a_bound_of_the_best() {
         percent(sums[1]),
         worst[1]
     );
-    assert!(percent(sums[0]) <= 150 && worst[0] <= 500, "filled");
-    assert!(percent(sums[1]) <= 125 && worst[1] <= 400, "repacked");
+    assert!(percent(sums[0]) <= 115 && worst[0] <= 400, "filled");
+    assert!(percent(sums[1]) <= 105 && worst[1] <= 400, "repacked");
 }
