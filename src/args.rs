@@ -109,6 +109,9 @@ struct ListenArgs {
     /// Serve debug paths without a token; only with a loopback address
     #[arg(long, env = "MORTISE_INSECURE_DEBUG")]
     insecure_debug: bool,
+    /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
+    #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
+    deny_impossible: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -224,7 +227,7 @@ pub struct AwsArgs {
     /// aws: URL of the API server, for user data
     #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "")]
     pub cluster_endpoint: String,
-    /// aws: CA of the API server (base64), for user data
+    /// aws: CA of the API server (base64 of PEM), for user data; default: the one in the kubeconfig or service account
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
     /// aws: SQS queue with interruption messages; none = interruptions are not watched
@@ -323,6 +326,7 @@ impl ServeArgs {
             certificates,
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
+            deny_impossible: listen.deny_impossible,
             leader_election: (!core.disable_leader_election).then(|| LeaderElection {
                 name: core.leader_election_name.clone(),
                 namespace: namespace.clone(),

@@ -35,8 +35,8 @@ pub struct WebhookOptions {
     pub node_classes: Vec<(String, String, String)>,
 }
 
-fn client_config(options: &WebhookOptions, route: &Route) -> Value {
-    let mut config = match &options.endpoint {
+fn client_config(endpoint: &Endpoint, ca_bundle: Option<&str>, route: &Route) -> Value {
+    let mut config = match endpoint {
         Endpoint::Service {
             namespace,
             name,
@@ -48,11 +48,23 @@ fn client_config(options: &WebhookOptions, route: &Route) -> Value {
             json!({ "url": format!("{}{}", base.trim_end_matches('/'), route.path) })
         }
     };
-    if let Some(ca) = &options.ca_bundle {
+    if let Some(ca) = ca_bundle {
         use base64::Engine as _;
         config["caBundle"] = json!(base64::engine::general_purpose::STANDARD.encode(ca));
     }
     config
+}
+
+/// The `clientConfig` of the conversion webhook in a CustomResourceDefinition. `ca_bundle` is PEM; without it an injector
+/// has to fill it in before the API server can convert.
+#[must_use]
+pub fn conversion_client_config(endpoint: &Endpoint, ca_bundle: Option<&str>) -> Value {
+    ROUTES
+        .iter()
+        .find(|route| route.handler == Handler::Convert)
+        .map_or(Value::Null, |route| {
+            client_config(endpoint, ca_bundle, route)
+        })
 }
 
 /// Rules of a webhook: what it is asked about.
@@ -150,7 +162,7 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
         let mut webhook = json!({
             "name": name,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": client_config(options, route),
+            "clientConfig": client_config(&options.endpoint, options.ca_bundle.as_deref(), route),
             "rules": about.rules(&options.node_classes),
             "failurePolicy": if options.fail && about.may_fail() { "Fail" } else { "Ignore" },
             "matchPolicy": "Equivalent",

@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::admission::{self, Facts, Rules};
+use crate::conversion;
 use crate::extender::{self, Charges, wire};
 use crate::routes::{Handler, ROUTES};
 use crate::{Counters, World};
@@ -128,6 +129,10 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
                 )
             }))
         }
+        Handler::Convert => match conversion::convert(body, counters) {
+            Ok(answer) => json(&answer),
+            Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        },
         Handler::Default => {
             counters.default.inc();
             json(&admission::review(body, counters, |request| {

@@ -37,7 +37,7 @@ pub(crate) const BURSTS: [Burst; 2] = [
         rounds: 20,
     },
     Burst {
-        pods: 200,
+        pods: 100,
         rounds: 10,
     },
 ];

@@ -34,7 +34,7 @@ const STARTS: usize = 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Objects that are created or deleted at the same time.
 const WRITERS: usize = 16;
-/// The machine type of [`Cluster::grow_machines`]: room for one pod with `1900m`.
+/// The machine type of [`Cluster::launch_machines`]: room for one pod with a CPU, and for a small one beside it.
 const SMALL: &str = "c-2x-amd64-linux";
 
 /// Running programs, and what was seen of their objects.
@@ -303,22 +303,48 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets mortise launch machines, each for a pod that fills it, until there are `count`.
-    pub(crate) async fn grow_machines(&self, count: usize) -> Result<()> {
+    /// Lets mortise launch machines, each for one pod, until there are `count`. kube-scheduler is stopped, so that the pods
+    /// do not go there yet: mortise holds the room for them. Returns the pods.
+    pub(crate) async fn launch_machines(&mut self, count: usize) -> Result<Vec<String>> {
+        self.plane.stop_component(Component::Scheduler).await?;
         let there = self.claim_names().await?.len();
         let names: Vec<String> = (there..count)
             .map(|number| format!("fill-{number}"))
             .collect();
         let selector = ("node.kubernetes.io/instance-type", SMALL);
+        let cluster = &*self;
         stream::iter(&names)
             .map(Ok)
             .try_for_each_concurrent(WRITERS, |name| async move {
-                self.create_pod(name, "1900m", Some(selector)).await?;
+                cluster.create_pod(name, "1", Some(selector)).await?;
                 anyhow::Ok(())
             })
             .await?;
-        self.running(&names).await?;
-        self.knows(count.max(there)).await
+        let initialized = ListParams::default().labels("karpenter.sh/initialized=true");
+        wait_until("all machines to be initialized", SOON, || async {
+            let nodes = self.api::<Node>().list_metadata(&initialized).await?;
+            let ready = nodes.items.len();
+            ensure!(ready >= count.max(there), "{ready} of {count}");
+            Ok(())
+        })
+        .await?;
+        self.knows(count.max(there)).await?;
+        Ok(names)
+    }
+
+    /// Starts kube-scheduler again and waits until these pods run.
+    pub(crate) async fn let_run(&mut self, pods: &[String]) -> Result<()> {
+        let extender = SchedulerOptions::with_extender(self.mortise.extender()?);
+        self.plane.start_scheduler(&extender).await?;
+        self.running(pods).await
+    }
+
+    /// Pods for which mortise holds room.
+    pub(crate) async fn promises(&self) -> Result<u64> {
+        let snapshot = self.mortise.debug("snapshot").await?;
+        snapshot["counts"]["promises"]
+            .as_u64()
+            .with_context(|| format!("no promises in {snapshot}"))
     }
 
     /// Adds Node objects of nobody until there are `count`. Nothing keeps them alive, so everything that would mind is

@@ -26,6 +26,8 @@ pub(crate) struct Row {
     pub(crate) call: &'static str,
     /// Node names in a question.
     pub(crate) names: usize,
+    /// Pods for which mortise holds room on these nodes while it is asked.
+    pub(crate) promises: u64,
     pub(crate) connections: usize,
     pub(crate) request_bytes: usize,
     /// From the first byte of the question to the last of the answer, as the client sees it.
@@ -35,26 +37,32 @@ pub(crate) struct Row {
     pub(crate) cpu_us_per_call: f64,
 }
 
-/// A row for each kind of question about `names` nodes.
-pub(crate) async fn rows(cluster: &Cluster, names: usize, calls: u32) -> Result<Vec<Row>> {
+/// A row for each kind of question about `names` nodes. `pod` is the name of the pod that is asked about; it must be new.
+pub(crate) async fn rows(
+    cluster: &Cluster,
+    pod: &str,
+    names: usize,
+    calls: u32,
+) -> Result<Vec<Row>> {
     let nodes = cluster.nodes().await?;
     ensure!(nodes.len() >= names, "{} nodes of {names}", nodes.len());
     let names: Vec<&str> = nodes.iter().take(names).map(String::as_str).collect();
     // A pod that waits: the scheduler asks about such ones.
-    let pod = format!("waits-{}", names.len());
-    cluster.create_pod(&pod, "100m", Some(NOWHERE)).await?;
-    let pod = cluster.pod(&pod).await?;
+    let promises = cluster.promises().await?;
+    cluster.create_pod(pod, "100m", Some(NOWHERE)).await?;
+    let pod = cluster.pod(pod).await?;
     let body = json!({ "Pod": pod, "Nodes": null, "NodeNames": names }).to_string();
     let mut rows = Vec::new();
     for connections in CONNECTIONS {
         for call in ["filter", "prioritize"] {
             progress(&format!(
-                "{calls} {call} calls about {} names on {connections} connections",
+                "{calls} {call} calls about {} names ({promises} promises) on {connections} connections",
                 names.len()
             ));
             let question = Question {
                 call,
                 names: names.len(),
+                promises,
                 url: cluster.url(&format!("extender/v1/{call}")),
                 body: body.clone(),
             };
@@ -67,6 +75,7 @@ pub(crate) async fn rows(cluster: &Cluster, names: usize, calls: u32) -> Result<
 struct Question {
     call: &'static str,
     names: usize,
+    promises: u64,
     url: String,
     body: String,
 }
@@ -129,6 +138,7 @@ async fn row(
     Ok(Row {
         call: question.call,
         names: question.names,
+        promises: question.promises,
         connections,
         request_bytes: question.body.len(),
         time: Quantiles::of(times),

@@ -4,6 +4,7 @@
 //! this build's profile with the flags that it has by default (only addresses, certificates and the namespace of the Lease
 //! are given). Every time is what a client sees that is neither mortise nor the control plane.
 
+mod aws;
 mod claims;
 mod cluster;
 mod extender;
@@ -20,20 +21,26 @@ use serde::Serialize;
 use crate::machine::Machine;
 use cluster::Cluster;
 
+// Default sizes, which are those of the recorded results.
+const PODS: u32 = 100;
+const NODES: u32 = 500;
+const MANY_NODES: u32 = 5_000;
+const CALLS: u32 = 5_000;
+
 /// Options of `live`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LiveArgs {
     /// Pods that are created one at a time, each of which fits on no node.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    #[arg(long, default_value_t = PODS, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pods: u32,
     /// Machines in the cluster while the extender is asked, and node names in each question.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
     /// Node objects in the larger cluster, and node names in each question about it; 0 = without it.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    #[arg(long, default_value_t = MANY_NODES, value_parser = clap::value_parser!(u32).range(0..=20_000))]
     many_nodes: u32,
     /// Questions to the extender for each row (a tenth of it in the larger cluster).
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    #[arg(long, default_value_t = CALLS, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     calls: u32,
     /// Fixes the pauses between pods.
     #[arg(long, default_value_t = 42)]
@@ -41,9 +48,15 @@ pub(crate) struct LiveArgs {
     /// Print the results as JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Where to write the results as JSON. Default: benches/results/live.json in the source.
+    /// Where to write the results as JSON. Default: benches/results/live.json in the source, if the sizes are the default ones.
     #[arg(long)]
     out: Option<PathBuf>,
+}
+
+impl LiveArgs {
+    fn has_default_sizes(&self) -> bool {
+        (self.pods, self.nodes, self.many_nodes, self.calls) == (PODS, NODES, MANY_NODES, CALLS)
+    }
 }
 
 /// All figures of a run.
@@ -102,10 +115,14 @@ pub(crate) fn run(args: &LiveArgs) -> Result<()> {
     } else {
         table::print(&mut out, &results)?;
     }
-    let path = args
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/live.json");
+    let Some(path) = args
         .out
         .clone()
-        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/live.json"));
+        .or_else(|| args.has_default_sizes().then_some(own))
+    else {
+        return Ok(());
+    };
     std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
@@ -116,7 +133,7 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
         args.many_nodes,
         args.nodes
     );
-    let mut cluster = Cluster::start().await?;
+    let mut cluster = Box::pin(Cluster::start()).await?;
     let mut memory = vec![cluster.memory_of_empty().await?];
     let starts = cluster.starts().await?;
 
@@ -128,15 +145,24 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
     }
 
     progress(&format!("{} machines", args.nodes));
-    cluster.grow_machines(args.nodes as usize).await?;
+    let pods = cluster.launch_machines(args.nodes as usize).await?;
+    let mut extender = extender::rows(
+        &cluster,
+        "waits-early",
+        args.nodes as usize,
+        args.calls / 10,
+    )
+    .await?;
+    cluster.let_run(&pods).await?;
     memory.push(cluster.memory().await?);
-    let mut extender = extender::rows(&cluster, args.nodes as usize, args.calls).await?;
+    extender.extend(extender::rows(&cluster, "waits", args.nodes as usize, args.calls).await?);
     if args.many_nodes > 0 {
         progress(&format!("{} nodes", args.many_nodes));
         cluster.add_nodes(args.many_nodes as usize).await?;
         memory.push(cluster.memory().await?);
         let calls = (args.calls / 10).max(10);
-        extender.extend(extender::rows(&cluster, args.many_nodes as usize, calls).await?);
+        extender
+            .extend(extender::rows(&cluster, "waits-late", args.many_nodes as usize, calls).await?);
     }
     let inputs = Inputs {
         binary_bytes: cluster.binary_bytes()?,
@@ -148,6 +174,7 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
         settings: SETTINGS,
     };
     cluster.end().await;
+    memory.insert(1, Box::pin(aws::memory_of_empty()).await?);
     Ok(Results {
         machine,
         seed: args.seed,

@@ -177,7 +177,11 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
-            ObjectKind::Selecting(kind) => Object::Selecting(*kind, selecting(text)?),
+            ObjectKind::Selecting(kind) => {
+                let mut object: k8s::Selecting = serde_json::from_str(text)?;
+                object.metadata.managed_fields = None;
+                Object::Selecting(*kind, Box::new(object))
+            }
         })
     }
 }
@@ -215,13 +219,6 @@ fn slim<K: DeserializeOwned + Resource>(text: &str) -> Result<Box<K>, serde_json
     let mut object: K = serde_json::from_str(text)?;
     // Who changed what field when: large, and never read.
     object.meta_mut().managed_fields = None;
-    Ok(Box::new(object))
-}
-
-/// As [`slim`], for kinds of which only the selector is read.
-fn selecting(text: &str) -> Result<Box<k8s::Selecting>, serde_json::Error> {
-    let mut object: k8s::Selecting = serde_json::from_str(text)?;
-    object.metadata.managed_fields = None;
     Ok(Box::new(object))
 }
 

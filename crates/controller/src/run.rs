@@ -390,7 +390,7 @@ impl Parts {
             counters: Arc::default(),
             charges: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::Rules {
-                deny_impossible: false,
+                deny_impossible: config.deny_impossible,
                 node_class_kinds: node_classes,
             }),
         };

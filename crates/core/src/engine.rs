@@ -280,6 +280,12 @@ impl Engine {
         self.leading && self.index.is_synced()
     }
 
+    /// The objects as last heard of, ahead of any snapshot.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
     /// Settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {

@@ -18,6 +18,7 @@ pub mod engine;
 pub mod index;
 pub mod labels;
 pub mod ledger;
+pub mod migrate;
 pub mod money;
 pub mod names;
 pub mod nearest;

@@ -60,17 +60,22 @@ pub fn edited_pool(
     );
     let name = edited.name();
     let present = snapshot.pools.get(&name).cloned();
+    if let Some(present) = &present {
+        edited.status = present.status.clone();
+    }
     let mut concerned = Concerned::default();
     for node in snapshot.nodes_of_pool(name.as_str()) {
         let Some(claim) = standing(node) else {
             continue;
         };
         concerned.all.insert(node.key.clone());
-        let drifted = is_drifted(claim)
-            || present
+        let would = !is_drifted(claim) && drift_reason(snapshot, claim, &edited, now).is_some();
+        let does = || {
+            present
                 .as_ref()
-                .is_some_and(|pool| drift_reason(snapshot, claim, pool, now).is_some());
-        if !drifted && drift_reason(snapshot, claim, &edited, now).is_some() {
+                .is_some_and(|pool| drift_reason(snapshot, claim, pool, now).is_some())
+        };
+        if would && !does() {
             concerned.drifting.insert(node.key.clone());
         }
     }

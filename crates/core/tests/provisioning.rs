@@ -20,8 +20,8 @@ fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
     world.pods("web", 1, 500, &json!({}));
     world.run(60_000);
     let times = world.claim_times();
-    assert_eq!(times.len(), 1, "{times:?}");
-    assert!((1_000..=1_200).contains(&times[0]), "{times:?}");
+    // 100 ms for pods that belong to it; the scheduler's word, which comes 20 ms after the pod, does not add to them.
+    assert_eq!(times, [1_100]);
     assert_eq!(world.node_types(), ["small"]);
     assert_eq!(world.pending(), 0);
     let nominated = world.events_of("Nominated");

@@ -127,7 +127,7 @@ pub(super) fn welcome(
     add(
         "Metrics, health",
         &format!(
-            "curl -s http://{}/metrics    curl -s http://{}/readyz",
+            "curl -s http://{}/metrics; curl -s http://{}/readyz",
             addresses.metrics, addresses.health
         ),
     );

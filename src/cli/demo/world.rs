@@ -115,7 +115,7 @@ fn pools() -> Vec<Value> {
             10,
             &with(&both),
             &json!([]),
-            &disruption("WhenEmptyOrUnderutilized", "30s", "20%"),
+            &disruption("WhenEmptyOrUnderutilized", "30s", "40%"),
         ),
         pool(
             BATCH,
@@ -177,31 +177,31 @@ fn deployments() -> Vec<Deployment> {
         "labelSelector": { "matchLabels": { "app": "api" } },
     }] });
     let arm = json!({ "nodeSelector": { "kubernetes.io/arch": "arm64" } });
-    // Periods of some minutes, none a multiple of another: within ten minutes each grows and shrinks, and no two alike.
+    // Days of about ten minutes: each workload grows for five and shrinks for five, not quite together.
     vec![
         deployment(
             "web",
             template("web", "500m", "1Gi", &json!({})),
-            20,
+            15,
             110,
-            8 * 60,
-            Some(10),
+            10 * 60,
+            Some(15),
         ),
         deployment(
             "api",
             template("api", "900m", "1500Mi", &spread),
-            9,
+            6,
             30,
-            13 * 60,
-            Some(3),
+            11 * 60,
+            Some(6),
         ),
         deployment(
             "cache",
             template("cache", "250m", "3Gi", &json!({})),
-            6,
+            4,
             18,
-            17 * 60,
-            Some(2),
+            12 * 60,
+            Some(4),
         ),
         deployment(
             "ledger",
@@ -294,6 +294,8 @@ mod tests {
             let start = options.start;
             let mut simulation =
                 mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+            let counters = std::sync::Arc::default();
+            simulation.set_extender(Box::new(super::super::scheduler::InProcess::new(counters)));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {

@@ -5,74 +5,154 @@
 //! the safe side, and only nodes with promises are charged. Asking again replaces the pod's own charge.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use mortise_core::deciders::after;
+use mortise_core::names::Uid;
 use mortise_core::resources::Resources;
+use mortise_core::snapshot::Pod;
 
 /// How long a pass charges a node: longer than a bind takes to come back through the watch (5 to 100 ms).
 const LIFE_MS: i64 = 2_000;
+/// Charges that are over are looked for this often. They count no more anyway; this only bounds memory, and looking at
+/// all of them in each call would make a call about many promised nodes slow.
+const SWEEP_MS: i64 = 500;
 
 #[derive(Debug)]
 struct Charge {
-    requests: Resources,
+    pod: Arc<Pod>,
     until: Timestamp,
 }
 
-/// Charges by node and pod UID. The lock is held for one map operation; it is shared by extender calls only.
+/// Charges by node and pod UID. The lock is held for a few map operations; it is shared by extender calls only.
 #[derive(Debug, Default)]
 pub struct Charges {
-    by_node: Mutex<BTreeMap<String, BTreeMap<String, Charge>>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_node: BTreeMap<Box<str>, BTreeMap<Uid, Charge>>,
+    sweep_at: Option<Timestamp>,
 }
 
 impl Charges {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What other pods than `uid` may be about to take on a node.
     #[must_use]
     pub fn others(&self, node: &str, uid: &str, now: Timestamp) -> Resources {
-        let map = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sum = Resources::zero();
-        for (_, charge) in map
+        for (_, charge) in self
+            .lock()
+            .by_node
             .get(node)
             .into_iter()
             .flatten()
-            .filter(|(pod, charge)| *pod != uid && charge.until > now)
+            .filter(|(pod, charge)| pod.as_str() != uid && charge.until > now)
         {
-            sum.add_assign(&charge.requests);
+            sum.add_assign(&charge.pod.class.requests);
         }
         sum
     }
 
-    /// Charges a node for a pod; what is over is forgotten on the way.
-    pub fn charge(&self, node: &str, uid: &str, requests: &Resources, now: Timestamp) {
-        let mut map = self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
-        map.retain(|_, pods| {
-            pods.retain(|_, charge| charge.until > now);
-            !pods.is_empty()
-        });
-        let charge = Charge {
-            requests: requests.clone(),
-            until: after(now, LIFE_MS),
-        };
-        map.entry(node.to_owned())
-            .or_default()
-            .insert(uid.to_owned(), charge);
+    /// Charges nodes for a pod.
+    pub fn charge(&self, nodes: &[&str], pod: &Arc<Pod>, now: Timestamp) {
+        if nodes.is_empty() {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.sweep(now);
+        for node in nodes {
+            let charge = Charge {
+                pod: Arc::clone(pod),
+                until: after(now, LIFE_MS),
+            };
+            match inner.by_node.get_mut(*node) {
+                Some(pods) => {
+                    pods.insert(pod.uid.clone(), charge);
+                }
+                None => {
+                    let pods = BTreeMap::from([(pod.uid.clone(), charge)]);
+                    inner.by_node.insert((*node).into(), pods);
+                }
+            }
+        }
     }
 
-    /// How many charges live.
+    /// How many charges are kept, those included that are over and not swept yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_node
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .map(BTreeMap::len)
-            .sum()
+        self.lock().by_node.values().map(BTreeMap::len).sum()
     }
 
     /// Whether nothing is charged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Inner {
+    fn sweep(&mut self, now: Timestamp) {
+        if self.sweep_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.sweep_at = Some(after(now, SWEEP_MS));
+        self.by_node.retain(|_, pods| {
+            pods.retain(|_, charge| charge.until > now);
+            !pods.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::apis::k8s;
+    use mortise_core::snapshot::PodClasses;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, cpu: &str) -> Arc<Pod> {
+        let body: k8s::Pod = serde_json::from_value(json!({
+            "metadata": { "name": uid, "namespace": "default", "uid": uid },
+            "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] },
+        }))
+        .unwrap();
+        Arc::new(Pod::ingest(&body, &mut PodClasses::default()))
+    }
+
+    #[test]
+    fn others_are_charged_until_they_must_be_seen_bound() {
+        let charges = Charges::default();
+        let now = Timestamp::UNIX_EPOCH;
+        charges.charge(&["a", "b"], &pod("x", "1"), now);
+        charges.charge(&["a"], &pod("y", "500m"), after(now, 1_000));
+        let cpu = |node, uid, ms| charges.others(node, uid, after(now, ms)).cpu;
+        assert_eq!(cpu("a", "z", 1_000), 1_500);
+        assert_eq!(cpu("a", "x", 1_000), 500, "not its own");
+        assert_eq!(cpu("b", "z", 1_999), 1_000);
+        assert_eq!(cpu("b", "z", 2_000), 0, "over");
+        assert_eq!(cpu("c", "z", 1_000), 0, "never charged");
+        charges.charge(&["a"], &pod("x", "2"), after(now, 1_100));
+        assert_eq!(cpu("a", "z", 1_100), 2_500, "asking again replaces");
+    }
+
+    #[test]
+    fn what_is_over_is_not_kept() {
+        let charges = Charges::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        charges.charge(&names, &pod("x", "1"), now);
+        assert_eq!(charges.len(), 100);
+        charges.charge(&[], &pod("y", "1"), after(now, 5_000));
+        assert_eq!(charges.len(), 100, "nothing to charge, nothing to do");
+        charges.charge(&["node-0"], &pod("y", "1"), after(now, 5_000));
+        assert_eq!(charges.len(), 1);
     }
 }

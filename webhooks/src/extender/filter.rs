@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pod::{is_exempt, of_call};
-use super::verdict::{Denial, Verdicts};
+use super::verdict::{Denial, Verdict, Verdicts};
 use super::wire::{Args, FilterResult, NodeList};
 use super::{Charges, STALE_MS};
 use crate::{Counters, World};
@@ -85,9 +85,10 @@ fn denials<'a>(
         now,
     };
     let mut denied = BTreeMap::new();
+    let mut promised = Vec::new();
     for name in names {
-        match verdicts.denial(name) {
-            Some(denial) => {
+        match verdicts.on(name) {
+            Verdict::Denied(denial) => {
                 match denial {
                     Denial::Reserved => counters.denied_reserved.inc(),
                     Denial::Disrupting | Denial::Interrupted | Denial::Draining => {
@@ -96,11 +97,12 @@ fn denials<'a>(
                 }
                 denied.insert(*name, denial);
             }
-            None if charge && verdicts.has_promises(name) => {
-                charges.charge(name, &pod.uid, &pod.class.requests, now)
-            }
-            None => {}
+            Verdict::BesidePromises => promised.push(*name),
+            Verdict::Passed => {}
         }
+    }
+    if charge {
+        charges.charge(&promised, &pod, now);
     }
     denied
 }

@@ -16,7 +16,7 @@ pub use charges::Charges;
 pub use filter::filter;
 pub use preempt::preempt;
 pub use prioritize::prioritize;
-pub use verdict::{Denial, Verdicts};
+pub use verdict::{Denial, Verdict, Verdicts};
 
 /// A picture older than this is not used to deny or to score: a watch has stalled (its bookmarks come every minute at
 /// the latest, and the driver confirms every second that its watches are alive).

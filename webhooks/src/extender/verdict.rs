@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::ledger::FenceReason;
+use mortise_core::ledger::{FenceReason, Nomination};
 use mortise_core::snapshot::{Pod, Snapshot, StateNode};
 
 use super::Charges;
@@ -64,12 +64,35 @@ pub struct Verdicts<'a> {
     pub now: Timestamp,
 }
 
+/// What becomes of a pod on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may not go there.
+    Denied(Denial),
+    /// It may go there. Room of the node is promised, so the pass must be charged.
+    BesidePromises,
+    /// It may go there, or the snapshot does not know the node.
+    Passed,
+}
+
 impl Verdicts<'_> {
-    /// `None` = may go there. A node that the snapshot does not know is passed.
+    /// The verdict on the node with this name.
     #[must_use]
-    pub fn denial(&self, node: &str) -> Option<Denial> {
-        let node = self.snapshot.node(node)?;
-        self.fence(node).or_else(|| self.reservation(node))
+    pub fn on(&self, name: &str) -> Verdict {
+        let Some(node) = self.snapshot.node(name) else {
+            return Verdict::Passed;
+        };
+        if let Some(fence) = self.fence(node) {
+            return Verdict::Denied(fence);
+        }
+        let held = self.held(node);
+        if held.is_empty() {
+            Verdict::Passed
+        } else if self.has_room(name, node, &held) {
+            Verdict::BesidePromises
+        } else {
+            Verdict::Denied(Denial::Reserved)
+        }
     }
 
     /// The fence around a node, if any.
@@ -78,19 +101,18 @@ impl Verdicts<'_> {
         if node.deleting {
             return Some(Denial::Draining);
         }
-        let claim = node.claim_name()?;
+        let claim = node.claim.as_ref()?.metadata.name.as_deref()?;
         self.snapshot
             .ledger
-            .fence(&claim)
+            .fence(claim)
             .map(|fence| fence.reason.into())
     }
 
-    /// Room is denied if, after everything promised to pods of equal or higher priority, the pod no longer fits. A pod
-    /// that is itself promised room there always passes.
-    fn reservation(&self, node: &StateNode) -> Option<Denial> {
-        let held = self.held(node);
-        if held.is_empty() || held.iter().any(|each| each.uid == self.pod.uid) {
-            return None;
+    /// Whether the pod still fits after everything that is promised to pods of equal or higher priority. A pod that is
+    /// itself promised room there always does.
+    fn has_room(&self, name: &str, node: &StateNode, held: &[&Arc<Nomination>]) -> bool {
+        if held.iter().any(|each| each.uid == self.pod.uid) {
+            return true;
         }
         let mut free = node.free();
         for each in held
@@ -99,28 +121,20 @@ impl Verdicts<'_> {
         {
             free.sub_assign(&each.requests);
         }
-        let name = node.node_name()?;
-        free.sub_assign(&self.charges.others(&name, &self.pod.uid, self.now));
-        (!self.pod.class.requests.fits_in(&free)).then_some(Denial::Reserved)
+        free.sub_assign(&self.charges.others(name, &self.pod.uid, self.now));
+        self.pod.class.requests.fits_in(&free)
     }
 
     /// Promises on a node that still hold.
-    fn held(&self, node: &StateNode) -> Vec<&Arc<mortise_core::ledger::Nomination>> {
-        let held = self
-            .snapshot
-            .ledger
-            .held_on(node.node_name().as_ref(), node.claim_name().as_ref());
-        held.into_iter()
-            .filter(|each| each.until > self.now)
-            .collect()
-    }
-
-    /// Whether the node has promises, so that passing it must be charged.
-    #[must_use]
-    pub fn has_promises(&self, node: &str) -> bool {
-        self.snapshot
-            .node(node)
-            .is_some_and(|node| !self.held(node).is_empty())
+    fn held(&self, node: &StateNode) -> Vec<&Arc<Nomination>> {
+        let ledger = &self.snapshot.ledger;
+        // Most of the time nobody waits; then no name has to be made into a place for each node.
+        if !ledger.has_nominations() {
+            return Vec::new();
+        }
+        let mut held = ledger.held_on(node.node_name().as_ref(), node.claim_name().as_ref());
+        held.retain(|each| each.until > self.now);
+        held
     }
 
     /// The pod is expected on this node.

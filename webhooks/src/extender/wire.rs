@@ -17,8 +17,18 @@ pub struct Args<'a> {
     #[serde(default)]
     pub nodes: Option<NodeList>,
     /// Node names (`nodeCacheCapable: true`).
-    #[serde(default, borrow)]
+    #[serde(default, borrow, deserialize_with = "borrowed")]
     pub node_names: Option<Vec<Cow<'a, str>>>,
+}
+
+/// Names that point into the body: serde borrows a `Cow` that is a field, but copies those inside a `Vec`.
+fn borrowed<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Cow<'de, str>>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+    let names: Option<Vec<Name<'de>>> = Option::deserialize(deserializer)?;
+    Ok(names.map(|names| names.into_iter().map(|name| name.0).collect()))
 }
 
 /// A list of whole nodes; they are handed back as they came.
@@ -154,4 +164,22 @@ pub struct MetaPod {
 pub struct PreemptionResult {
     /// Nodes on which preemption may go on, with their victims.
     pub node_name_to_meta_victims: BTreeMap<String, MetaVictims>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_point_into_the_body() {
+        let body = r#"{"Pod": {"metadata": {"name": "web"}}, "NodeNames": ["a", "b\u002d1"]}"#;
+        let args: Args<'_> = serde_json::from_str(body).unwrap();
+        let names = args.node_names.unwrap();
+        assert!(matches!(names[0], Cow::Borrowed("a")), "{names:?}");
+        assert_eq!(names[1], "b-1", "an escaped name must be copied");
+        for none in [r#"{"Pod": {}, "NodeNames": null}"#, r#"{"Pod": {}}"#] {
+            let args: Args<'_> = serde_json::from_str(none).unwrap();
+            assert!(args.node_names.is_none() && args.names().is_empty());
+        }
+    }
 }

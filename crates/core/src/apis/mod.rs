@@ -19,6 +19,7 @@ pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;
 mod object;
+pub mod obsolete;
 pub mod requirement;
 mod schema;
 pub mod validation;

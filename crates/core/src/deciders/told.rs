@@ -12,18 +12,20 @@ use crate::effect::ObjectRef;
 /// How long something said is remembered at most. Longer than every period with which things are said again.
 const REMEMBERED_MS: i64 = 60 * 60_000;
 
-/// What was said per subject and topic.
+/// A kind of facts, as a number.
+type Kind = u64;
+
+/// What was said per subject, topic and kind of facts.
 ///
-/// Cost: one entry per subject and topic that was ever worth a word in the last hour.
+/// Cost: one entry per subject, topic and kind that was ever worth a word in the last hour.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
-    said: BTreeMap<(ObjectRef, &'static str), Said>,
+    said: BTreeMap<(ObjectRef, &'static str, Kind), Said>,
     swept: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
 struct Said {
-    kind: u64,
     text: String,
     at: Timestamp,
 }
@@ -41,8 +43,9 @@ impl Told {
         self.is_news_of(subject, topic, (&(), text), now, (0, every_ms))
     }
 
-    /// Whether facts of some kind are worth saying: another kind than last time at once, other facts of the same kind after
-    /// the first period, the same facts after the second. If so they count as said.
+    /// Whether facts of some kind are worth saying: a kind that was not said yet at once, other facts of a kind after the
+    /// first period, the same facts after the second. If so they count as said. Kinds that take turns are each said once
+    /// per period.
     pub(crate) fn is_news_of(
         &mut self,
         subject: &ObjectRef,
@@ -52,10 +55,8 @@ impl Told {
         (facts_every_ms, same_every_ms): (i64, i64),
     ) -> bool {
         let kind = FixedState::with_seed(5).hash_one(kind);
-        let key = (subject.clone(), topic);
-        if let Some(said) = self.said.get(&key)
-            && said.kind == kind
-        {
+        let key = (subject.clone(), topic, kind);
+        if let Some(said) = self.said.get(&key) {
             let every_ms = if said.text == text {
                 same_every_ms
             } else {
@@ -66,20 +67,18 @@ impl Told {
             }
         }
         let text = text.to_owned();
-        self.said.insert(
-            key,
-            Said {
-                kind,
-                text,
-                at: now,
-            },
-        );
+        self.said.insert(key, Said { text, at: now });
         true
     }
 
     /// Forgets a topic of a subject: it is over, and if it comes back it is news.
     pub(crate) fn forget(&mut self, subject: &ObjectRef, topic: &'static str) {
-        self.said.remove(&(subject.clone(), topic));
+        let of = |kind| (subject.clone(), topic, kind);
+        let known = self.said.range(of(Kind::MIN)..=of(Kind::MAX));
+        let keys: Vec<_> = known.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.said.remove(&key);
+        }
     }
 
     /// Drops what is older than is remembered. Cheap to call at every step: it works once a minute.
@@ -109,10 +108,11 @@ mod tests {
         assert!(says(1, "x", 0));
         assert!(!says(1, "y", 499), "other facts, too soon");
         assert!(says(2, "y", 499), "another kind");
-        assert!(says(1, "x", 499), "and back");
-        assert!(!says(1, "x", 1_000), "the same, too soon");
-        assert!(says(1, "y", 1_000), "other facts, later");
-        assert!(says(1, "y", 2_000), "the same, later");
+        assert!(!says(1, "x", 999), "and back, too soon");
+        assert!(says(1, "y", 999), "other facts, later");
+        assert!(!says(2, "y", 1_498), "the other kind, too soon");
+        assert!(says(2, "y", 1_499), "the other kind, later");
+        assert!(says(1, "y", 1_999), "the same, later");
     }
 
     #[test]

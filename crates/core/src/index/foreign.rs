@@ -16,6 +16,16 @@ impl Index {
         self
     }
 
+    /// Whether a Node says that it belongs to another autoscaler's pool.
+    #[must_use]
+    pub fn is_of_foreign_pool(&self, node: &crate::apis::k8s::Node) -> bool {
+        let pool = node.label(crate::labels::NODEPOOL);
+        pool.is_some_and(|pool| {
+            let target = ObjectRef::Pool(pool.into());
+            self.state.foreign.contains_key(&target)
+        })
+    }
+
     /// Takes an object in if it is another autoscaler's.
     pub(super) fn is_foreign(&mut self, object: &Object) -> bool {
         let (target, class) = match object {

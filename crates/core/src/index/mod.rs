@@ -440,6 +440,18 @@ impl Index {
         std::mem::take(&mut self.changes)
     }
 
+    /// A claim of ours, as last heard of.
+    #[must_use]
+    pub fn claim(&self, name: &ClaimName) -> Option<&Arc<crate::apis::nodeclaim::NodeClaim>> {
+        self.state.claims.get(name)
+    }
+
+    /// A Node, as last heard of.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<k8s::Node>> {
+        self.nodes.get(name)
+    }
+
     /// Pools, by name.
     #[must_use]
     pub fn pool(&self, name: &PoolName) -> Option<&Arc<crate::apis::nodepool::NodePool>> {

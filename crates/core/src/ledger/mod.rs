@@ -238,6 +238,12 @@ impl Ledger {
         self.nominations.get(uid)
     }
 
+    /// Whether any room is promised to anybody.
+    #[must_use]
+    pub const fn has_nominations(&self) -> bool {
+        !self.nominations.is_empty()
+    }
+
     /// Every nomination, in a fixed order.
     pub fn nominations(&self) -> impl Iterator<Item = &Arc<Nomination>> {
         self.nominations.values()

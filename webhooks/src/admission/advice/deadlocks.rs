@@ -135,5 +135,5 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     let held = Held::on(facts.snapshot, facts.snapshot.nodes_of_pool(&name));
     answer
         .warnings
-        .extend(held.warnings(&format!("expireAfter {}: draining", after.as_str())));
+        .extend(held.warnings(&format!("expiry ({})", after.as_str())));
 }

@@ -30,7 +30,8 @@ pub use annotations::{
     ALIAS_VERSION, KUBELET, NODE_CLASS_REFERENCE, UBUNTU, V1_FIELDS, V1BETA1_FIELDS,
 };
 
-pub(crate) use node_class::{LATER as LATER_CLASS_FIELDS, OLD_HOPS};
+pub(crate) use node_class::{LATER as LATER_CLASS_FIELDS, OLD_HOPS, alias, ubuntu_disks};
+pub(crate) use shared::group_of;
 
 /// The kinds that have both versions: group and kind.
 pub const CONVERTED: [(&str, &str); 3] = [

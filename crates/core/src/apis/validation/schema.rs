@@ -127,12 +127,11 @@ impl Walk<'_> {
         if fits {
             return true;
         }
-        let article = if wanted.starts_with(['a', 'e', 'i', 'o', 'u']) {
-            "an"
-        } else {
-            "a"
+        let wanted_words = match wanted {
+            "boolean" => plain(wanted).to_owned(),
+            _ => format!("a {}", plain(wanted)),
         };
-        let problem = format!("is {}, not {article} {}", type_of(value), plain(wanted));
+        let problem = format!("is {}, not {wanted_words}", type_of(value));
         let fix = match (wanted, value) {
             ("string", Value::Number(_) | Value::Bool(_)) => {
                 format!("write it in quotes: \"{value}\"")
@@ -149,11 +148,8 @@ impl Walk<'_> {
             ("array", other) if !other.is_null() => {
                 "write a list: begin each entry with \"- \"".to_owned()
             }
-            (_, Value::Null) => format!(
-                "give it {article} {}, or leave the field out",
-                plain(wanted)
-            ),
-            _ => format!("write {article} {}", plain(wanted)),
+            (_, Value::Null) => format!("write {wanted_words}, or leave the field out"),
+            _ => format!("write {wanted_words}"),
         };
         self.fault(path, value, problem, fix);
         false
@@ -394,6 +390,7 @@ const fn type_of(value: &Value) -> &'static str {
     }
 }
 
+/// The type in words.
 fn plain(wanted: &str) -> &str {
     match wanted {
         "object" => "set of fields",
@@ -417,6 +414,8 @@ fn example(name: &str) -> Option<&'static str> {
         }
         "template" => "template: {spec: {nodeClassRef: ..., requirements: [...]}}",
         "operator" => "operator: In",
+        "consolidateAfter" => "consolidateAfter: 1m",
+        "nodes" => "nodes: 10%",
         "key" => "key: kubernetes.io/arch, for example",
         "effect" => "effect: NoSchedule",
         "amiSelectorTerms" => "amiSelectorTerms: [{alias: al2023@latest}]",

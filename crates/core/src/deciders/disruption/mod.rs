@@ -53,6 +53,7 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::effect::{Effect, EffectError, ObjectRef};
 use crate::index::Changes;
 use crate::names::{ClaimName, PoolName};
+pub use budgets::{BudgetState, budget_states};
 use candidate::{Candidate, Class, Policy};
 use command::{Command, DisruptionReason, Phase};
 use revalidate::Stale;

@@ -140,7 +140,10 @@ impl Words<'_, '_> {
                 pool: pool.clone(),
                 allowed: 0,
             };
-            self.record(subject.clone(), Verdict::Refused, vec![why]);
+            let what = Reason::Note {
+                text: format!("for disruption reason {}", reason.as_str()),
+            };
+            self.record(subject.clone(), Verdict::Refused, vec![why, what]);
             let event = Event::normal(subject, "DisruptionBlocked", text).every(POOL_EVERY_MS);
             self.step.event(event);
         }

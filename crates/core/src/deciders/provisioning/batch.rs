@@ -36,6 +36,11 @@ impl Batch {
         };
     }
 
+    /// Pods wait for its end.
+    pub(super) const fn is_open(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// When it is over if no further pod comes; `None` while nothing waits.
     pub(super) fn ends(&self, settings: &Settings) -> Option<Timestamp> {
         let (first, last) = self.window?;

@@ -192,7 +192,8 @@ impl Provisioning {
             Some(known) if known.uid == pod.uid => {
                 let confirmed = pod.unschedulable && !known.confirmed;
                 known.confirmed = pod.unschedulable;
-                if confirmed && !promised {
+                // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
+                if confirmed && !promised && !self.batch.is_open() {
                     self.batch.add(now);
                 }
             }

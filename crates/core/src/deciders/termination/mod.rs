@@ -43,7 +43,7 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, Event, ObjectRef};
+use crate::effect::{Effect, Event, ObjectRef, ProviderRef};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{NodeName, PodKey, ProviderId, Uid};
@@ -267,7 +267,7 @@ impl Termination {
         Some(match attempt(&mut self.terminations, &id, now) {
             Ok(()) => {
                 step.effect(Effect::Terminate {
-                    class: claim.node_class_key(),
+                    provider: ProviderRef::OfClass(claim.node_class_key()),
                     provider_id: id,
                     claim: claim.name(),
                 });

@@ -61,6 +61,10 @@ pub(super) struct World {
     pub(super) drifted: BTreeMap<String, String>,
     /// Pods on their way out.
     leaving: BTreeMap<String, Timestamp>,
+    /// When the provider wants to be asked again for its classes.
+    pub(super) again_ms: Option<i64>,
+    /// The provider does not answer when it is asked for its machines; another one does.
+    pub(super) mute: bool,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
     pub(super) die_after: Option<&'static str>,
     /// A label that an admission webhook takes off every Node.
@@ -89,15 +93,17 @@ fn deciders() -> Vec<Box<dyn Decider>> {
     ]
 }
 
-fn engine(settings: &Settings, now: Timestamp) -> Engine {
-    let kind = NodeClassKind {
+fn ours() -> Served {
+    Served::only([NodeClassKind {
         group: GROUP,
         version: "v1",
         kind: KIND,
         plural: "fakenodeclasses",
-    };
-    Engine::new(deciders(), settings.clone(), WellKnown::core(), 1, now)
-        .serving(Served::only([kind]))
+    }])
+}
+
+fn engine(settings: &Settings, now: Timestamp) -> Engine {
+    Engine::new(deciders(), settings.clone(), WellKnown::core(), 1, now).serving(ours())
 }
 
 impl World {
@@ -128,6 +134,8 @@ impl World {
             stuck: BTreeSet::new(),
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            again_ms: None,
+            mute: false,
             die_after: None,
             vetoed_label: None,
             conflicts: 0,
