@@ -5,10 +5,6 @@
     clippy::panic,
     reason = "a test fails by panicking"
 )]
-#![expect(
-    clippy::print_stdout,
-    reason = "the figures are the output of the test"
-)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
