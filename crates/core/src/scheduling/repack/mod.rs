@@ -90,7 +90,7 @@ impl Pass<'_> {
             let plain = claim.ports.is_empty()
                 && claim.held.is_empty()
                 && !shape.has_min_values
-                && !(shape.is_reserved && !self.reservations.is_empty());
+                && (!shape.is_reserved || self.reservations.is_empty());
             if plain {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
