@@ -499,7 +499,7 @@ fn the_same_world_gives_the_same_history() {
 }
 
 #[test]
-fn a_reason_is_an_event_once_per_period_whatever_its_facts_are() {
+fn a_kind_of_refusal_is_an_event_once_per_period_whatever_its_facts_are() {
     let mut world = SmallWorld::ordinary();
     fleet(&mut world, "medium", &[3_000, 3_000]);
     // Every half a minute another pod comes and goes, so that what is in the way has another name each time.
@@ -520,10 +520,34 @@ fn a_reason_is_an_event_once_per_period_whatever_its_facts_are() {
             _ => continue,
         };
         told += 1;
-        if let Some(before) = last.insert((event.target.clone(), event.reason), *at) {
+        let kind = (event.target.clone(), event.reason, event.dedupe_key.clone());
+        if let Some(before) = last.insert(kind, *at) {
             let passed = since(*at, before) / 1_000;
             assert!(passed >= every_s, "{event:?} again after {passed} s");
         }
     }
     assert!(told > 0, "something was said");
+}
+
+#[test]
+fn another_cause_is_told_at_once() {
+    let mut world = SmallWorld::ordinary();
+    fleet(&mut world, "medium", &[3_000]);
+    world.run(20_000);
+    world.pods(
+        "guarded",
+        1,
+        200,
+        &json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
+    world.run(100_000);
+    let said: Vec<_> = world
+        .events_of("DisruptionBlocked")
+        .into_iter()
+        .map(|event| event.message.clone())
+        .collect();
+    assert!(
+        said.iter().any(|text| text.contains("do-not-disrupt")),
+        "{said:?}"
+    );
 }

@@ -24,6 +24,11 @@ const FACTS_EVERY_MS: i64 = 5 * 60_000;
 /// otherwise be 10,000 events at once.
 const MOST_EVENTS: usize = 200;
 
+/// A sentence without the names in brackets at its end.
+fn kind_of(text: &str) -> &str {
+    text.split_once(" (").map_or(text, |(kind, _)| kind)
+}
+
 /// Where words go.
 pub(super) struct Words<'a, 'b> {
     /// What was said.
@@ -64,18 +69,31 @@ impl Words<'_, '_> {
         )
     }
 
-    /// One event on Node and claim. As upstream's, the first message of a reason wins for the whole period: which pod is in
-    /// the way changes from second to second.
-    fn both(&mut self, node: &StateNode, reason: &'static str, text: &str, every_ms: i64) {
+    /// One event on Node and claim. The first message of a kind wins for the whole period: which pod is in the way changes
+    /// from second to second.
+    fn both(
+        &mut self,
+        node: &StateNode,
+        reason: &'static str,
+        (kind, text): (&str, &str),
+        every_ms: i64,
+    ) {
         let objects = [
             node.node_name().map(ObjectRef::Node),
             node.claim_name().map(ObjectRef::Claim),
         ];
         for object in objects.into_iter().flatten() {
-            if self.step.effects.len() < MOST_EVENTS && self.is_news(&object, reason, "", every_ms)
+            if self.step.effects.len() < MOST_EVENTS
+                && self.told.is_news_of(
+                    &object,
+                    reason,
+                    (&kind, ""),
+                    self.input.now,
+                    (every_ms, every_ms),
+                )
             {
                 self.step.event(Event {
-                    dedupe_key: Some(String::new()),
+                    dedupe_key: Some(kind.to_owned()),
                     ..Event::normal(object, reason, text).every(every_ms)
                 });
             }
@@ -95,7 +113,9 @@ impl Words<'_, '_> {
         if self.is_recorded(&subject, "blocked", (text, &reasons), FACTS_EVERY_MS) {
             self.record(subject, Verdict::Blocked, reasons);
         }
-        self.both(node, "DisruptionBlocked", text, BLOCKED_EVERY_MS);
+        // What is in the way for other causes than before is not kept back.
+        let kind = kind_of(text);
+        self.both(node, "DisruptionBlocked", (kind, text), BLOCKED_EVERY_MS);
     }
 
     /// A machine that is not worth consolidating, or must not be.
@@ -107,7 +127,7 @@ impl Words<'_, '_> {
         if self.is_recorded(&subject, "unconsolidatable", facts, every_ms) {
             self.record(subject, Verdict::Refused, refusal.reasons.clone());
         }
-        self.both(&candidate.node, "Unconsolidatable", text, every_ms);
+        self.both(&candidate.node, "Unconsolidatable", ("", text), every_ms);
     }
 
     /// A machine that rests after a move.

@@ -256,14 +256,14 @@ fn inner(node: &Node) -> String {
 
 fn key_text(key: &Scalar) -> String {
     match &key.raw {
-        Some(raw) => raw.clone(),
+        Some(raw) if !marks_document(raw) => raw.clone(),
         _ if is_plain(&key.text) && key.text != "<<" => key.text.clone(),
         _ => quoted(&key.text),
     }
 }
 
 fn scalar_text(scalar: &Scalar) -> String {
-    if let Some(raw) = &scalar.raw {
+    if let Some(raw) = scalar.raw.as_ref().filter(|raw| !marks_document(raw)) {
         return raw.clone();
     }
     if !scalar.quoted {
@@ -294,12 +294,18 @@ fn looks_odd(text: &str) -> bool {
         })
 }
 
+/// Begins as the mark of a document's begin or end: at the margin it would be one.
+fn marks_document(text: &str) -> bool {
+    text.starts_with("---") || text.starts_with("...")
+}
+
 /// A word that needs no quotes anywhere.
 fn is_plain(text: &str) -> bool {
     let first_ok = text.chars().next().is_some_and(|first| {
         first.is_alphanumeric() || matches!(first, '_' | '/' | '.' | '$' | '+' | '<')
     });
     first_ok
+        && !marks_document(text)
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
         && !text.contains(" #")
