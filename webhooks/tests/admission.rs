@@ -537,7 +537,7 @@ fn fields_that_the_api_server_drops_are_told_where_kubectl_wrote_them_down() {
     );
     assert!(
         told.iter()
-            .any(|text| text.contains("spec.ttlSecondsAfterEmpty") && text.contains("dropped")),
+            .any(|text| text.contains("ttlSecondsAfterEmpty") && text.contains("WhenEmpty")),
         "{told:?}"
     );
 }

@@ -108,7 +108,10 @@ pub async fn start(
     let debug = debug_access(&config, &clients)?;
     let clouds = Clouds::new(providers);
     let node_classes = clouds.node_class_kinds();
-    let kinds = Kind::watched(&node_classes);
+    let mut kinds = Kind::watched(&node_classes);
+    if !config.settings.spread_defaults.is_empty() {
+        kinds.extend(Kind::selecting());
+    }
     let namespace = config
         .namespace
         .clone()
@@ -387,7 +390,7 @@ impl Parts {
             counters: Arc::default(),
             charges: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::Rules {
-                deny_impossible: false,
+                deny_impossible: config.deny_impossible,
                 node_class_kinds: node_classes,
             }),
         };

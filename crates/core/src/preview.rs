@@ -69,11 +69,13 @@ pub fn edited_pool(
             continue;
         };
         concerned.all.insert(node.key.clone());
-        let drifted = is_drifted(claim)
-            || present
+        let would = !is_drifted(claim) && drift_reason(snapshot, claim, &edited, now).is_some();
+        let does = || {
+            present
                 .as_ref()
-                .is_some_and(|pool| drift_reason(snapshot, claim, pool, now).is_some());
-        if !drifted && drift_reason(snapshot, claim, &edited, now).is_some() {
+                .is_some_and(|pool| drift_reason(snapshot, claim, pool, now).is_some())
+        };
+        if would && !does() {
             concerned.drifting.insert(node.key.clone());
         }
     }

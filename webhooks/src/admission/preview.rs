@@ -15,8 +15,19 @@ use super::Facts;
 use super::review::{Answer, Request};
 use super::text::count;
 
-/// The preview of an edited pool.
-pub(super) fn pool(facts: &Facts<'_>, request: &Request, pool: &NodePool, answer: &mut Answer) {
+/// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
+pub(super) fn pool(
+    facts: &Facts<'_>,
+    request: &Request,
+    pool: &NodePool,
+    before: Option<&NodePool>,
+    answer: &mut Answer,
+) {
+    if before.is_some_and(|old| old.spec.template == pool.spec.template) {
+        let nodes = facts.snapshot.nodes_of_pool(&pool.name()).count();
+        none(request, nodes, answer);
+        return;
+    }
     let (view, concerned) = edited_pool(facts.now, facts.snapshot, pool);
     tell(facts, request, &view, &concerned, answer);
 }
@@ -60,11 +71,7 @@ fn tell(
     let asked = request.dry_run == Some(true);
     let (drifting, all) = (concerned.drifting.len(), concerned.all.len());
     if drifting == 0 {
-        if asked && all > 0 {
-            answer
-                .warnings
-                .push(format!("drifts none of {}", count(all, "node")));
-        }
+        none(request, all, answer);
         return;
     }
     let mut text = format!("drifts {drifting} of {}", count(all, "node"));
@@ -80,6 +87,14 @@ fn tell(
         }
     }
     answer.warnings.push(text);
+}
+
+fn none(request: &Request, all: usize, answer: &mut Answer) {
+    if request.dry_run == Some(true) && all > 0 {
+        answer
+            .warnings
+            .push(format!("drifts none of {}", count(all, "node")));
+    }
 }
 
 fn priced(found: &Replacement) -> String {

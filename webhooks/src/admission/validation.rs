@@ -1,5 +1,7 @@
 //! Validation: what can never work is refused, what hardly means what it says gets a warning.
 
+use std::collections::BTreeSet;
+
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::apis::validation::{Weight, faults};
 use serde_json::Value;
@@ -31,7 +33,7 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
                     .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
                 advice::pool(facts, &pool, before.as_ref(), &mut answer);
                 if request.operation == "UPDATE" {
-                    preview::pool(facts, request, &pool, &mut answer);
+                    preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
                 }
             }
             Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
@@ -51,9 +53,11 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     let definitions = facts.rules.definitions();
     let known = &facts.snapshot.well_known;
     let kind = request.kind.kind.as_str();
+    let mut told = BTreeSet::new();
     for fault in faults(definitions, known, kind, &request.object, request.before()) {
         if fault.weight == Weight::Doubtful {
             answer.warnings.push(warning(&fault));
+            told.insert(fault.field);
         } else {
             answer.denied.push(fault.to_string());
         }
@@ -69,7 +73,8 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     };
     let before = request.before().and_then(written);
     for fault in faults(definitions, known, kind, &now, before.as_ref()) {
-        if fault.weight == Weight::Doubtful && fault.problem.starts_with("is dropped") {
+        let dropped = fault.weight == Weight::Doubtful && fault.problem.starts_with("is dropped");
+        if dropped && !told.contains(&fault.field) {
             answer.warnings.push(warning(&fault));
         }
     }

@@ -27,7 +27,7 @@ use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
-use crate::labels::WellKnown;
+use crate::labels::{self, WellKnown};
 use crate::ledger::Ledger;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
 use crate::served::Served;
@@ -103,7 +103,7 @@ impl Snapshot {
     pub fn nodes_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<StateNode>> {
         self.nodes
             .values()
-            .filter(move |node| node.pool().is_some_and(|name| name.as_str() == pool))
+            .filter(move |node| node.label(labels::NODEPOOL) == Some(pool))
     }
 
     /// Pools of another autoscaler.

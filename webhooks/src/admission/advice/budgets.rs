@@ -49,10 +49,10 @@ pub(super) fn pool(
     let zero = |budget: &Budget| {
         Allowance::parse(&budget.nodes).is_ok_and(|allowed| allowed.of(i64::MAX / 100) <= 0)
     };
-    let nodes = i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
+    let nodes = || i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
     let all = |budget: &Budget| match Allowance::parse(&budget.nodes) {
         Ok(Allowance::Percent(percent)) => percent >= 100,
-        Ok(Allowance::Nodes(count)) => nodes > 1 && count >= nodes,
+        Ok(Allowance::Nodes(count)) => (2..=count).contains(&nodes()),
         Err(_) => false,
     };
     let (mut never, mut unlimited, mut outside) = (Vec::new(), Vec::new(), Vec::new());

@@ -12,7 +12,9 @@ use super::{Answer, Facts};
 /// Limits below what the pool has, and a fixed size that takes nodes away.
 pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     let wanted = pool.spec.replicas;
-    if pool.spec.limits.as_ref().is_none_or(BTreeMap::is_empty) && wanted.is_none() {
+    let unlimited = pool.spec.limits.as_ref().is_none_or(BTreeMap::is_empty);
+    let is_new = !facts.snapshot.pools.contains_key(&pool.name());
+    if is_new || (unlimited && wanted.is_none()) {
         return;
     }
     let usage = PoolUsage::all(facts.snapshot)

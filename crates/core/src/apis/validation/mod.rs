@@ -115,9 +115,31 @@ fn at_present(
         })
     });
     found.append(&mut beyond);
+    obsolete(object, &mut found);
     found.sort();
     found.dedup();
     found
+}
+
+/// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
+/// where nothing else is wrong with it.
+fn obsolete(object: &Value, found: &mut Vec<Fault>) {
+    for advice in crate::apis::obsolete::advice(object) {
+        let mut known = false;
+        for fault in found.iter_mut().filter(|fault| fault.field == advice.field) {
+            fault.fix.clone_from(&advice.instead);
+            known = true;
+        }
+        if !known {
+            found.push(Fault {
+                weight: Weight::Doubtful,
+                field: advice.field,
+                value: advice.found,
+                problem: "has no effect any more".to_owned(),
+                fix: advice.instead,
+            });
+        }
+    }
 }
 
 /// A value as it is quoted in a fault.
