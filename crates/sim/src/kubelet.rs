@@ -6,7 +6,7 @@ use mortise_core::names::{NodeName, PodKey, ProviderId};
 use serde_json::{Value, json};
 
 use crate::simulation::{Action, Simulation};
-use crate::store::is_going;
+use crate::store::{has_finalizers, is_going};
 
 /// The Node's name: the instance id, as clouds do.
 fn node_name(id: &ProviderId) -> NodeName {
@@ -92,6 +92,18 @@ impl Simulation {
         let key = ObjectKey::Node(name.clone());
         let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": self.now().to_string() }]);
         self.write(&key, &json!({ "status": { "conditions": lost } }));
+        // A Node that nobody has put a finalizer on is nobody's but the cloud's: its node lifecycle controller collects it.
+        // One that came up while its claim was already going is like that.
+        let now = self.now();
+        if self
+            .store
+            .get(&key)
+            .is_some_and(|node| !has_finalizers(node))
+            && let Err(error) = self.store.delete(&key, None, now)
+        {
+            let text = format!("{now}: {key:?} was not collected: {error}");
+            self.stats.violations.push(text);
+        }
         let pods: Vec<ObjectKey> = self
             .store
             .iter()

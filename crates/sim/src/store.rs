@@ -191,7 +191,7 @@ pub(crate) fn is_going(value: &Value) -> bool {
         .is_some_and(|at| !at.is_null())
 }
 
-fn has_finalizers(value: &Value) -> bool {
+pub(crate) fn has_finalizers(value: &Value) -> bool {
     value
         .pointer("/metadata/finalizers")
         .and_then(Value::as_array)
