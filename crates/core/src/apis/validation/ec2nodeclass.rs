@@ -297,10 +297,11 @@ const ALIAS_FAMILIES: [&str; 6] = [
 
 fn alias_family(at: &mut At<'_>) {
     let value = at.value;
-    let Some((family, version)) = value.as_str().and_then(|text| {
+    let Some((family, version)) = value
+        .as_str()
         // A text without @ is all family, as in the rule.
-        Some(text.split_once('@').unwrap_or((text, "latest")))
-    }) else {
+        .map(|text| text.split_once('@').unwrap_or((text, "latest")))
+    else {
         return;
     };
     if !ALIAS_FAMILIES.contains(&family) {

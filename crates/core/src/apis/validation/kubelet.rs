@@ -244,9 +244,9 @@ fn field(name: &str, value: &Value, at: &str, sink: &mut Sink) {
             }
         }
         _ if DURATIONS.contains(&name) => {
-            if !value
+            if value
                 .as_str()
-                .is_some_and(|text| GoDuration::parse(text).is_ok())
+                .is_none_or(|text| GoDuration::parse(text).is_err())
             {
                 sink.unusable(
                     at.to_owned(),
