@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use mortise_aws::node_shape::ShapeOptions;
 use mortise_controller::{CertificateSource, Config, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
+use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_core::settings::{FeatureGates, Settings};
 use mortise_core::values::GoDuration;
 
@@ -145,6 +146,14 @@ struct CoreArgs {
     /// minValues that cannot be met: Strict refuses, BestEffort lowers them
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = ["Strict", "BestEffort"])]
     min_values_policy: String,
+    /// YAML or JSON text with default spread constraints: {podTopologySpread: {defaultConstraints: [...]}}
+    #[arg(
+        long,
+        env = "SCHEDULER_CONFIG",
+        default_value = "",
+        hide_default_value = true
+    )]
+    scheduler_config: String,
     /// Name=bool pairs, comma separated
     #[arg(long, env = "FEATURE_GATES", default_value = "")]
     feature_gates: String,
@@ -264,7 +273,7 @@ impl ServeArgs {
     /// The settings of deciders.
     ///
     /// # Errors
-    /// A feature gate that is not a bool.
+    /// A feature gate that is not a bool, or a scheduler configuration that says nothing sensible.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let (core, own) = (&self.core, &self.own);
         Ok(Settings {
@@ -273,6 +282,7 @@ impl ServeArgs {
             respect_preferences: core.preference_policy == "Respect",
             min_values_best_effort: core.min_values_policy == "BestEffort",
             gates: feature_gates(&core.feature_gates)?,
+            spread_defaults: spread_defaults(&core.scheduler_config)?,
             hold_ms: own.disruption_hold.0,
             bind_grace_ms: own.bind_grace.0,
             churn_rest_ms: own.churn_rest.0,
@@ -328,6 +338,16 @@ impl ServeArgs {
             ..Config::default()
         })
     }
+}
+
+/// Reads `--scheduler-config`; an empty text gives no constraints.
+fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
+    if text.trim().is_empty() {
+        return Ok(SpreadDefaults::default());
+    }
+    let config: SchedulerConfig =
+        serde_saphyr::from_str(text).context("--scheduler-config: not such a configuration")?;
+    SpreadDefaults::of(&config).map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
 }
 
 /// Reads `Name=bool` pairs over the defaults. An unknown gate is an error that names the nearest one.

@@ -10,14 +10,16 @@ use serde_json::Value;
 use crate::machine::Machine;
 
 /// Recorded objects: pools and classes with all kinds of fields.
-const RECORDED: [(&str, &str, &[u8]); 2] = [
+const RECORDED: [(&str, &str, &str, &[u8]); 2] = [
     (
         "nodePool",
+        "NodePool",
         "karpenter.sh",
         include_bytes!("../../tests/data/facts/nodepool_hash.jsonl.gz"),
     ),
     (
         "ec2NodeClass",
+        "EC2NodeClass",
         "karpenter.k8s.aws",
         include_bytes!("../../tests/data/facts/ec2nodeclass_hash.jsonl.gz"),
     ),
@@ -44,13 +46,19 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     } = Machine::here(&["../crates/core/src/apis/conversion", "src"]);
     let mut micros: Vec<u128> = Vec::new();
     let mut objects = 0;
-    for (field, group, packed) in RECORDED {
+    for (field, kind, group, packed) in RECORDED {
         let mut text = String::new();
         flate2::read::GzDecoder::new(packed).read_to_string(&mut text)?;
         for line in text.lines() {
             let mut case: Value = serde_json::from_str(line)?;
-            let object = case[field].take();
+            let mut object = case[field].take();
             objects += 1;
+            object["kind"] = kind.into();
+            object["apiVersion"] = format!("{group}/v1").into();
+            if !object["metadata"].is_object() {
+                object["metadata"] = serde_json::json!({});
+            }
+            object["metadata"]["name"] = "recorded".into();
             let newer = format!("{group}/v1");
             let older = format!("{group}/v1beta1");
             for _ in 0..args.runs {

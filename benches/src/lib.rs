@@ -5,7 +5,11 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
-//! `mortise-bench convert` converts recorded objects between their versions. `mortise-bench live` runs the program itself on a real control plane.
+//! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission reviews.
+//! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
+//! pod among a hundred thousand.
+//!
+//! `mortise-bench live` runs the program itself on a real control plane.
 
 mod admission;
 mod baseline;
@@ -15,6 +19,7 @@ mod inputs;
 mod live;
 mod machine;
 mod report;
+mod scale;
 mod schedule;
 mod verify;
 
@@ -36,6 +41,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
     Admission(admission::AdmissionArgs),
+    /// Places pods in clusters far larger than the recorded inputs.
+    Scale(scale::ScaleArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -49,6 +56,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Schedule(args) => schedule::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Admission(args) => admission::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -33,11 +33,11 @@ use crate::args::Millis;
 /// How the demo runs.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows half a minute\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
+    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows twenty\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
 )]
 pub(super) struct DemoArgs {
     /// Virtual seconds per real second, or "max"
-    #[arg(long, default_value = "30")]
+    #[arg(long, default_value = "20")]
     speed: Pace,
     /// End after this long, such as 60s or 5m; without it, run until Ctrl-C or SIGTERM
     #[arg(long = "for", value_name = "DURATION")]

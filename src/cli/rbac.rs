@@ -36,11 +36,18 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
                 "namespaces",
                 "persistentvolumes",
                 "persistentvolumeclaims",
+                // Whom they select, for default spread constraints.
+                "services",
+                "replicationcontrollers",
             ],
             read,
         ),
         named_rule(&[""], &["services"], &["kube-dns"], &["get"]),
-        rule(&["apps"], &["daemonsets"], read),
+        rule(
+            &["apps"],
+            &["daemonsets", "replicasets", "statefulsets"],
+            read,
+        ),
         rule(&["policy"], &["poddisruptionbudgets"], read),
         rule(
             &["storage.k8s.io"],

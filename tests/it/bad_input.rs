@@ -16,6 +16,9 @@ use crate::scene::turn;
 /// A wrong start ends by itself within this.
 const SOON: Duration = Duration::from_mins(1);
 
+/// Flags, variables, and what is to be found in what it says.
+type Start<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
+
 /// How a start ended.
 #[derive(Debug)]
 struct Said {
@@ -105,7 +108,7 @@ async fn flags_and_variables() -> Result<()> {
     let base = dir.path().to_owned();
     let base = base.as_path();
     // The command line's own parser answers these: several lines, the first of which says what is wrong.
-    let parsed: [(&[&str], &[(&str, &str)], &[&str]); 6] = [
+    let parsed: [Start<'_>; 6] = [
         (
             &["--metrics-prot=1"],
             &[],

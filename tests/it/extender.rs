@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 use mortise_tests::harness::{Component, SchedulerOptions, Signal, wait_until};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, kwok_class, pod, pool, types};
 use crate::scene::{SOON, Scene, Setting, on_node, runs};
@@ -176,9 +176,7 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
         let promises = scene.mortise.debug("reservations").await?;
         let fences = promises["fences"].as_array().cloned().unwrap_or_default();
         ensure!(
-            fences
-                .iter()
-                .any(|fence| fence["claim"] == Value::from(going.as_str())),
+            fences.iter().any(|fence| fence["claim"] == going.as_str()),
             "{promises}"
         );
         Ok(())

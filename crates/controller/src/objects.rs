@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Resource;
+use mortise_core::apis::k8s::SelectingKind;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::cloud::{NodeClassKind, NodeClassObject};
 use mortise_core::effect::ObjectRef;
@@ -80,6 +81,18 @@ impl Kind {
             Self::of::<k8s::Pod>(ObjectKind::Pod, true),
         ]);
         kinds
+    }
+
+    /// Kinds from which default spread constraints take their selectors; watched only when there are such constraints.
+    pub(crate) fn selecting() -> impl Iterator<Item = Self> {
+        SelectingKind::ALL.into_iter().map(|kind| Self {
+            index: ObjectKind::Selecting(kind),
+            group: kind.group(),
+            version: "v1",
+            kind: kind.kind(),
+            plural: kind.plural(),
+            namespaced: true,
+        })
     }
 
     /// `plural.group`, as `kubectl` and CRD names spell it.

@@ -108,7 +108,10 @@ pub async fn start(
     let debug = debug_access(&config, &clients)?;
     let clouds = Clouds::new(providers);
     let node_classes = clouds.node_class_kinds();
-    let kinds = Kind::watched(&node_classes);
+    let mut kinds = Kind::watched(&node_classes);
+    if !config.settings.spread_defaults.is_empty() {
+        kinds.extend(Kind::selecting());
+    }
     let namespace = config
         .namespace
         .clone()

@@ -279,7 +279,7 @@ fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Optio
         return Some(Known::UnstableSort);
     }
     let pods = record["objects"]["pods"].as_array().into_iter().flatten();
-    let ephemeral = pods.flat_map(|pod| {
+    let mut ephemeral = pods.flat_map(|pod| {
         let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
         let own = volumes.filter(|volume| volume["ephemeral"].is_object());
         own.map(move |volume| (&pod["metadata"]["name"], &volume["name"]))
@@ -296,8 +296,7 @@ fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Optio
             .flatten();
         all.all(|claim| claim["metadata"]["name"] != *name)
     };
-    if !record["objects"]["persistentVolumeClaims"].is_null() && ephemeral.map(missing).any(|is| is)
-    {
+    if !record["objects"]["persistentVolumeClaims"].is_null() && ephemeral.any(missing) {
         return Some(Known::RenamedClaim);
     }
     let same_places =

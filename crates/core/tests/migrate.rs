@@ -157,10 +157,6 @@ spec:
             metadata:
               name: web
             spec:
-              limits:
-                cpu: 100 # cores
-                memory: 1000Gi
-              weight: 10
               template:
                 metadata:
                   labels:
@@ -187,6 +183,10 @@ spec:
                     group: karpenter.k8s.aws
                     kind: EC2NodeClass
                   expireAfter: 86400s  # a day
+              limits:
+                cpu: 100 # cores
+                memory: 1000Gi
+              weight: 10
               disruption:
                 consolidationPolicy: WhenEmptyOrUnderutilized
                 consolidateAfter: 0s  # save

@@ -336,5 +336,17 @@ fn orphan(
         .and_then(|spec| spec.get("kubelet"))
         .map_or(0, |node| node.line);
     let mut log = log_of(&works[index], sources, findings);
-    log.failed(Code::Kubelet, line, KUBELET_FIELD, format!("belongs into EC2NodeClass {class:?}, which is not among the inputs: give its manifest too, or move the settings yourself"));
+    let place = if class.is_empty() {
+        "the pool's node class, which has a form of its own: move the settings yourself".to_owned()
+    } else {
+        format!(
+            "EC2NodeClass {class:?}, which is not among the inputs: give its manifest too, or move the settings yourself"
+        )
+    };
+    log.failed(
+        Code::Kubelet,
+        line,
+        KUBELET_FIELD,
+        format!("belongs into {place}"),
+    );
 }

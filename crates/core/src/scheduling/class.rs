@@ -154,6 +154,12 @@ impl<'a, 's> Classes<'a, 's> {
         self.all.len() - 1
     }
 
+    /// Whether a statement is about pods of some class.
+    pub(super) fn concerns(&self, statement: &Statement) -> bool {
+        let means = |class: &Class<'_>| statement.selects(class.namespace, class.labels);
+        self.all.iter().any(means)
+    }
+
     fn groups(&self, class: &PodClass, stage: &Stage<'_>, topology: &mut Topology) -> Vec<usize> {
         let mut owned = Vec::new();
         for spread in &stage.spread {

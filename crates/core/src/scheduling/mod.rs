@@ -104,7 +104,17 @@ pub fn solve(
         &dimensions,
         options.min_values_best_effort,
     );
-    let mut hosts = host::hosts(snapshot, options, &daemons, &dimensions, &templates, &ours);
+    let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
+    let hosts_of = host::Choice {
+        snapshot,
+        options,
+        daemons: &daemons,
+        dimensions: &dimensions,
+        templates: &templates,
+        ours: &ours,
+        least,
+    };
+    let mut hosts = hosts_of.hosts();
     let mut profiles = TaintProfiles::default();
     let template_taints: Vec<usize> = templates
         .iter()
@@ -134,7 +144,8 @@ pub fn solve(
             class: classes.of(pod, volumes.clone(), &mut asks, &mut shapes, &mut topology),
         })
         .collect();
-    let repelling = repelling(snapshot, &mut topology, &ours);
+    let concerns = |statement: &topology::Statement| classes.concerns(statement);
+    let repelling = repelling(snapshot, &mut topology, &ours, &concerns);
     let classes = classes.finish(&topology);
     Census {
         snapshot,
@@ -183,6 +194,13 @@ pub fn solve(
     report.stopped = pass.stopped;
     report.unplaced = unplaced(&pass, &unusable, dropped);
     (plan, report)
+}
+
+/// The least of CPU, memory and pods that any of these asks for.
+fn least<'a>(requests: impl Iterator<Item = &'a crate::resources::Resources>) -> [i64; 3] {
+    let each = requests.map(|own| [own.cpu, own.memory, own.pods]);
+    each.reduce(|least, own| std::array::from_fn(|at| least[at].min(own[at])))
+        .unwrap_or_default()
 }
 
 /// Pods without a place, those of a class together.

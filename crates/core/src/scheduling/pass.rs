@@ -378,7 +378,7 @@ impl Pass<'_> {
         for of in class.counted_in.iter().chain(&class.repels) {
             let group = &mut groups[*of];
             let filter = &group.statement.filter;
-            if !filter.is_open() && !filter.admits(&host.node.taints, &host.labels) {
+            if !filter.is_open() && !filter.admits(&host.node.taints, host.labels()) {
                 continue;
             }
             let domain = if keys[group.key].is_host {

@@ -97,6 +97,7 @@ fn simulate(
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
         existing_only: rules == Rules::ExistingOnly,
+        spread_defaults: settings.spread_defaults.clone(),
         reserved: if settings.gates.reserved_capacity {
             Reserved::Fallback
         } else {

@@ -337,6 +337,7 @@ fn options(input: &StepInput<'_>) -> SolveOptions {
             Reserved::Uncounted
         },
         repack: REPACK,
+        spread_defaults: input.settings.spread_defaults.clone(),
         seed: input.seed,
         ..SolveOptions::default()
     }

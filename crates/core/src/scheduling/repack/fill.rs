@@ -114,6 +114,8 @@ pub(super) struct Manner {
     pub(super) balance: i64,
     /// Pieces that limit their company go before all others.
     pub(super) limited_first: bool,
+    /// What is left at last goes on one machine if a type holds it, not on several that waste less.
+    pub(super) together: bool,
     /// What comes next among the types that are tried for a machine is dearer by this many percent.
     pub(super) step: i64,
 }
@@ -363,7 +365,14 @@ impl<'f> Filling<'f> {
             add(&mut total, &sum);
         }
         if let Some(all) = self.ladder.cheapest(&total) {
-            return self.fill_best(bin, &[all]);
+            if self.manner.together {
+                return self.fill_best(bin, &[all]);
+            }
+            let first = self.ladder.cheapest(&bin.taken).ok_or(GaveUp)?;
+            let mut choices = self.choices(first);
+            choices.retain(|choice| *choice < all);
+            choices.push(all);
+            return self.fill_best(bin, &choices);
         }
         // No type holds it all: those that give most for their price, by what is left.
         let rungs = self.ladder.rungs();

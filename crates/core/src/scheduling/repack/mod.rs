@@ -31,30 +31,41 @@ use fill::{Bin, Company, Filling, Manner, Piece};
 use ladder::Ladder;
 
 /// The ways of filling that are tried; the cheapest division counts.
-const MANNERS: [Manner; 5] = [
+const MANNERS: [Manner; 6] = [
     Manner {
         balance: 1,
         limited_first: true,
+        together: false,
+        step: 10,
+    },
+    Manner {
+        balance: 1,
+        limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 0,
         limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 2,
         limited_first: true,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 1,
         limited_first: false,
+        together: true,
         step: 10,
     },
     Manner {
         balance: 0,
         limited_first: false,
+        together: true,
         step: 25,
     },
 ];
@@ -79,7 +90,7 @@ impl Pass<'_> {
             let plain = claim.ports.is_empty()
                 && claim.held.is_empty()
                 && !shape.has_min_values
-                && !(shape.is_reserved && !self.reservations.is_empty());
+                && (!shape.is_reserved || self.reservations.is_empty());
             if plain {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
