@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::Api;
 use mortise_core::apis::Ec2NodeClass;
+use mortise_core::apis::conditions::ConditionStatus;
 use mortise_tests::harness::{ControlPlane, Mortise, MortiseOptions, Moto, wait_until};
 use serde_json::json;
 
@@ -60,10 +61,9 @@ pub(crate) async fn memory_of_empty() -> Result<Memory> {
     let classes: Api<Ec2NodeClass> = Api::all(plane.client());
     wait_until("the node class to be ready", SOON, || async {
         let status = classes.get("default").await?.status;
-        let ready = status
-            .conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let ready = status.conditions.iter().any(|condition| {
+            condition.type_ == "Ready" && condition.status == ConditionStatus::True
+        });
         ensure!(ready, "{:?}", status.conditions);
         Ok(())
     })
