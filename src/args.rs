@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use mortise_aws::node_shape::ShapeOptions;
 use mortise_controller::{CertificateSource, Config, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
+use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_core::settings::{FeatureGates, Settings};
 use mortise_core::values::GoDuration;
 
@@ -47,8 +48,9 @@ impl std::fmt::Display for Millis {
     }
 }
 
-/// Everything `mortise serve` can be told.
+/// Everything `mortise serve` can be told. As with Go's flags, the last one counts where one is given twice.
 #[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub struct ServeArgs {
     /// kubeconfig file; without it the service account of the pod, then the usual places of kubectl
     #[arg(long, value_name = "FILE")]
@@ -107,6 +109,9 @@ struct ListenArgs {
     /// Serve debug paths without a token; only with a loopback address
     #[arg(long, env = "MORTISE_INSECURE_DEBUG")]
     insecure_debug: bool,
+    /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
+    #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
+    deny_impossible: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -141,6 +146,14 @@ struct CoreArgs {
     /// minValues that cannot be met: Strict refuses, BestEffort lowers them
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = ["Strict", "BestEffort"])]
     min_values_policy: String,
+    /// YAML or JSON text with default spread constraints: {podTopologySpread: {defaultConstraints: [...]}}
+    #[arg(
+        long,
+        env = "SCHEDULER_CONFIG",
+        default_value = "",
+        hide_default_value = true
+    )]
+    scheduler_config: String,
     /// Name=bool pairs, comma separated
     #[arg(long, env = "FEATURE_GATES", default_value = "")]
     feature_gates: String,
@@ -214,7 +227,7 @@ pub struct AwsArgs {
     /// aws: URL of the API server, for user data
     #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "")]
     pub cluster_endpoint: String,
-    /// aws: CA of the API server (base64), for user data
+    /// aws: CA of the API server (base64 of PEM), for user data; default: the one in the kubeconfig or service account
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
     /// aws: SQS queue with interruption messages; none = interruptions are not watched
@@ -260,7 +273,7 @@ impl ServeArgs {
     /// The settings of deciders.
     ///
     /// # Errors
-    /// A feature gate that is not a bool.
+    /// A feature gate that is not a bool, or a scheduler configuration that says nothing sensible.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let (core, own) = (&self.core, &self.own);
         Ok(Settings {
@@ -269,6 +282,7 @@ impl ServeArgs {
             respect_preferences: core.preference_policy == "Respect",
             min_values_best_effort: core.min_values_policy == "BestEffort",
             gates: feature_gates(&core.feature_gates)?,
+            spread_defaults: spread_defaults(&core.scheduler_config)?,
             hold_ms: own.disruption_hold.0,
             bind_grace_ms: own.bind_grace.0,
             churn_rest_ms: own.churn_rest.0,
@@ -312,6 +326,7 @@ impl ServeArgs {
             certificates,
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
+            deny_impossible: listen.deny_impossible,
             leader_election: (!core.disable_leader_election).then(|| LeaderElection {
                 name: core.leader_election_name.clone(),
                 namespace: namespace.clone(),
@@ -323,6 +338,16 @@ impl ServeArgs {
             ..Config::default()
         })
     }
+}
+
+/// Reads `--scheduler-config`; an empty text gives no constraints.
+fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
+    if text.trim().is_empty() {
+        return Ok(SpreadDefaults::default());
+    }
+    let config: SchedulerConfig =
+        serde_saphyr::from_str(text).context("--scheduler-config: not such a configuration")?;
+    SpreadDefaults::of(&config).map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
 }
 
 /// Reads `Name=bool` pairs over the defaults. An unknown gate is an error that names the nearest one.

@@ -79,7 +79,7 @@ pub(crate) struct RawType {
 pub(crate) struct RawOffering {
     pub(crate) zone: String,
     capacity_type: String,
-    price: f64,
+    pub(crate) price: f64,
     pub(crate) available: bool,
 }
 
@@ -191,8 +191,8 @@ fn pod_object(raw: &RawPod) -> Result<k8s::Pod> {
     serde_json::from_value(object).with_context(|| format!("pod {}", raw.name))
 }
 
-/// The cluster of an input: its pods pending, one pool, no nodes.
-pub(crate) fn snapshot(folder: &Path, input: &str) -> Result<Snapshot> {
+/// One pool and what it can launch, without pods and nodes.
+pub(crate) fn empty(folder: &Path) -> Result<(Index, NodePool)> {
     let catalog: RawCatalog = read(folder, "catalog")?;
     let known = WellKnown::none()
         .with_keys(catalog.well_known_labels.iter().map(String::as_str))
@@ -207,7 +207,16 @@ pub(crate) fn snapshot(folder: &Path, input: &str) -> Result<Snapshot> {
         .map(instance_type)
         .collect::<Result<Vec<_>>>()?;
     index.set_catalog(&pool.node_class_key(), Arc::new(Catalog::build(types)));
-    index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+    index.apply(News::Applied(
+        Object::Pool(Box::new(pool.clone())),
+        Source::Watch,
+    ));
+    Ok((index, pool))
+}
+
+/// The cluster of an input: its pods pending, one pool, no nodes.
+pub(crate) fn snapshot(folder: &Path, input: &str) -> Result<Snapshot> {
+    let (mut index, _) = empty(folder)?;
     for raw in pods(folder, input)? {
         index.apply(News::Applied(
             Object::Pod(Box::new(pod_object(&raw)?)),
@@ -215,5 +224,5 @@ pub(crate) fn snapshot(folder: &Path, input: &str) -> Result<Snapshot> {
         ));
     }
     index.set_synced();
-    Ok(index.freeze(now))
+    Ok(index.freeze(Timestamp::UNIX_EPOCH))
 }

@@ -5,13 +5,21 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
+//! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission reviews.
+//! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
+//! pod among a hundred thousand.
+//!
 //! `mortise-bench live` runs the program itself on a real control plane.
 
+mod admission;
 mod baseline;
+mod bound;
+mod convert;
 mod inputs;
 mod live;
 mod machine;
 mod report;
+mod scale;
 mod schedule;
 mod verify;
 
@@ -29,6 +37,12 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Converts recorded objects between v1beta1 and v1.
+    Convert(convert::ConvertArgs),
+    /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
+    Admission(admission::AdmissionArgs),
+    /// Places pods in clusters far larger than the recorded inputs.
+    Scale(scale::ScaleArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -40,6 +54,9 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Admission(args) => admission::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

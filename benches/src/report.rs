@@ -36,11 +36,11 @@ pub(crate) fn heading(
     }
     writeln!(
         out,
-        "speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"
+        "gap is what the plan costs above the linear-programming bound; speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"
     )?;
     writeln!(
         out,
-        "{:<24}{:>7}{:>7}{:>9}{:>9}{:>10}{:>7}{:>10}{:>8}{:>6} |{:>7}{:>7}{:>10}{:>6} |{:>6}{:>7}{:>6}",
+        "{:<24}{:>7}{:>7}{:>9}{:>9}{:>10}{:>7}{:>10}{:>7}{:>8}{:>6} |{:>7}{:>7}{:>10}{:>6} |{:>6}{:>7}{:>6}",
         "input",
         "pods",
         "placed",
@@ -49,6 +49,7 @@ pub(crate) fn heading(
         "pods/s",
         "nodes",
         "$/h",
+        "gap",
         "MiB",
         "viol.",
         "pods/s",
@@ -68,7 +69,7 @@ pub(crate) fn row(out: &mut impl Write, row: &Row, baseline: Option<&Baseline>) 
     let speed = row.pods_per_cpu_second.unwrap_or(row.pods_per_second);
     write!(
         out,
-        "{:<24}{:>7}{:>7}{:>9.2}{:>9.2}{:>10.0}{:>7}{:>10.3}{:>8.1}{:>6} |",
+        "{:<24}{:>7}{:>7}{:>9.2}{:>9.2}{:>10.0}{:>7}{:>10.3}{:>6.1}%{:>8.1}{:>6} |",
         row.input,
         row.pods,
         row.placed,
@@ -77,6 +78,7 @@ pub(crate) fn row(out: &mut impl Write, row: &Row, baseline: Option<&Baseline>) 
         speed,
         row.nodes,
         row.dollars_per_hour,
+        (row.dollars_per_hour / row.lower_bound - 1.0) * 100.0,
         peak,
         row.violations
     )?;

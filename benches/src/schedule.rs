@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
-use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
+use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib};
-use crate::{baseline, inputs, report, verify};
+use crate::{baseline, bound, inputs, report, verify};
 
 /// The inputs, in the order in which they are run.
 pub(crate) const SIZES: [&str; 12] = [
@@ -48,6 +48,9 @@ pub(crate) struct ScheduleArgs {
     /// Timed runs per input; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Steps per pod that go into making the new machines cheaper; 0 leaves them as upstream would fill them.
+    #[arg(long, default_value_t = REPACK)]
+    repack: u32,
     /// Where to write the results as JSON. Default: benches/results/schedule.json in the source.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -76,6 +79,8 @@ pub(crate) struct Row {
     pub(crate) pods_per_cpu_second: Option<f64>,
     pub(crate) nodes: usize,
     pub(crate) dollars_per_hour: f64,
+    /// No plan can cost less.
+    pub(crate) lower_bound: f64,
     /// Peak memory of the process, inputs included.
     pub(crate) peak_mib: Option<f64>,
     /// Rules that the plan breaks, as the independent verifier sees it.
@@ -171,6 +176,8 @@ fn in_child(args: &ScheduleArgs, input: &str) -> Result<Row> {
         input,
         "--runs",
         &args.runs.to_string(),
+        "--repack",
+        &args.repack.to_string(),
     ]);
     if let Some(folder) = &args.inputs {
         child.arg("--inputs").arg(folder);
@@ -193,6 +200,7 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
     let options = SolveOptions {
         pending: true,
         respect_preferences: !input.ends_with("-ignore"),
+        repack: args.repack,
         ..SolveOptions::default()
     };
     let mut seconds = Vec::new();
@@ -240,7 +248,8 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         .collect();
     reasons.sort();
     reasons.dedup();
-    let violations = verify::violations(&raw, &inputs::types(&folder)?, &plan);
+    let types = inputs::types(&folder)?;
+    let violations = verify::violations(&raw, &types, &plan);
     let placed = plan
         .claims
         .iter()
@@ -263,6 +272,7 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
         cpu_seconds,
         pods_per_cpu_second,
         nodes: plan.claims.len(),
+        lower_bound: bound::lower_bound(&raw, &types),
         dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
         peak_mib,
         violations: violations.len(),

@@ -1,9 +1,9 @@
 //! Checks a plan against the recorded pods and types, without any code of the solver.
 //!
 //! Rules: every pod is at most on one machine; the cheapest type named has room for all pods and an offering that may be
-//! bought; node selectors hold; pods that must not share a host do not; pods with zone affinity share one zone; and, with
-//! pods taken in the documented order (CPU, memory, UID), no spread pod goes where its constraint forbids it. A machine is
-//! in a zone once a pod that needs to know the zone is on it; pods that came before count from then on.
+//! bought; node selectors hold; pods that must not share a host do not; no host has more of a kind than spread
+//! constraints of its pods allow; and there is an order in which the scheduler can bind all pods where the plan has them,
+//! zone affinity and spread by zone counted as it counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,106 +205,170 @@ fn needs_zone(pod: &RawPod) -> bool {
         || zone(required(pod, "podAntiAffinity"))
 }
 
-fn zones(
-    pods: &[RawPod],
+/// Pods that are the same to the constraints by zone: where they are, what they own and what counts them.
+#[derive(Debug, Default)]
+struct Alike<'a> {
+    zone: &'a str,
+    /// Selector, skew, and whether it counts the pods themselves.
+    spreads: Vec<(usize, i64, bool)>,
+    /// Selector, and whether it counts the pods themselves.
+    near: Vec<(usize, bool)>,
+    counted_in: Vec<usize>,
+    pods: Vec<&'a RawPod>,
+}
+
+impl Alike<'_> {
+    const fn is_free(&self) -> bool {
+        self.spreads.is_empty() && self.near.is_empty()
+    }
+}
+
+/// Matching pods that are bound, by selector and zone.
+struct Bound<'a> {
+    counts: Vec<BTreeMap<&'a str, i64>>,
+}
+
+impl<'a> Bound<'a> {
+    fn of(&self, selector: usize, zone: &str) -> i64 {
+        self.counts[selector].get(zone).copied().unwrap_or(0)
+    }
+
+    fn least(&self, selector: usize) -> i64 {
+        self.counts[selector].values().copied().min().unwrap_or(0)
+    }
+
+    /// What kube-scheduler would ask before it binds one more of these.
+    fn admits(&self, of: &Alike<'_>) -> bool {
+        let spread = |(selector, skew, own): &(usize, i64, bool)| {
+            self.of(*selector, of.zone) + i64::from(*own) - self.least(*selector) <= *skew
+        };
+        let near = |(selector, own): &(usize, bool)| {
+            let anywhere: i64 = self.counts[*selector].values().sum();
+            self.of(*selector, of.zone) > 0 || (anywhere == 0 && *own)
+        };
+        of.spreads.iter().all(spread) && of.near.iter().all(near)
+    }
+
+    fn bind(&mut self, of: &mut Alike<'a>) {
+        if of.pods.pop().is_some() {
+            for selector in &of.counted_in {
+                *self.counts[*selector].entry(of.zone).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// Whether there is an order in which the scheduler can bind every pod in the zone that the plan gives it. Pods with
+/// constraints go first, in turns; others when they are needed to even out, and at the end.
+fn zones<'a>(
+    pods: &'a [RawPod],
     claim_of: &BTreeMap<&str, usize>,
-    plan: &LaunchPlan,
+    plan: &'a LaunchPlan,
     found: &mut Vec<String>,
 ) {
-    let universe: BTreeSet<&str> = plan.claims.iter().flat_map(zones_of).collect();
-    let mut ordered: Vec<&RawPod> = pods
+    let cheapest = plan
+        .claims
         .iter()
-        .filter(|pod| claim_of.contains_key(pod.uid.as_str()))
+        .filter_map(|claim| claim.cheapest.as_ref());
+    let universe: BTreeSet<&str> = plan
+        .claims
+        .iter()
+        .flat_map(zones_of)
+        .chain(cheapest.map(|offer| &*offer.zone))
         .collect();
-    ordered.sort_by(|a, b| order(a).cmp(&order(b)));
-    let mut settled: BTreeSet<usize> = BTreeSet::new();
-    let mut waiting: BTreeMap<usize, Vec<&RawPod>> = BTreeMap::new();
-    // By selector and zone: matching pods whose zone is known.
-    let mut counts: BTreeMap<(String, &str), i64> = BTreeMap::new();
     let selectors: BTreeMap<String, &Value> = pods
         .iter()
         .flat_map(|pod| spreads(pod).into_iter().chain(required(pod, "podAffinity")))
         .filter(|term| term.key == ZONE)
         .map(|term| (term.selector.to_string(), term.selector))
         .collect();
-    for pod in ordered {
-        let at = claim_of[pod.uid.as_str()];
-        let zones = zones_of(&plan.claims[at]);
-        let zone = zones.iter().next().copied().filter(|_| zones.len() == 1);
-        if needs_zone(pod) {
-            let Some(zone) = zone else {
-                found.push(format!(
-                    "{} needs a zone, machine {at} has {zones:?}",
-                    pod.name
-                ));
-                continue;
-            };
-            check_pod(pod, zone, &universe, &counts, found);
-            if settled.insert(at) {
-                for earlier in waiting.remove(&at).unwrap_or_default() {
-                    count(earlier, zone, &selectors, &mut counts);
-                }
-            }
-        }
-        match zone.filter(|_| settled.contains(&at)) {
-            Some(zone) => count(pod, zone, &selectors, &mut counts),
-            None => waiting.entry(at).or_default().push(pod),
-        }
-    }
-}
-
-fn count<'z>(
-    pod: &RawPod,
-    zone: &'z str,
-    selectors: &BTreeMap<String, &Value>,
-    counts: &mut BTreeMap<(String, &'z str), i64>,
-) {
-    for (text, selector) in selectors {
-        if matches(selector, pod) == Some(true) {
-            *counts.entry((text.clone(), zone)).or_default() += 1;
-        }
-    }
-}
-
-fn check_pod(
-    pod: &RawPod,
-    zone: &str,
-    universe: &BTreeSet<&str>,
-    counts: &BTreeMap<(String, &str), i64>,
-    found: &mut Vec<String>,
-) {
-    let of = |text: &str, zone: &str| {
-        counts
-            .iter()
-            .find(|((own, at), _)| own == text && *at == zone)
-            .map_or(0, |(_, count)| *count)
-    };
-    for term in spreads(pod).iter().filter(|term| term.key == ZONE) {
-        let text = term.selector.to_string();
-        let own = i64::from(matches(term.selector, pod) == Some(true));
-        let least = universe
-            .iter()
-            .map(|zone| of(&text, zone))
-            .min()
-            .unwrap_or(0);
-        let here = of(&text, zone) + own;
-        if here - least > term.max_skew {
+    let selector_ids: BTreeMap<&String, usize> = selectors.keys().zip(0..).collect();
+    let mut alike: BTreeMap<String, Alike<'_>> = BTreeMap::new();
+    for pod in pods {
+        let Some(at) = claim_of.get(pod.uid.as_str()) else {
+            continue;
+        };
+        let claim = &plan.claims[*at];
+        let zones = zones_of(claim);
+        if needs_zone(pod) && zones.len() != 1 {
             found.push(format!(
-                "{} goes to {zone} with {here}, the least is {least}",
+                "{} needs a zone, machine {at} has {zones:?}",
                 pod.name
             ));
         }
+        // A machine that may be in several zones is bought where it is cheapest.
+        let zone = match (zones.first(), &claim.cheapest) {
+            (Some(only), _) if zones.len() == 1 => *only,
+            (_, Some(cheapest)) => &*cheapest.zone,
+            (_, None) => continue,
+        };
+        let id = |term: &Term<'_>| selector_ids[&term.selector.to_string()];
+        let own = |term: &Term<'_>| matches(term.selector, pod) == Some(true);
+        let in_zone = |term: &Term<'_>| term.key == ZONE;
+        let spreads: Vec<_> = spreads(pod)
+            .iter()
+            .filter(|term| in_zone(term))
+            .map(|term| (id(term), term.max_skew, own(term)))
+            .collect();
+        let near: Vec<_> = required(pod, "podAffinity")
+            .iter()
+            .filter(|term| in_zone(term))
+            .map(|term| (id(term), own(term)))
+            .collect();
+        let counted_in: Vec<usize> = selectors
+            .values()
+            .enumerate()
+            .filter(|(_, selector)| matches(selector, pod) == Some(true))
+            .map(|(at, _)| at)
+            .collect();
+        let key = format!("{zone} {spreads:?} {near:?} {counted_in:?}");
+        let group = alike.entry(key).or_insert_with(|| Alike {
+            zone,
+            spreads,
+            near,
+            counted_in,
+            pods: Vec::new(),
+        });
+        group.pods.push(pod);
     }
-    for term in required(pod, "podAffinity")
-        .iter()
-        .filter(|term| term.key == ZONE)
-    {
-        let text = term.selector.to_string();
-        let anywhere: i64 = universe.iter().map(|zone| of(&text, zone)).sum();
-        if of(&text, zone) == 0 && (anywhere > 0 || matches(term.selector, pod) != Some(true)) {
+    let (mut free, mut bound_by): (Vec<Alike<'_>>, Vec<Alike<'_>>) =
+        alike.into_values().partition(Alike::is_free);
+    let zones = || universe.iter().map(|zone| (*zone, 0)).collect();
+    let mut bound = Bound {
+        counts: selectors.iter().map(|_| zones()).collect(),
+    };
+    loop {
+        let mut progress = false;
+        for group in bound_by.iter_mut().filter(|group| !group.pods.is_empty()) {
+            if bound.admits(group) {
+                bound.bind(group);
+                progress = true;
+            }
+        }
+        if progress {
+            continue;
+        }
+        let waiting: BTreeSet<usize> = bound_by
+            .iter()
+            .filter(|group| !group.pods.is_empty())
+            .flat_map(|group| group.spreads.iter().map(|(selector, ..)| *selector))
+            .collect();
+        let evens_out = |group: &&mut Alike<'_>| {
+            let least =
+                |selector: &&usize| bound.of(**selector, group.zone) == bound.least(**selector);
+            let mut wanted = group.counted_in.iter().filter(|at| waiting.contains(at));
+            !group.pods.is_empty() && wanted.any(|selector| least(&selector))
+        };
+        let Some(group) = free.iter_mut().find(evens_out) else {
+            break;
+        };
+        bound.bind(group);
+    }
+    for group in bound_by.iter().filter(|group| !group.pods.is_empty()) {
+        for pod in &group.pods {
             found.push(format!(
-                "{} goes to {zone}, where none of its kind is",
-                pod.name
+                "{} cannot be bound in {}: {:?} of {:?}",
+                pod.name, group.zone, group.spreads, bound.counts
             ));
         }
     }

@@ -5,6 +5,7 @@
 
 mod directory;
 mod play;
+mod probe;
 mod scheduler;
 mod text;
 mod world;
@@ -20,7 +21,6 @@ use mortise_controller::{
     default_extender_clients, serve,
 };
 use mortise_core::labels::WellKnown;
-use mortise_core::settings::{FeatureGates, Settings};
 use mortise_webhooks::router::App;
 use serde_json::json;
 
@@ -33,11 +33,11 @@ use crate::args::Millis;
 /// How the demo runs.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows half a minute\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
+    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows twenty\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
 )]
 pub(super) struct DemoArgs {
     /// Virtual seconds per real second, or "max"
-    #[arg(long, default_value = "30")]
+    #[arg(long, default_value = "20")]
     speed: Pace,
     /// End after this long, such as 60s or 5m; without it, run until Ctrl-C or SIGTERM
     #[arg(long = "for", value_name = "DURATION")]
@@ -49,11 +49,16 @@ pub(super) struct DemoArgs {
     #[arg(long)]
     json: bool,
     /// Fixes everything that is left to chance
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     /// AWS region whose types and prices are sold; its first three zones are used
     #[arg(long, default_value = "us-east-1")]
     region: String,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
 impl DemoArgs {
@@ -74,14 +79,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     let shutdown = Shutdown::new();
     shutdown.on_signals().context("signals cannot be handled")?;
-    // Most nodes of the demo are spot machines; without this gate they would never be replaced by cheaper ones.
-    let settings = Settings {
-        gates: FeatureGates {
-            spot_to_spot_consolidation: true,
-            ..FeatureGates::default()
-        },
-        ..Settings::default()
-    };
+    let settings = world::settings();
     let options = world::options(args.seed, &args.region, settings.clone())?;
     let types = options.catalog.len();
 
@@ -141,6 +139,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let mut playing = tokio::task::spawn_blocking(move || player.run(ready));
 
     // The thread that plays drops the sender when it fails; then its own end tells why.
+    let mut first_answer = None;
     if first.await.is_ok() {
         let places = text::Places {
             addresses,
@@ -148,7 +147,14 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
             speed: args.speed,
             seed: args.seed,
         };
-        args.say(&text::welcome(&places, &shared.snapshot(), begin.elapsed()));
+        let snapshot = shared.snapshot();
+        let asked = text::Asked::about(&snapshot);
+        probe::ask(addresses.https, &files, &asked)
+            .await
+            .context("the service does not answer its own demo")?;
+        let took = begin.elapsed();
+        first_answer = Some(took);
+        args.say(&text::welcome(&places, &asked, &snapshot, took));
     }
     let real = args
         .duration
@@ -176,6 +182,8 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         stats: &stats,
         calls: counters.snapshot(),
         seed: args.seed,
+        region: &args.region,
+        first_answer,
         real: begin.elapsed(),
     };
     if args.json {

@@ -1,13 +1,16 @@
 //! `mortise manifests`: what a cluster needs, as YAML.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_core::apis::crds::CrdSet;
+use mortise_core::apis::crds::{CrdSet, with_conversion};
 use mortise_webhooks::manifests::{
-    Endpoint, SchedulerFiles, WebhookOptions, scheduler_configuration, webhook_configurations,
+    Endpoint, SchedulerFiles, WebhookOptions, conversion_client_config, scheduler_configuration,
+    webhook_configurations,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::line;
 use super::rbac::{self, Account};
@@ -26,6 +29,21 @@ enum What {
         /// The set of a provider: label rules differ
         #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
         provider: String,
+        /// Serve v1beta1 beside v1, converted by this service (v1 is stored); apply it only while the service is up
+        #[arg(long)]
+        conversion: bool,
+        /// Conversion: base URL of the service; without it a Service reference is written
+        #[arg(long, requires = "conversion")]
+        url: Option<String>,
+        /// Conversion: namespace of the Service
+        #[arg(long, default_value = "kube-system")]
+        namespace: String,
+        /// Conversion: name of the Service
+        #[arg(long, default_value = "mortise")]
+        service: String,
+        /// Conversion: CA certificate file (PEM); without it an injector has to fill it in
+        #[arg(long, value_name = "FILE", requires = "conversion")]
+        ca_file: Option<PathBuf>,
     },
     /// Admission webhook configurations
     Webhooks {
@@ -41,7 +59,7 @@ enum What {
         /// CA certificate file (PEM)
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
-        /// Refuse objects while the webhook is down (default: let them pass, CEL and conditions still guard)
+        /// Refuse objects that are made or changed while the webhook is down (default: let them pass, CEL and conditions still guard)
         #[arg(long)]
         fail: bool,
         /// User name of the service itself, which is not asked
@@ -56,6 +74,9 @@ enum What {
         /// Name of the service account
         #[arg(long, default_value = "mortise")]
         name: String,
+        /// The right to keep the CA in definitions that were written with --conversion
+        #[arg(long)]
+        conversion: bool,
     },
     /// KubeSchedulerConfiguration with the extender
     Scheduler {
@@ -96,18 +117,60 @@ enum What {
     },
 }
 
+fn endpoint(url: Option<&str>, namespace: &str, service: &str) -> Endpoint {
+    match url {
+        Some(url) => Endpoint::Url(url.to_owned()),
+        None => Endpoint::Service {
+            namespace: namespace.to_owned(),
+            name: service.to_owned(),
+            port: 8443,
+        },
+    }
+}
+
+/// A file with certificates: an API server stops serving a resource whose bundle it cannot read.
+fn ca_bundle(path: &Path) -> anyhow::Result<String> {
+    let place = || format!("--ca-file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    let certificates: Result<Vec<CertificateDer<'_>>, _> =
+        CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let certificates = certificates.with_context(place)?;
+    ensure!(
+        !certificates.is_empty(),
+        "{}: there is no certificate (BEGIN CERTIFICATE) in it",
+        place()
+    );
+    Ok(text)
+}
+
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
-        What::Crds { provider } => {
+        What::Crds {
+            provider,
+            conversion,
+            url,
+            namespace,
+            service,
+            ca_file,
+        } => {
             let set = if provider == "aws" {
                 CrdSet::Aws
             } else {
                 CrdSet::Kwok
             };
-            set.manifests()
-                .iter()
-                .map(|manifest| manifest.definition.clone())
-                .collect()
+            if *conversion {
+                let endpoint = endpoint(url.as_deref(), namespace, service);
+                let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
+                with_conversion(
+                    set,
+                    &conversion_client_config(&endpoint, ca_bundle.as_deref()),
+                )
+            } else {
+                set.manifests()
+                    .iter()
+                    .map(|manifest| manifest.definition.clone())
+                    .collect()
+            }
         }
         What::Webhooks {
             url,
@@ -117,26 +180,16 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             fail,
             own_user,
         } => {
-            let endpoint = match url {
-                Some(url) => Endpoint::Url(url.clone()),
-                None => Endpoint::Service {
-                    namespace: namespace.clone(),
-                    name: service.clone(),
-                    port: 8443,
-                },
-            };
-            let ca_bundle = ca_file
-                .as_ref()
-                .map(|path| {
-                    std::fs::read_to_string(path)
-                        .with_context(|| format!("--ca-file {}", path.display()))
-                })
-                .transpose()?;
-            let node_classes = vec![(
-                "karpenter.k8s.aws".to_owned(),
-                "v1".to_owned(),
-                "ec2nodeclasses".to_owned(),
-            )];
+            let endpoint = endpoint(url.as_deref(), namespace, service);
+            let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
+            let node_classes = [
+                ("karpenter.k8s.aws", "v1", "ec2nodeclasses"),
+                ("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses"),
+            ]
+            .map(|(group, version, plural)| {
+                (group.to_owned(), version.to_owned(), plural.to_owned())
+            })
+            .to_vec();
             webhook_configurations(&WebhookOptions {
                 endpoint,
                 ca_bundle,
@@ -145,7 +198,15 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                 node_classes,
             })
         }
-        What::Rbac { namespace, name } => rbac::manifests(&Account { namespace, name }),
+        What::Rbac {
+            namespace,
+            name,
+            conversion,
+        } => rbac::manifests(&Account {
+            namespace,
+            name,
+            conversion: *conversion,
+        }),
         What::Scheduler {
             url,
             ca_file,

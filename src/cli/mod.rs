@@ -1,10 +1,12 @@
 //! The command line, one file per subcommand.
 //!
 //! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 resource definitions are
-//! not installed · 5 permission missing · 6 cloud or queue out of reach.
+//! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with doubts to look at · 8 something could
+//! not be converted.
 
 mod demo;
 mod manifests;
+mod migrate;
 mod output;
 mod rbac;
 mod serve;
@@ -24,7 +26,7 @@ pub use output::{line, warning};
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with doubts to look at, 8 something could not be converted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -39,6 +41,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the manifests that a cluster needs
     Manifests(manifests::ManifestsArgs),
+    Migrate(Box<migrate::MigrateArgs>),
 }
 
 /// Reads the command line and runs it.
@@ -46,12 +49,13 @@ enum Command {
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Manifests(args) => manifests::run(&args),
+        Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Manifests(args) => manifests::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Migrate(args) => migrate::run(&args),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             warning(&format!("mortise: {error:#}"));
             ExitCode::from(serve::exit_code(&error))

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
+    /// Definitions name the service for conversion, and it keeps their CA right.
+    pub(super) conversion: bool,
 }
 
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
@@ -20,8 +22,12 @@ fn named_rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str
 /// ServiceAccount, ClusterRole and Role with their bindings.
 pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
     let read = &["get", "list", "watch"];
-    let Account { namespace, name } = account;
-    let cluster = vec![
+    let Account {
+        namespace,
+        name,
+        conversion,
+    } = account;
+    let mut cluster = vec![
         rule(
             &[""],
             &[
@@ -30,10 +36,18 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
                 "namespaces",
                 "persistentvolumes",
                 "persistentvolumeclaims",
+                // Whom they select, for default spread constraints.
+                "services",
+                "replicationcontrollers",
             ],
             read,
         ),
-        rule(&["apps"], &["daemonsets"], read),
+        named_rule(&[""], &["services"], &["kube-dns"], &["get"]),
+        rule(
+            &["apps"],
+            &["daemonsets", "replicasets", "statefulsets"],
+            read,
+        ),
         rule(&["policy"], &["poddisruptionbudgets"], read),
         rule(
             &["storage.k8s.io"],
@@ -81,6 +95,18 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["create"],
         ),
     ];
+    if *conversion {
+        cluster.push(named_rule(
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            &[
+                "ec2nodeclasses.karpenter.k8s.aws",
+                "nodeclaims.karpenter.sh",
+                "nodepools.karpenter.sh",
+            ],
+            &["get", "patch"],
+        ));
+    }
     let local = vec![
         rule(
             &["coordination.k8s.io"],

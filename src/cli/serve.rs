@@ -1,8 +1,11 @@
 //! `mortise serve`: the service on a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::Api;
 use mortise_aws::{AwsConfig, AwsProvider};
 use mortise_controller::{Clients, RunError};
 use mortise_core::cloud::CloudProvider;
@@ -23,7 +26,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         for name in &args.provider {
             providers.push(match name {
                 ProviderName::Kwok => kwok(args, &clients).await?,
-                ProviderName::Aws => aws(&args.aws).await?,
+                ProviderName::Aws => aws(&args.aws, &clients).await?,
             });
         }
         mortise_controller::run(config, clients, providers, mortise_core::deciders::all()).await?;
@@ -46,14 +49,16 @@ async fn kwok(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudProvid
     Ok(Arc::new(provider))
 }
 
-async fn aws(args: &AwsArgs) -> Result<Arc<dyn CloudProvider>, RunError> {
+async fn aws(args: &AwsArgs, clients: &Clients) -> Result<Arc<dyn CloudProvider>, RunError> {
     let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let config = AwsConfig {
         cluster_name: args.cluster_name.clone(),
         region: given(&args.aws_region),
         endpoint_url: args.aws_endpoint_url.clone(),
         cluster_endpoint: given(&args.cluster_endpoint),
-        cluster_ca_bundle: given(&args.cluster_ca_bundle),
+        cluster_ca_bundle: given(&args.cluster_ca_bundle)
+            .or_else(|| clients.cluster_ca().map(str::to_owned)),
+        cluster_dns: cluster_dns(clients).await,
         interruption_queue: given(&args.interruption_queue),
         shape: args.shape(),
         ..AwsConfig::default()
@@ -62,6 +67,28 @@ async fn aws(args: &AwsArgs) -> Result<Arc<dyn CloudProvider>, RunError> {
         .await
         .map_err(|error| provider_error("aws", &error))?;
     Ok(Arc::new(provider))
+}
+
+/// Address of the cluster's DNS service, for nodes whose class names none. Without it a node takes its image's default.
+async fn cluster_dns(clients: &Clients) -> Option<String> {
+    let services: Api<Service> = Api::namespaced(clients.main.clone(), "kube-system");
+    let answer = tokio::time::timeout(Duration::from_secs(10), services.get_opt("kube-dns")).await;
+    match answer {
+        Ok(Ok(service)) => service?
+            .spec?
+            .cluster_ip
+            .filter(|address| !address.is_empty() && address != "None"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the address of the DNS service was not read; nodes take their image's default");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(
+                "the DNS service was not read in 10 s; nodes take their image's default"
+            );
+            None
+        }
+    }
 }
 
 fn provider_error(provider: &str, error: &dyn std::error::Error) -> RunError {

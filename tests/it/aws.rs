@@ -1,6 +1,8 @@
 //! EC2: pods become a fleet, an instance and a node; an interruption becomes a replacement and a drain.
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams};
 use mortise_core::apis::Ec2NodeClass;
 use mortise_tests::harness::{ControlPlane, Fixtures, Instance, Moto, NodeFactory, wait_until};
@@ -45,6 +47,13 @@ fn spot_pool() -> Value {
     )
 }
 
+fn dns_service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "kube-dns", "namespace": "kube-system" },
+        "spec": { "selector": { "k8s-app": "kube-dns" }, "ports": [{ "port": 53, "protocol": "UDP" }] },
+    })
+}
+
 /// What a story on AWS consists of.
 pub(crate) struct Account {
     pub(crate) moto: Moto,
@@ -74,6 +83,7 @@ impl Account {
                 format!("--aws-endpoint-url={}", self.moto.endpoint()),
                 format!("--interruption-queue={}", self.fixtures.queue_name),
             ],
+            manifests: vec![dns_service().to_string()],
             ..Setting::default()
         };
         let scene = Scene::start(setting).await?;
@@ -132,6 +142,7 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
     );
     let instance = account.instance_of(before).await?;
     is_as_told(&account.fixtures, before, &instance)?;
+    joins_this_cluster(&scene, &instance).await?;
 
     // EC2 says that it takes the instance back; the pods move to another one before it does.
     account.moto.put_spot_interruption(&instance.id).await?;
@@ -188,6 +199,36 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
     drop(factory);
     scene.end().await;
     account.moto.stop().await;
+    Ok(())
+}
+
+/// The instance is told this cluster's CA and the address of its DNS service.
+async fn joins_this_cluster(scene: &Scene, instance: &Instance) -> Result<()> {
+    let data = instance.user_data.as_deref().context("user data")?;
+    let data = base64::engine::general_purpose::STANDARD.decode(data)?;
+    let data = String::from_utf8(data)?;
+    let kubeconfig = kube::config::Kubeconfig::read_from(scene.plane.kubeconfig_path())?;
+    let cluster = kubeconfig
+        .clusters
+        .into_iter()
+        .next()
+        .context("a cluster")?;
+    let cluster = cluster.cluster.context("its address")?;
+    let authority = match (
+        cluster.certificate_authority_data,
+        cluster.certificate_authority,
+    ) {
+        (Some(text), _) => text,
+        (None, Some(file)) => {
+            base64::engine::general_purpose::STANDARD.encode(std::fs::read(file)?)
+        }
+        (None, None) => anyhow::bail!("the kubeconfig has no CA"),
+    };
+    ensure!(data.contains(&authority), "no CA in {data}");
+    let services: Api<Service> = Api::namespaced(scene.plane.client(), "kube-system");
+    let dns = services.get("kube-dns").await?.spec.context("a spec")?;
+    let address = dns.cluster_ip.context("an address")?;
+    ensure!(data.contains(&address), "no {address} in {data}");
     Ok(())
 }
 

@@ -54,6 +54,10 @@ counters! {
     validate => "validate",
     /// Defaulting reviews.
     default => "default",
+    /// Objects that were converted to another version.
+    converted => "converted",
+    /// Conversion reviews with an object that could not be converted.
+    conversion_failed => "conversion_failed",
     /// Reviews that were denied.
     admission_denied => "admission_denied",
     /// Warnings that were given.

@@ -1,10 +1,11 @@
-//! Every synchronous question the control plane asks: admission of NodePools and node classes, and kube-scheduler's
-//! filter, prioritize and preempt.
+//! Every synchronous question the control plane asks: admission of NodePools and node classes, conversion
+//! of their older versions, and kube-scheduler's filter, prioritize and preempt.
 //!
 //! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's charge map and
 //! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
 
 pub mod admission;
+pub mod conversion;
 pub mod counters;
 pub mod extender;
 pub mod manifests;

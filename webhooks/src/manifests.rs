@@ -27,16 +27,16 @@ pub struct WebhookOptions {
     pub endpoint: Endpoint,
     /// CA bundle, PEM. Left out of the manifest when `None` (an injector fills it in).
     pub ca_bundle: Option<String>,
-    /// `failurePolicy: Fail` instead of `Ignore`.
+    /// `failurePolicy: Fail` instead of `Ignore`, for objects that are made or changed; deletions always pass.
     pub fail: bool,
     /// User name of this service's own account; its requests are not sent to the webhook, so that it cannot lock itself out.
     pub own_user: Option<String>,
-    /// API groups, versions and plurals that are admitted, besides NodePools.
+    /// API groups, versions and plurals of the node classes that are admitted.
     pub node_classes: Vec<(String, String, String)>,
 }
 
-fn client_config(options: &WebhookOptions, route: &Route) -> Value {
-    let mut config = match &options.endpoint {
+fn client_config(endpoint: &Endpoint, ca_bundle: Option<&str>, route: &Route) -> Value {
+    let mut config = match endpoint {
         Endpoint::Service {
             namespace,
             name,
@@ -48,64 +48,176 @@ fn client_config(options: &WebhookOptions, route: &Route) -> Value {
             json!({ "url": format!("{}{}", base.trim_end_matches('/'), route.path) })
         }
     };
-    if let Some(ca) = &options.ca_bundle {
+    if let Some(ca) = ca_bundle {
         use base64::Engine as _;
         config["caBundle"] = json!(base64::engine::general_purpose::STANDARD.encode(ca));
     }
     config
 }
 
+/// The `clientConfig` of the conversion webhook in a CustomResourceDefinition. `ca_bundle` is PEM; without it an injector
+/// has to fill it in before the API server can convert.
+#[must_use]
+pub fn conversion_client_config(endpoint: &Endpoint, ca_bundle: Option<&str>) -> Value {
+    ROUTES
+        .iter()
+        .find(|route| route.handler == Handler::Convert)
+        .map_or(Value::Null, |route| {
+            client_config(endpoint, ca_bundle, route)
+        })
+}
+
+/// Rules of a webhook: what it is asked about.
+#[derive(Clone, Copy)]
+enum About {
+    /// Pools, overlays, buffers and node classes that are made or changed.
+    Specs,
+    /// Pools and node classes that are deleted.
+    Deletions,
+    /// Claims that people make themselves, without a pool.
+    Claims,
+    /// Claims that people delete.
+    ClaimDeletions,
+}
+
+impl About {
+    fn rules(self, node_classes: &[(String, String, String)]) -> Vec<Value> {
+        let pool = ("karpenter.sh", "v1", "nodepools", "Cluster");
+        let classes = node_classes
+            .iter()
+            .map(|(group, version, plural)| (&**group, &**version, &**plural, "Cluster"));
+        let claims = ("karpenter.sh", "v1", "nodeclaims", "Cluster");
+        let (kinds, operations): (Vec<_>, &[&str]) = match self {
+            Self::Specs => (
+                [
+                    pool,
+                    ("karpenter.sh", "v1alpha1", "nodeoverlays", "Cluster"),
+                    (
+                        "autoscaling.x-k8s.io",
+                        "v1beta1",
+                        "capacitybuffers",
+                        "Namespaced",
+                    ),
+                ]
+                .into_iter()
+                .chain(classes)
+                .collect(),
+                &["CREATE", "UPDATE"],
+            ),
+            Self::Deletions => (std::iter::once(pool).chain(classes).collect(), &["DELETE"]),
+            Self::Claims => (vec![claims], &["CREATE"]),
+            Self::ClaimDeletions => (vec![claims], &["DELETE"]),
+        };
+        kinds
+            .into_iter()
+            .map(|(group, version, plural, scope)| {
+                json!({ "apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": scope })
+            })
+            .collect()
+    }
+
+    /// Which of the requests are not sent at all, in CEL.
+    fn conditions(self, own_user: Option<&String>) -> Vec<Value> {
+        let condition =
+            |name: &str, expression: &str| json!({ "name": name, "expression": expression });
+        let mut all = Vec::new();
+        if let Some(user) = own_user {
+            let expression = format!("request.userInfo.username != {}", json!(user));
+            all.push(condition("not-ourselves", &expression));
+        }
+        match self {
+            // Labels, finalizers and annotations of any object can be written without asking.
+            Self::Specs => all.extend([
+                condition("not-going", "!has(object.metadata.deletionTimestamp)"),
+                condition(
+                    "spec-changes",
+                    "request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
+                ),
+            ]),
+            Self::Claims => all.push(condition(
+                "without-a-pool",
+                "!has(object.metadata.labels) || !('karpenter.sh/nodepool' in object.metadata.labels)",
+            )),
+            // Garbage collection and controllers delete many, and read no warnings.
+            Self::ClaimDeletions => all.push(condition(
+                "by-people",
+                "!request.userInfo.username.startsWith('system:')",
+            )),
+            Self::Deletions => {}
+        }
+        all
+    }
+
+    /// Deletions must always be possible, and a claim is the way to a node that is needed.
+    const fn may_fail(self) -> bool {
+        matches!(self, Self::Specs)
+    }
+}
+
 /// The mutating and the validating webhook configuration.
 #[must_use]
 pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
-    let mut rules = vec![(
-        "karpenter.sh".to_owned(),
-        "v1".to_owned(),
-        "nodepools".to_owned(),
-    )];
-    rules.extend(options.node_classes.iter().cloned());
-    let of = |kind: &str, handler: Handler, operations: &[&str]| {
+    let webhook = |name: &str, handler: Handler, about: About| {
         let route = ROUTES.iter().find(|route| route.handler == handler)?;
-        let rules: Vec<Value> = rules
-            .iter()
-            .map(|(group, version, plural)| json!({ "apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": "Cluster" }))
-            .collect();
-        let name = if handler == Handler::Validate {
-            "validation"
-        } else {
-            "defaulting"
-        };
         let mut webhook = json!({
-            "name": format!("{name}.mortise.sh"),
+            "name": name,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": client_config(options, route),
-            "rules": rules,
-            "failurePolicy": if options.fail { "Fail" } else { "Ignore" },
+            "clientConfig": client_config(&options.endpoint, options.ca_bundle.as_deref(), route),
+            "rules": about.rules(&options.node_classes),
+            "failurePolicy": if options.fail && about.may_fail() { "Fail" } else { "Ignore" },
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
             "timeoutSeconds": 5,
         });
-        if let Some(user) = &options.own_user {
-            webhook["matchConditions"] = json!([{ "name": "not-ourselves", "expression": format!("request.userInfo.username != {}", json!(user)) }]);
+        let conditions = about.conditions(options.own_user.as_ref());
+        if !conditions.is_empty() {
+            webhook["matchConditions"] = Value::Array(conditions);
         }
-        Some(json!({
+        Some(webhook)
+    };
+    let configuration = |kind: &str, name: &str, webhooks: [Option<Value>; 4]| {
+        let webhooks: Vec<Value> = webhooks.into_iter().flatten().collect();
+        json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": kind,
-            "metadata": { "name": format!("{name}.mortise.sh"), "labels": { "app.kubernetes.io/name": "mortise" } },
-            "webhooks": [webhook],
-        }))
+            "metadata": { "name": name, "labels": { "app.kubernetes.io/name": "mortise" } },
+            "webhooks": webhooks,
+        })
     };
-    let mutating = of(
-        "MutatingWebhookConfiguration",
-        Handler::Default,
-        &["CREATE", "UPDATE"],
-    );
-    let validating = of(
-        "ValidatingWebhookConfiguration",
-        Handler::Validate,
-        &["CREATE", "UPDATE", "DELETE"],
-    );
-    mutating.into_iter().chain(validating).collect()
+    vec![
+        configuration(
+            "MutatingWebhookConfiguration",
+            "defaulting.mortise.sh",
+            [
+                webhook("defaulting.mortise.sh", Handler::Default, About::Specs),
+                webhook(
+                    "claims.defaulting.mortise.sh",
+                    Handler::Default,
+                    About::Claims,
+                ),
+                None,
+                None,
+            ],
+        ),
+        configuration(
+            "ValidatingWebhookConfiguration",
+            "validation.mortise.sh",
+            [
+                webhook("validation.mortise.sh", Handler::Validate, About::Specs),
+                webhook(
+                    "claims.validation.mortise.sh",
+                    Handler::Validate,
+                    About::Claims,
+                ),
+                webhook("deletion.mortise.sh", Handler::Validate, About::Deletions),
+                webhook(
+                    "claims.deletion.mortise.sh",
+                    Handler::Validate,
+                    About::ClaimDeletions,
+                ),
+            ],
+        ),
+    ]
 }
 
 /// Paths of the files with which kube-scheduler proves who it is.

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -10,11 +11,19 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
-use crate::admission::{self, Rules};
+use crate::admission::{self, Facts, Rules};
+use crate::conversion;
 use crate::extender::{self, Charges, wire};
 use crate::routes::{Handler, ROUTES};
 use crate::{Counters, World};
+
+/// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
+const PREVIEW: Duration = Duration::from_millis(800);
+
+/// Previews that are computed at a time. Anyone may ask for one, and each takes a processor.
+static PREVIEWS: Semaphore = Semaphore::const_new(1);
 
 /// What handlers share.
 #[derive(Clone)]
@@ -34,8 +43,17 @@ pub fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let handler = route.handler;
-        let answer =
-            move |State(app): State<App>, body: Bytes| async move { answer(&app, handler, &body) };
+        let answer = move |State(app): State<App>, body: Bytes| async move {
+            if !may_preview(handler, &body) {
+                return answer(&app, handler, &body, false);
+            }
+            let turn = PREVIEWS.try_acquire();
+            let preview = turn.is_ok();
+            let answered =
+                tokio::task::spawn_blocking(move || answer(&app, handler, &body, preview)).await;
+            drop(turn);
+            answered.unwrap_or_else(|_| failed())
+        };
         router = router.route(
             route.path,
             post(answer).layer(DefaultBodyLimit::max(route.body_limit)),
@@ -46,19 +64,29 @@ pub fn router(app: App) -> Router {
 
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
 /// error that its failure policy deals with.
-fn answer(app: &App, handler: Handler, body: &[u8]) -> Response {
-    let answered = catch_unwind(AssertUnwindSafe(|| call(app, handler, body)));
+fn answer(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
+    let answered = catch_unwind(AssertUnwindSafe(|| call(app, handler, body, preview)));
     answered.unwrap_or_else(|_| {
         app.counters.panics.inc();
-        (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal error; nothing was decided",
-        )
-            .into_response()
+        failed()
     })
 }
 
-fn call(app: &App, handler: Handler, body: &[u8]) -> Response {
+fn failed() -> Response {
+    (
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal error; nothing was decided",
+    )
+        .into_response()
+}
+
+/// Only a dry run is answered with a preview, which must not keep other requests waiting.
+fn may_preview(handler: Handler, body: &[u8]) -> bool {
+    const DRY_RUN: &[u8] = b"\"dryRun\":true";
+    handler == Handler::Validate && body.windows(DRY_RUN.len()).any(|part| part == DRY_RUN)
+}
+
+fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
     let App {
         world,
         counters,
@@ -89,13 +117,26 @@ fn call(app: &App, handler: Handler, body: &[u8]) -> Response {
         Handler::Validate => {
             counters.validate.inc();
             json(&admission::review(body, counters, |request| {
-                admission::validate(&world.snapshot(), rules, request)
+                let begun = Instant::now();
+                admission::validate(
+                    &Facts {
+                        snapshot: &world.snapshot(),
+                        rules,
+                        now: world.now(),
+                        stop: &|| !preview || begun.elapsed() > PREVIEW,
+                    },
+                    request,
+                )
             }))
         }
+        Handler::Convert => match conversion::convert(body, counters) {
+            Ok(answer) => json(&answer),
+            Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        },
         Handler::Default => {
             counters.default.inc();
             json(&admission::review(body, counters, |request| {
-                admission::default(rules, request)
+                admission::default(rules, &world.snapshot().well_known, request)
             }))
         }
     }

@@ -24,6 +24,8 @@ pub enum Handler {
     Validate,
     /// Admission defaulting.
     Default,
+    /// Conversion between versions.
+    Convert,
     /// Filter without charging, for people.
     SimulateFilter,
     /// Prioritize for people.
@@ -46,7 +48,7 @@ pub struct Route {
 const MIB: usize = 1 << 20;
 
 /// Every route of this crate.
-pub const ROUTES: [Route; 7] = [
+pub const ROUTES: [Route; 8] = [
     Route {
         path: "/extender/v1/filter",
         handler: Handler::Filter,
@@ -76,6 +78,12 @@ pub const ROUTES: [Route; 7] = [
         handler: Handler::Default,
         access: Access::Open,
         body_limit: 8 * MIB,
+    },
+    Route {
+        path: "/conversion/v1",
+        handler: Handler::Convert,
+        access: Access::Open,
+        body_limit: 32 * MIB,
     },
     Route {
         path: "/debug/simulate/filter",

@@ -15,6 +15,7 @@ pub struct Clients {
     pub(crate) lease: kube::Client,
     pub(crate) namespace: String,
     pub(crate) server: String,
+    cluster_ca: Option<String>,
 }
 
 impl std::fmt::Debug for Clients {
@@ -81,6 +82,7 @@ impl Clients {
         }
         let server = config.cluster_url.to_string();
         let namespace = config.default_namespace.clone();
+        let cluster_ca = config.root_cert.as_deref().and_then(base64_of_pem);
         let client = |config: kube::Config| {
             kube::Client::try_from(config).map_err(|error| RunError::Kubeconfig {
                 path: server.clone(),
@@ -92,6 +94,7 @@ impl Clients {
             lease: client(config)?,
             namespace,
             server: server.clone(),
+            cluster_ca,
         })
     }
 
@@ -101,6 +104,13 @@ impl Clients {
         &self.server
     }
 
+    /// CA of the API server as kubeconfigs and cloud providers write it: base64 of PEM text. `None` when the system's trust
+    /// store vouches for the server.
+    #[must_use]
+    pub fn cluster_ca(&self) -> Option<&str> {
+        self.cluster_ca.as_deref()
+    }
+
     /// The namespace of the service account or of the kubeconfig context.
     #[must_use]
     pub fn namespace(&self) -> &str {
@@ -108,12 +118,34 @@ impl Clients {
     }
 }
 
-/// An error with what caused it, in one line.
+/// Certificates (DER) as base64 of PEM text, 64 characters to the line, as `ca.crt` files have them.
+fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let mut text = String::new();
+    for certificate in certificates {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        for (position, letter) in encode(certificate).chars().enumerate() {
+            if position > 0 && position % 64 == 0 {
+                text.push('\n');
+            }
+            text.push(letter);
+        }
+        text.push_str("\n-----END CERTIFICATE-----\n");
+    }
+    (!text.is_empty()).then(|| encode(text.as_bytes()))
+}
+
+/// An error with what caused it, in one line: a parser's drawing of the place, below its first line, is left out.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let first_line = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().trim().to_owned()
+    };
+    let mut text = first_line(error);
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
+        let cause_text = first_line(cause);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -121,4 +153,30 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+
+    use super::*;
+
+    #[test]
+    fn the_ca_is_written_as_its_file_was() {
+        let decode = |text: &str| {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+            String::from_utf8(bytes.unwrap()).unwrap()
+        };
+        let two = [vec![7_u8; 100], b"short".to_vec()];
+        let pem = decode(&base64_of_pem(&two).unwrap());
+        let lines: Vec<&str> = pem.lines().collect();
+        assert_eq!(lines[0], "-----BEGIN CERTIFICATE-----");
+        assert_eq!(
+            lines.iter().map(|line| line.len()).collect::<Vec<_>>(),
+            [27, 64, 64, 8, 25, 27, 8, 25]
+        );
+        assert_eq!(lines[6], "c2hvcnQ=");
+        assert!(pem.ends_with("-----END CERTIFICATE-----\n"));
+        assert_eq!(base64_of_pem(&[]), None);
+    }
 }

@@ -26,6 +26,8 @@ pub struct Config {
     pub extender_clients: Vec<String>,
     /// Debug paths need no token. Only accepted when the HTTPS listener is bound to a loopback address.
     pub insecure_debug: bool,
+    /// Admission refuses, instead of warns about, a pool that no instance type can satisfy.
+    pub deny_impossible: bool,
     /// Leader election; `None` = this process is the only one.
     pub leader_election: Option<LeaderElection>,
     /// Namespace of the Secret and the Lease when those do not name one; `None` = the service account's, or the
@@ -55,6 +57,7 @@ impl Default for Config {
             server_names: Vec::new(),
             extender_clients: default_extender_clients(),
             insecure_debug: false,
+            deny_impossible: false,
             leader_election: Some(LeaderElection::default()),
             namespace: None,
             kube_client_qps: 200.0,

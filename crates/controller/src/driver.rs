@@ -137,8 +137,7 @@ impl Driver {
         let now = self.shared.now();
         match message {
             Message::Input(input) => {
-                self.note(&input);
-                self.engine.apply(input, now);
+                self.take_in(input, now);
             }
             Message::Listed { kind, keys } => {
                 let snapshot = self.engine.snapshot(now);
@@ -147,8 +146,7 @@ impl Driver {
                     .filter(|key| !keys.contains(key))
                 {
                     let input = Input::News(News::Deleted(key));
-                    self.note(&input);
-                    self.engine.apply(input, now);
+                    self.take_in(input, now);
                 }
             }
             Message::Finished { id, finished, took } => {
@@ -166,23 +164,55 @@ impl Driver {
         Ok(())
     }
 
-    /// Looks at an input on its way in: some things are only seen here.
-    fn note(&self, input: &Input) {
-        match input {
-            Input::News(News::Deleted(ObjectKey::Claim(name))) => self
-                .shared
-                .metrics
-                .claim_gone(name, &self.shared.snapshot()),
-            Input::News(News::Deleted(ObjectKey::Node(name))) => {
-                self.shared.metrics.node_gone(name, &self.shared.snapshot())
+    /// Applies an input, and counts what can only be counted here: what went, and what moved. Only the leader counts, so
+    /// that the sum over all replicas is right.
+    fn take_in(&mut self, input: Input, now: jiff::Timestamp) {
+        if let Input::Leading(leading) = &input {
+            self.shared.health.set_leading(*leading);
+            if self.effects.send(Command::Leading(*leading)).is_err() {
+                tracing::debug!("effects ended before the driver");
             }
-            Input::Leading(leading) => {
-                self.shared.health.set_leading(*leading);
-                if self.effects.send(Command::Leading(*leading)).is_err() {
-                    tracing::debug!("effects ended before the driver");
+        }
+        let subject = match &input {
+            Input::News(News::Applied(object, _)) => Some(object.key()),
+            Input::News(News::Deleted(key)) => Some(key.clone()),
+            _ => None,
+        };
+        let Some(subject) = subject.filter(|_| self.shared.health.is_leading()) else {
+            self.engine.apply(input, now);
+            return;
+        };
+        let metrics = &self.shared.metrics;
+        match &subject {
+            ObjectKey::Claim(name) => {
+                let before = self.engine.index().claim(name).cloned();
+                self.engine.apply(input, now);
+                match (before, self.engine.index().claim(name)) {
+                    (before, Some(claim)) => metrics.claim_changed(before.as_deref(), claim),
+                    (Some(before), None) => metrics.claim_gone(&before, now),
+                    (None, None) => {}
                 }
             }
-            _ => {}
+            ObjectKey::Pool(name) => {
+                let before = self.engine.index().pool(name).cloned();
+                self.engine.apply(input, now);
+                match (before, self.engine.index().pool(name)) {
+                    (before, Some(pool)) => metrics.pool_changed(before.as_deref(), pool),
+                    (Some(before), None) => metrics.pool_gone(&before, now),
+                    (None, None) => {}
+                }
+            }
+            ObjectKey::Node(name) => {
+                let before = self.engine.index().node(name).cloned();
+                self.engine.apply(input, now);
+                if let Some(before) = before
+                    && self.engine.index().node(name).is_none()
+                    && !self.engine.index().is_of_foreign_pool(&before)
+                {
+                    metrics.node_gone(&before);
+                }
+            }
+            _ => self.engine.apply(input, now),
         }
     }
 
@@ -276,11 +306,15 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
         ObjectKind::Claim => snapshot
             .claims
             .iter()
-            .map(|(key, _)| ObjectKey::Claim(key.clone()))
+            .map(|(key, _)| key)
+            .chain(snapshot.foreign_claims())
+            .cloned()
+            .map(ObjectKey::Claim)
             .collect(),
         ObjectKind::Pool => snapshot
             .pools
             .keys()
+            .chain(snapshot.foreign_pools())
             .cloned()
             .map(ObjectKey::Pool)
             .collect(),
@@ -329,6 +363,11 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .keys()
             .cloned()
             .map(ObjectKey::Namespace)
+            .collect(),
+        ObjectKind::Selecting(kind) => snapshot
+            .workloads
+            .names(*kind)
+            .map(|name| ObjectKey::Selecting(*kind, name.clone()))
             .collect(),
     }
 }

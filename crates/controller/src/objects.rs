@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Resource;
+use mortise_core::apis::k8s::SelectingKind;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::cloud::{NodeClassKind, NodeClassObject};
 use mortise_core::effect::ObjectRef;
@@ -82,6 +83,18 @@ impl Kind {
         kinds
     }
 
+    /// Kinds from which default spread constraints take their selectors; watched only when there are such constraints.
+    pub(crate) fn selecting() -> impl Iterator<Item = Self> {
+        SelectingKind::ALL.into_iter().map(|kind| Self {
+            index: ObjectKind::Selecting(kind),
+            group: kind.group(),
+            version: "v1",
+            kind: kind.kind(),
+            plural: kind.plural(),
+            namespaced: true,
+        })
+    }
+
     /// `plural.group`, as `kubectl` and CRD names spell it.
     pub(crate) fn resource(&self) -> String {
         if self.group.is_empty() {
@@ -139,6 +152,7 @@ impl Kind {
             ObjectKind::CsiNode => ObjectKey::CsiNode(name.into()),
             ObjectKind::Attachment => ObjectKey::Attachment(name.into()),
             ObjectKind::Namespace => ObjectKey::Namespace(name.into()),
+            ObjectKind::Selecting(kind) => ObjectKey::Selecting(*kind, namespaced()),
         }
     }
 
@@ -163,6 +177,11 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
+            ObjectKind::Selecting(kind) => {
+                let mut object: k8s::Selecting = serde_json::from_str(text)?;
+                object.metadata.managed_fields = None;
+                Object::Selecting(*kind, Box::new(object))
+            }
         })
     }
 }

@@ -8,6 +8,7 @@ use mortise_core::cloud::{CloudProvider, NodeClassKind};
 use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, Input};
 use mortise_core::labels::WellKnown;
+use mortise_core::served::Served;
 use mortise_webhooks::router::App;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -107,7 +108,10 @@ pub async fn start(
     let debug = debug_access(&config, &clients)?;
     let clouds = Clouds::new(providers);
     let node_classes = clouds.node_class_kinds();
-    let kinds = Kind::watched(&node_classes);
+    let mut kinds = Kind::watched(&node_classes);
+    if !config.settings.spread_defaults.is_empty() {
+        kinds.extend(Kind::selecting());
+    }
     let namespace = config
         .namespace
         .clone()
@@ -320,7 +324,8 @@ impl Parts {
             known,
             config.seed,
             shared.now(),
-        );
+        )
+        .serving(Served::only(node_classes.clone()));
         let driver = Driver {
             engine,
             shared: Arc::clone(&shared),
@@ -385,7 +390,7 @@ impl Parts {
             counters: Arc::default(),
             charges: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::Rules {
-                deny_impossible: false,
+                deny_impossible: config.deny_impossible,
                 node_class_kinds: node_classes,
             }),
         };

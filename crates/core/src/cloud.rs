@@ -301,6 +301,8 @@ pub struct ResolvedNodeClass {
     pub finalizer: Option<&'static str>,
     /// Instance types that this class can launch, all of them, also those unavailable now.
     pub instance_types: Vec<InstanceType>,
+    /// When to ask again, in milliseconds, if the provider will soon know more (prices that are on their way).
+    pub again_ms: Option<i64>,
 }
 
 /// A condition of a node that calls for replacing it.

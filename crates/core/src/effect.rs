@@ -16,6 +16,7 @@ use crate::cloud::{
     Terminated,
 };
 use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName, ProviderId, Uid};
+use crate::served::Served;
 
 /// An object that effects and records speak of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -120,6 +121,15 @@ impl Event {
     }
 }
 
+/// Which provider is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProviderRef {
+    /// The one that serves classes of this kind: what a claim refers to.
+    OfClass(NodeClassKey),
+    /// The one of this name: for machines that no claim speaks for.
+    Named(Arc<str>),
+}
+
 /// One thing to be done outside.
 #[derive(Clone, Debug)]
 pub enum Effect {
@@ -145,13 +155,13 @@ pub enum Effect {
     },
     /// Makes the machine of a claim.
     Launch(Box<LaunchRequest>),
-    /// Ends the machine of a claim.
+    /// Ends a machine.
     Terminate {
-        /// Node class of the claim: tells which provider.
-        class: NodeClassKey,
+        /// Whose machine it is.
+        provider: ProviderRef,
         /// The machine.
         provider_id: ProviderId,
-        /// The claim.
+        /// The claim it was launched for, which may be gone; empty when the cloud does not remember.
         claim: ClaimName,
     },
     /// Lists the machines of every provider.
@@ -214,6 +224,26 @@ impl Effect {
     }
 }
 
+/// What one provider said when it was asked for its machines.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Its name.
+    pub provider: Arc<str>,
+    /// Node classes whose machines it makes.
+    pub serves: Served,
+    /// All its machines; an error says nothing about any of them, least of all that there are none.
+    pub machines: Result<Vec<Instance>, CloudError>,
+}
+
+/// The machines of the provider that serves a class; `None` when that provider did not answer or is not there.
+#[must_use]
+pub fn machines_for<'a>(listings: &'a [Listing], class: &NodeClassKey) -> Option<&'a [Instance]> {
+    listings
+        .iter()
+        .filter(|listing| listing.serves.covers(class))
+        .find_map(|listing| listing.machines.as_deref().ok())
+}
+
 /// What an effect gave.
 #[derive(Clone, Debug)]
 pub enum Done {
@@ -227,8 +257,8 @@ pub enum Done {
     Launched(Box<Launched>),
     /// How far the termination is.
     Terminated(Terminated),
-    /// Machines by provider name. A provider that could not be asked is missing.
-    Instances(Vec<(Arc<str>, Vec<Instance>)>),
+    /// Machines of every provider, those included that could not be asked. Sorted by provider name.
+    Instances(Vec<Listing>),
     /// What the class stands for.
     Resolved(Arc<ResolvedNodeClass>),
     /// Drift reason, if any.

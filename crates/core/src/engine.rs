@@ -20,6 +20,7 @@ use crate::index::{Changes, Index, News};
 use crate::labels::WellKnown;
 use crate::ledger::{LedgerOp, PoolUsage};
 use crate::record::Record;
+use crate::served::Served;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -169,6 +170,13 @@ impl Engine {
         }
     }
 
+    /// Says which kinds of node classes this process serves; call it before the first input. Without it: every kind.
+    #[must_use]
+    pub fn serving(mut self, served: Served) -> Self {
+        self.index = self.index.serving(served);
+        self
+    }
+
     /// Takes an input in.
     pub fn apply(&mut self, input: Input, now: Timestamp) {
         match input {
@@ -270,6 +278,12 @@ impl Engine {
     #[must_use]
     pub const fn can_decide(&self) -> bool {
         self.leading && self.index.is_synced()
+    }
+
+    /// The objects as last heard of, ahead of any snapshot.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
     }
 
     /// Settings in force.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::deciders::DeciderId;
 use crate::effect::ObjectRef;
 use crate::money::MicroUsd;
-use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
+use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
 
 /// What was decided about a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -123,6 +123,10 @@ pub enum Reason {
     Interrupted,
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
+    /// The cloud does not have its machine any more.
+    MachineGone { machine: ProviderId },
+    /// No claim speaks for this machine.
+    NoClaim { machine: ProviderId },
     /// A disruption budget of pods allows no eviction now.
     Pdb { pdb: NamespacedName },
     /// Several disruption budgets select one pod.
@@ -203,6 +207,8 @@ impl fmt::Display for Reason {
             Self::Expired => f.write_str("older than expireAfter"),
             Self::Interrupted => f.write_str("the cloud takes the machine back"),
             Self::Deleted => f.write_str("deleted"),
+            Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
+            Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
             Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),
             Self::MultiplePdbs { pod } => write!(f, "several disruption budgets select pod {pod}"),
             Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),

@@ -325,7 +325,9 @@ fn amount_of(name: &str, quantity: &ApiQuantity) -> Result<i64, ResourceError> {
     })
 }
 
-fn quantity(name: &str, amount: i64) -> Quantity {
+/// An amount of a resource (milli-CPU, bytes, a count) as a quantity, as people write it.
+#[must_use]
+pub fn quantity(name: &str, amount: i64) -> Quantity {
     match name {
         CPU => Quantity::from_milli(amount),
         MEMORY | EPHEMERAL_STORAGE => Quantity::from_bytes(amount),

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::scheduling::SpreadDefaults;
+
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
@@ -13,6 +15,9 @@ pub struct Settings {
     pub respect_preferences: bool,
     /// A pool's minValues may be lowered rather than fail (`min-values-policy=BestEffort`).
     pub min_values_best_effort: bool,
+    /// Spread constraints of pods that state none (`--scheduler-config`).
+    #[serde(skip)]
+    pub spread_defaults: SpreadDefaults,
     /// Feature gates of upstream's flag.
     pub gates: FeatureGates,
     /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
@@ -42,6 +47,7 @@ impl Default for Settings {
             batch_max_ms: 10_000,
             respect_preferences: true,
             min_values_best_effort: false,
+            spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
             hold_ms: 15_000,
             bind_grace_ms: 2_000,

@@ -8,6 +8,9 @@
 
 mod small_world;
 
+use std::collections::BTreeMap;
+
+use mortise_core::deciders::since;
 use mortise_core::effect::{Effect, Patch};
 use mortise_core::record::{Reason, Verdict};
 use mortise_core::settings::Settings;
@@ -493,4 +496,34 @@ fn the_same_world_gives_the_same_history() {
     let (first, second) = (story(), story());
     assert!(first.0.len() > 20, "something happens: {}", first.0.len());
     assert_eq!(first, second);
+}
+
+#[test]
+fn a_reason_is_an_event_once_per_period_whatever_its_facts_are() {
+    let mut world = SmallWorld::ordinary();
+    fleet(&mut world, "medium", &[3_000, 3_000]);
+    // Every half a minute another pod comes and goes, so that what is in the way has another name each time.
+    for _ in 0..60 {
+        world.pods("guest", 1, 500, &json!({}));
+        world.run(30_000);
+        world.scale_down("guest", 1);
+    }
+    let mut last = BTreeMap::new();
+    let mut told = 0;
+    for (at, effect) in &world.effects {
+        let Effect::Event(event) = &**effect else {
+            continue;
+        };
+        let every_s = match event.reason {
+            "DisruptionBlocked" => 120,
+            "Unconsolidatable" => 900,
+            _ => continue,
+        };
+        told += 1;
+        if let Some(before) = last.insert((event.target.clone(), event.reason), *at) {
+            let passed = since(*at, before) / 1_000;
+            assert!(passed >= every_s, "{event:?} again after {passed} s");
+        }
+    }
+    assert!(told > 0, "something was said");
 }

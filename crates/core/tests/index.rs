@@ -10,9 +10,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::apis::k8s;
 use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::NodeClassKind;
 use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::served::Served;
+use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 fn index() -> Index {
@@ -298,4 +301,69 @@ fn freezing_twice_without_news_gives_the_same_generation() {
         first.generation + 1
     );
     assert_eq!(index.take_changes().nodes.len(), 1);
+}
+
+#[test]
+fn what_refers_to_classes_of_others_is_known_by_name_only() {
+    let kind = NodeClassKind {
+        group: "karpenter.kwok.sh",
+        version: "v1alpha1",
+        kind: "KWOKNodeClass",
+        plural: "kwoknodeclasses",
+    };
+    let mut index = index().serving(Served::only([kind]));
+    let class = |group: &str| json!({ "group": group, "kind": "KWOKNodeClass", "name": "default" });
+    let theirs = || json!({ "spec": { "nodeClassRef": class("other.test") } });
+    let pool = |version: &str, group: &str| {
+        let value = json!({
+            "metadata": { "name": "p", "resourceVersion": version },
+            "spec": { "template": { "spec": { "nodeClassRef": class(group) } } },
+        });
+        Object::Pool(Box::new(serde_json::from_value(value).unwrap()))
+    };
+    index.apply(News::Listed(
+        ObjectKind::Claim,
+        vec![claim("ours", 1, json!({})), claim("theirs", 1, theirs())],
+    ));
+    index.apply(News::Applied(pool("1", "other.test"), Source::Watch));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let names = |snapshot: &Snapshot| -> Vec<String> {
+        let claims = snapshot.claims.sorted().into_iter();
+        claims.map(|(name, _)| name.to_string()).collect()
+    };
+    assert_eq!(names(&snapshot), ["ours"]);
+    assert_eq!(snapshot.nodes.len(), 1, "its machine is not there either");
+    assert!(snapshot.pools.is_empty());
+    assert_eq!(
+        snapshot
+            .foreign_claims()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["theirs"]
+    );
+    assert_eq!(
+        snapshot
+            .foreign_pools()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["p"]
+    );
+
+    // Replaced by one of ours, and the other way round.
+    index.apply(News::Applied(pool("2", "karpenter.kwok.sh"), Source::Watch));
+    index.apply(News::Applied(claim("ours", 2, theirs()), Source::Watch));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    assert_eq!(names(&snapshot), [""; 0]);
+    assert_eq!(snapshot.nodes.len(), 0);
+    assert!(snapshot.pools.contains_key("p"));
+    assert_eq!(
+        snapshot
+            .foreign_claims()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["ours", "theirs"]
+    );
+
+    index.apply(News::Listed(ObjectKind::Claim, Vec::new()));
+    assert!(index.freeze(Timestamp::UNIX_EPOCH).foreign.is_empty());
 }

@@ -15,15 +15,22 @@ use mortise_core::labels::{self, WellKnown};
 use mortise_core::ledger::PoolUsage;
 use mortise_core::pods::HostPort;
 use mortise_core::resources::Resources;
-use mortise_core::scheduling::{Daemons, LaunchPlan, Room, SolveOptions, SolveReport, fits, solve};
+use mortise_core::scheduling::{
+    Daemons, LaunchPlan, REPACK, Room, SolveOptions, SolveReport, fits, solve,
+};
 use mortise_core::snapshot::{Pod, Snapshot};
 use mortise_core::taints;
 use proptest::prelude::*;
 use random_world::{World, raw_pods};
 
 fn answer(snapshot: &Snapshot) -> (LaunchPlan, SolveReport) {
+    answer_repacked(snapshot, 0)
+}
+
+fn answer_repacked(snapshot: &Snapshot, repack: u32) -> (LaunchPlan, SolveReport) {
     let options = SolveOptions {
         pending: true,
+        repack,
         ..SolveOptions::default()
     };
     solve(Timestamp::UNIX_EPOCH, snapshot, &options, &|| false)
@@ -299,23 +306,29 @@ proptest! {
     fn plans_keep_the_rules(seed in any::<u64>()) {
         let world = World::draw(seed);
         let snapshot = world.snapshot();
-        let (plan, report) = answer(&snapshot);
-        accounts_for_all(&plan, &report)?;
-        keeps_within_machines(&snapshot, &plan)?;
-        suits_its_pods(&snapshot, &plan)?;
-        keeps_limits(&snapshot, &plan)?;
-        if snapshot.ledger.nominations().next().is_none() {
-            keeps_apart(&world, &plan)?;
+        for repack in [0, REPACK] {
+            let (plan, report) = answer_repacked(&snapshot, repack);
+            accounts_for_all(&plan, &report)?;
+            keeps_within_machines(&snapshot, &plan)?;
+            suits_its_pods(&snapshot, &plan)?;
+            keeps_limits(&snapshot, &plan)?;
+            if snapshot.ledger.nominations().next().is_none() {
+                keeps_apart(&world, &plan)?;
+            }
         }
     }
 
     #[test]
     fn order_of_news_changes_nothing(seed in any::<u64>(), shuffle in any::<u64>()) {
         let mut world = World::draw(seed);
-        let first = told(&answer(&world.snapshot()));
-        prop_assert_eq!(&first, &told(&answer(&world.snapshot())), "the same twice");
+        let all = |world: &World| {
+            let snapshot = world.snapshot();
+            [0, REPACK].map(|repack| told(&answer_repacked(&snapshot, repack)))
+        };
+        let first = all(&world);
+        prop_assert_eq!(&first, &all(&world), "the same twice");
         world.shuffle(shuffle);
-        prop_assert_eq!(first, told(&answer(&world.snapshot())), "in another order");
+        prop_assert_eq!(first, all(&world), "in another order");
     }
 }
 

@@ -142,14 +142,12 @@ impl Simulation {
     pub(crate) fn kubelets(&mut self) {
         let mut start = Vec::new();
         let mut stop = Vec::new();
-        for (key, pod) in self.store.iter() {
-            let ObjectKey::Pod(name) = key else { continue };
-            let text = |at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        for (name, pod) in self.store.pods() {
             if is_going(pod) {
-                let uid = text("/metadata/uid").to_owned();
-                stop.push((name.clone(), uid));
-            } else if text("/status/phase") == "Pending"
-                && text("/metadata/ownerReferences/0/kind") == "DaemonSet"
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                stop.push((name.clone(), uid.to_owned()));
+            } else if pod["status"]["phase"] == "Pending"
+                && pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
             {
                 start.push(name.clone());
             }

@@ -6,10 +6,11 @@ use mortise_core::cloud::{
     CapacityType, CloudError, LaunchError, Notice, NoticeKind, ResolvedNodeClass, Retry, Terminated,
 };
 use mortise_core::deciders::after;
-use mortise_core::effect::{Done, Effect, EffectError, ObjectRef, Outcome};
+use mortise_core::effect::{Done, Effect, EffectError, Listing, ObjectRef, Outcome};
 use mortise_core::engine::Order;
 use mortise_core::index::ObjectKey;
 use mortise_core::names::ProviderId;
+use mortise_core::served::Served;
 use serde_json::{Value, json};
 
 use crate::owners::is_running;
@@ -83,10 +84,11 @@ impl Simulation {
             Effect::Terminate { provider_id, .. } => {
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
-            Effect::ListInstances => Ok(Done::Instances(vec![(
-                "sim".into(),
-                self.cloud.instances(),
-            )])),
+            Effect::ListInstances => Ok(Done::Instances(vec![Listing {
+                provider: "sim".into(),
+                serves: Served::All,
+                machines: Ok(self.cloud.instances()),
+            }])),
             Effect::Resolve(_) => {
                 let instance_types = self.cloud.catalog(self.now());
                 Ok(Done::Resolved(Arc::new(ResolvedNodeClass {
@@ -94,6 +96,7 @@ impl Simulation {
                     annotations: std::collections::BTreeMap::new(),
                     finalizer: None,
                     instance_types,
+                    again_ms: None,
                 })))
             }
             Effect::CheckDrift { .. } => Ok(Done::Drift(None)),
@@ -101,7 +104,10 @@ impl Simulation {
                 self.notices.remove(notice);
                 Ok(Done::Acknowledged)
             }
-            Effect::Event(_) => Ok(Done::Sent),
+            Effect::Event(event) => {
+                *self.stats.events.entry(event.reason).or_default() += 1;
+                Ok(Done::Sent)
+            }
         }
     }
 

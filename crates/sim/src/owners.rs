@@ -27,6 +27,8 @@ pub(crate) struct Owners {
     next_job: Vec<Timestamp>,
     serial: u64,
     start: Timestamp,
+    /// Version of the store, and sizes wanted, before the last round: with the same ones there is nothing to do.
+    seen: Option<(u64, Vec<usize>)>,
     /// Multiplies every workload's size, in per cent; 0 = everything is scaled to zero.
     pub(crate) scale_percent: u32,
 }
@@ -45,6 +47,7 @@ impl Owners {
             next_job: vec![options.start; options.jobs.len()],
             serial: 0,
             start: options.start,
+            seen: None,
             scale_percent: 100,
         }
     }
@@ -105,17 +108,28 @@ impl Owners {
 
     /// One round of every controller.
     pub(crate) fn tick(&mut self, store: &mut Store, now: Timestamp, rng: &mut Rng) -> Vec<Runs> {
-        let pods = pods_by_owner(store);
-        for deployment in self.deployments.clone() {
-            self.keep(&deployment, pods.get(&deployment.name), store, now);
-        }
         let mut runs = Vec::new();
         for at in 0..self.jobs.len() {
             runs.extend(self.arrivals(at, store, now, rng));
         }
+        // Controllers act when they are told of a change; a round in which nothing changed would change nothing.
+        let sizes: Vec<usize> = self
+            .deployments
+            .iter()
+            .map(|deployment| self.size(deployment, now))
+            .collect();
+        let seen = (store.version(), sizes);
+        if self.seen.as_ref() == Some(&seen) {
+            return runs;
+        }
+        let pods = pods_by_owner(store);
+        for (deployment, want) in self.deployments.clone().iter().zip(&seen.1) {
+            self.keep(deployment, *want, pods.get(&deployment.name), store, now);
+        }
         daemon_pods(store, now);
         budgets(store, &self.deployments);
         collect(store, now);
+        self.seen = Some(seen);
         runs
     }
 
@@ -144,11 +158,11 @@ impl Owners {
     fn keep(
         &mut self,
         deployment: &Deployment,
+        want: usize,
         pods: Option<&Vec<(PodKey, bool)>>,
         store: &mut Store,
         now: Timestamp,
     ) {
-        let want = self.size(deployment, now);
         let have = pods.map_or(0, Vec::len);
         for _ in have..want.min(have + STEP) {
             self.create_pod(
@@ -218,20 +232,28 @@ impl Owners {
 /// Pods that are not going, by owner name; second: bound.
 fn pods_by_owner(store: &Store) -> BTreeMap<String, Vec<(PodKey, bool)>> {
     let mut all: BTreeMap<String, Vec<(PodKey, bool)>> = BTreeMap::new();
-    for (key, pod) in store.iter() {
-        let (ObjectKey::Pod(key), false) = (key, is_going(pod)) else {
-            continue;
-        };
-        if let Some(owner) = pod
-            .pointer("/metadata/ownerReferences/0/name")
-            .and_then(Value::as_str)
-        {
+    for (key, pod) in store.pods().filter(|(_, pod)| !is_going(pod)) {
+        if let Some(owner) = owner(pod) {
             all.entry(owner.to_owned())
                 .or_default()
-                .push((key.clone(), pod.pointer("/spec/nodeName").is_some()));
+                .push((key.clone(), node_of(pod).is_some()));
         }
     }
     all
+}
+
+/// Name of the object that keeps a pod alive.
+fn owner(pod: &Value) -> Option<&str> {
+    pod.get("metadata")?
+        .get("ownerReferences")?
+        .get(0)?
+        .get("name")?
+        .as_str()
+}
+
+/// The node that a pod is bound to.
+fn node_of(pod: &Value) -> Option<&str> {
+    pod.get("spec")?.get("nodeName")?.as_str()
 }
 
 /// Every registered node has a pod of every DaemonSet; pods of nodes that are gone go.
@@ -276,13 +298,9 @@ fn daemon_pods(store: &mut Store, now: Timestamp) {
             }
         }
     }
-    for (key, pod) in store
-        .iter()
-        .filter(|(key, _)| matches!(key, ObjectKey::Pod(_)))
-    {
-        let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
-        if node.is_some_and(|node| store.get(&ObjectKey::Node(node.into())).is_none()) {
-            orphans.push(key.clone());
+    for (key, pod) in store.pods() {
+        if node_of(pod).is_some_and(|node| store.get(&ObjectKey::Node(node.into())).is_none()) {
+            orphans.push(ObjectKey::Pod(key.clone()));
         }
     }
     for (key, pod) in wanted {
@@ -295,24 +313,25 @@ fn daemon_pods(store: &mut Store, now: Timestamp) {
 
 /// What each budget allows now.
 fn budgets(store: &mut Store, deployments: &[Deployment]) {
+    // Healthy and expected pods, by owner.
+    let mut counts: BTreeMap<&str, (i64, i64)> = deployments
+        .iter()
+        .filter(|deployment| deployment.max_unavailable.is_some())
+        .map(|deployment| (deployment.name.as_str(), (0, 0)))
+        .collect();
+    for (_, pod) in store.pods() {
+        if let Some((healthy, expected)) = owner(pod).and_then(|owner| counts.get_mut(owner)) {
+            *expected += 1;
+            *healthy += i64::from(is_running(pod) && !is_going(pod));
+        }
+    }
     for deployment in deployments {
-        let Some(max) = deployment.max_unavailable else {
+        let (Some(max), Some((healthy, expected))) = (
+            deployment.max_unavailable,
+            counts.get(deployment.name.as_str()).copied(),
+        ) else {
             continue;
         };
-        let (mut healthy, mut expected) = (0_i64, 0_i64);
-        for (_, pod) in store
-            .iter()
-            .filter(|(key, _)| matches!(key, ObjectKey::Pod(_)))
-        {
-            if pod
-                .pointer("/metadata/ownerReferences/0/name")
-                .and_then(Value::as_str)
-                == Some(&deployment.name)
-            {
-                expected += 1;
-                healthy += i64::from(is_running(pod) && !is_going(pod));
-            }
-        }
         let desired = (expected - i64::from(max)).max(0);
         let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, deployment.name.as_str()));
         let status = json!({ "status": { "disruptionsAllowed": (healthy - desired).max(0), "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected, "observedGeneration": 1 } });
@@ -342,7 +361,8 @@ fn collect(store: &mut Store, now: Timestamp) {
 }
 
 pub(crate) fn is_running(pod: &Value) -> bool {
-    pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running")
+    let phase = pod.get("status").and_then(|status| status.get("phase"));
+    phase.and_then(Value::as_str) == Some("Running")
 }
 
 /// Creates under a name that these controllers alone give out; an object that is there already is what was wanted.

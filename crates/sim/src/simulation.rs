@@ -233,7 +233,10 @@ impl Simulation {
     /// Time passes; machines cost.
     fn advance(&mut self, to: Timestamp) {
         let passed = since(to, self.spent_since).max(0);
-        let cost = i128::from(self.cloud.price().0) * i128::from(passed) + self.spent_rest;
+        let price = self.cloud.price().0;
+        self.stats.price_micro_usd = price;
+        self.stats.peak_price_micro_usd = self.stats.peak_price_micro_usd.max(price);
+        let cost = i128::from(price) * i128::from(passed) + self.spent_rest;
         self.stats.spent_micro_usd += i64::try_from(cost / 3_600_000).unwrap_or(i64::MAX);
         self.spent_rest = cost % 3_600_000;
         self.spent_since = to;

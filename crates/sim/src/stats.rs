@@ -25,10 +25,16 @@ pub struct Stats {
     pub evictions_refused: u64,
     /// Micro-dollars spent so far.
     pub spent_micro_usd: i64,
+    /// Price of the machines that are there now, in micro-dollars an hour.
+    pub price_micro_usd: i64,
+    /// The highest that price has been.
+    pub peak_price_micro_usd: i64,
     /// Decisions by kind.
     pub decisions: BTreeMap<&'static str, u64>,
     /// Effects carried out, by kind.
     pub effects: BTreeMap<&'static str, u64>,
+    /// Events sent, by reason.
+    pub events: BTreeMap<&'static str, u64>,
     /// Times an invariant did not hold, with what and when. Empty in a right world.
     pub violations: Vec<String>,
 }

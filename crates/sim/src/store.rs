@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use mortise_core::cloud::NodeClassObject;
 use mortise_core::effect::{EffectError, ObjectRef};
 use mortise_core::index::{Object, ObjectKey};
+use mortise_core::names::PodKey;
 use serde_json::{Map, Value, json};
 
 /// What happened to an object, to be shown to watches.
@@ -35,6 +36,19 @@ impl Store {
     /// Every object, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         self.objects.iter()
+    }
+
+    /// Every pod, by key.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (&PodKey, &Value)> {
+        self.objects.iter().filter_map(|(key, value)| match key {
+            ObjectKey::Pod(key) => Some((key, value)),
+            _ => None,
+        })
+    }
+
+    /// Grows with every change.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
     }
 
     /// What happened since the last call.
@@ -170,8 +184,10 @@ fn whole_seconds(now: Timestamp) -> String {
 }
 
 pub(crate) fn is_going(value: &Value) -> bool {
-    value
-        .pointer("/metadata/deletionTimestamp")
+    // Asked of every pod every second: without parsing a pointer.
+    let metadata = value.get("metadata");
+    metadata
+        .and_then(|metadata| metadata.get("deletionTimestamp"))
         .is_some_and(|at| !at.is_null())
 }
 
@@ -237,5 +253,6 @@ pub(crate) fn object(key: &ObjectKey, value: Value) -> Result<Object, serde_json
         ObjectKey::CsiNode(_) => Object::CsiNode(Box::new(read(value)?)),
         ObjectKey::Attachment(_) => Object::Attachment(Box::new(read(value)?)),
         ObjectKey::Namespace(_) => Object::Namespace(Box::new(read(value)?)),
+        ObjectKey::Selecting(kind, _) => Object::Selecting(*kind, Box::new(read(value)?)),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_controller::{Addresses, certificates};
@@ -20,8 +21,44 @@ pub(super) struct Places<'a> {
     pub(super) seed: u64,
 }
 
-/// The first text: addresses and commands, with names of what is really there.
-pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) -> String {
+/// What the demo asks about, and proposes to ask: names of what is really there.
+pub(super) struct Asked {
+    /// Nodes that are ready, a few.
+    nodes: Vec<String>,
+    /// A pod that waits, if one does.
+    pod: Option<Arc<Pod>>,
+}
+
+impl Asked {
+    pub(super) fn about(snapshot: &Snapshot) -> Self {
+        Self {
+            nodes: ready_nodes(snapshot),
+            pod: misfit(snapshot),
+        }
+    }
+
+    /// The body of a filter call.
+    pub(super) fn filter(&self) -> Value {
+        json!({ "Pod": pod_body(self.pod.as_deref()), "NodeNames": self.nodes })
+    }
+
+    /// Path and query of an explanation.
+    pub(super) fn explain(&self) -> String {
+        match (&self.pod, self.nodes.first()) {
+            (Some(pod), _) => format!("/debug/explain?pod={}", pod.key),
+            (None, Some(node)) => format!("/debug/explain?node={node}"),
+            (None, None) => format!("/debug/explain?nodepool={}", world::FIRST_POOL),
+        }
+    }
+}
+
+/// The first text: addresses and commands.
+pub(super) fn welcome(
+    places: &Places<'_>,
+    asked: &Asked,
+    snapshot: &Snapshot,
+    took: Duration,
+) -> String {
     let Places {
         addresses,
         directory,
@@ -36,11 +73,8 @@ pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) 
         file(certificates::EXTENDER_CLIENT_CERT),
         file(certificates::EXTENDER_CLIENT_KEY)
     );
-    let nodes: Vec<String> = ready_nodes(snapshot);
-    let pod = misfit(snapshot);
-
     let mut text = format!(
-        "mortise demo: {} nodes and {} pods after {:.1} s; one second shows {}, seed {seed}\n\n",
+        "mortise demo: {} nodes and {} pods; first answers (filter, explain) {:.1} s after the start; one second shows {}, seed {seed}\n\n",
         snapshot.nodes.len(),
         snapshot.pods.len(),
         took.as_secs_f64(),
@@ -59,25 +93,28 @@ pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) 
         "Live page (its certificate was made for this run, so the browser asks once)",
         &format!("{https}/ui/"),
     );
-    let filter = json!({ "Pod": pod_body(pod.as_deref()), "NodeNames": nodes });
     add(
         "Extender: which of these nodes may the scheduler use? (client certificate)",
-        &post(&client, &format!("{https}/extender/v1/filter"), &filter),
+        &post(
+            &client,
+            &format!("{https}/extender/v1/filter"),
+            &asked.filter(),
+        ),
     );
     add(
         "Admission: a NodePool with two mistakes",
         &post(&curl, &format!("{https}/admission/v1/validate"), &review()),
     );
-    if let Some(pod) = &pod {
+    if asked.pod.is_some() {
         add(
             "Why does this pod wait?",
             &format!(
-                "{curl} -H 'Accept: text/plain' '{https}/debug/explain?pod={}'",
-                pod.key
+                "{curl} -H 'Accept: text/plain' '{https}{}'",
+                asked.explain()
             ),
         );
     }
-    if let Some(node) = nodes.first() {
+    if let Some(node) = asked.nodes.first() {
         add(
             "What is known about this node?",
             &format!("{curl} -H 'Accept: text/plain' '{https}/debug/explain?node={node}'"),
@@ -90,7 +127,7 @@ pub(super) fn welcome(places: &Places<'_>, snapshot: &Snapshot, took: Duration) 
     add(
         "Metrics, health",
         &format!(
-            "curl -s http://{}/metrics    curl -s http://{}/readyz",
+            "curl -s http://{}/metrics; curl -s http://{}/readyz",
             addresses.metrics, addresses.health
         ),
     );
@@ -116,7 +153,7 @@ fn ready_nodes(snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// The pod that waits for good, or any that waits.
-fn misfit(snapshot: &Snapshot) -> Option<std::sync::Arc<Pod>> {
+fn misfit(snapshot: &Snapshot) -> Option<Arc<Pod>> {
     let pending = || snapshot.pending.values();
     pending()
         .find(|pod| pod.key.name.starts_with(world::MISFIT))
@@ -156,15 +193,13 @@ pub(super) struct Summary<'a> {
     pub(super) stats: &'a Stats,
     pub(super) calls: BTreeMap<&'static str, u64>,
     pub(super) seed: u64,
+    pub(super) region: &'a str,
+    /// From the start of the process to the first answers, if there were any.
+    pub(super) first_answer: Option<Duration>,
     pub(super) real: Duration,
 }
 
 impl Summary<'_> {
-    #[expect(clippy::cast_precision_loss, reason = "for display only")]
-    fn dollars(&self) -> f64 {
-        self.stats.spent_micro_usd as f64 / 1e6
-    }
-
     pub(super) fn json(&self) -> Value {
         let Stats {
             virtual_seconds,
@@ -175,25 +210,33 @@ impl Summary<'_> {
             shortages,
             evictions,
             evictions_refused,
-            spent_micro_usd: _,
+            spent_micro_usd,
+            price_micro_usd,
+            peak_price_micro_usd,
             decisions,
             effects,
+            events,
             violations,
         } = self.stats;
         json!({
             "seed": self.seed,
+            "region": self.region,
+            "first_answer_ms": self.first_answer.map(|took| took.as_millis()),
             "virtual_seconds": virtual_seconds,
             "real_seconds": (self.real.as_secs_f64() * 10.0).round() / 10.0,
             "pods_placed": pods_placed,
             "nodes_launched": nodes_launched,
             "nodes_removed": nodes_removed,
-            "spent_usd": (self.dollars() * 1e4).round() / 1e4,
+            "spent_usd": rounded(*spent_micro_usd),
+            "usd_per_hour": rounded(*price_micro_usd),
+            "peak_usd_per_hour": rounded(*peak_price_micro_usd),
             "interruptions": interruptions,
             "shortages": shortages,
             "evictions": evictions,
             "evictions_refused": evictions_refused,
             "decisions": decisions,
             "effects": effects,
+            "events": events,
             "calls": self.calls,
             "violations": violations,
         })
@@ -213,7 +256,7 @@ impl Summary<'_> {
             .map(|(kind, count)| format!("{kind} {count}"))
             .collect();
         format!(
-            "\n{} virtual minutes in {:.0} s: {} pods placed, {} nodes launched, {} removed, {} interruptions, {} evictions, ${:.2} spent\ndecisions: {}\ncalls: {}",
+            "\n{} virtual minutes in {:.0} s: {} pods placed, {} nodes launched, {} removed, {} interruptions, {} evictions, ${:.2} spent (${:.2} an hour at the peak, ${:.2} now)\ndecisions: {}\ncalls: {}",
             stats.virtual_seconds / 60,
             self.real.as_secs_f64(),
             stats.pods_placed,
@@ -221,9 +264,21 @@ impl Summary<'_> {
             stats.nodes_removed,
             stats.interruptions,
             stats.evictions,
-            self.dollars(),
+            dollars(stats.spent_micro_usd),
+            dollars(stats.peak_price_micro_usd),
+            dollars(stats.price_micro_usd),
             decisions.join(", "),
             calls.join(", "),
         )
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display only")]
+fn dollars(micro_usd: i64) -> f64 {
+    micro_usd as f64 / 1e6
+}
+
+/// Dollars to a hundredth of a cent.
+fn rounded(micro_usd: i64) -> f64 {
+    (dollars(micro_usd) * 1e4).round() / 1e4
 }

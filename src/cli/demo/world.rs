@@ -1,14 +1,20 @@
-//! What the simulated cluster consists of: two pools, workloads that swing, jobs that come and go.
+//! What the simulated cluster consists of: three pools, workloads that swing, jobs that come and go.
 
 use anyhow::Context as _;
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::names::NodeClassKey;
-use mortise_core::settings::Settings;
+use mortise_core::settings::{FeatureGates, Settings};
 use mortise_sim::{Deployment, Jobs, Options};
 use serde_json::{Value, json};
 
 const GROUP: &str = "karpenter.k8s.aws";
 const CLASS: &str = "EC2NodeClass";
+/// The pool that most pods go to.
+pub(super) const FIRST_POOL: &str = "general";
+/// The pool for jobs.
+const BATCH: &str = "batch";
+/// The pool for what must not be interrupted.
+const STEADY: &str = "steady";
 /// A pod of this workload asks for what no pool offers: there is always something to ask "why?" about.
 pub(super) const MISFIT: &str = "arm-only";
 
@@ -18,6 +24,18 @@ pub(super) fn node_class_kind() -> NodeClassKind {
         version: "v1",
         kind: CLASS,
         plural: "ec2nodeclasses",
+    }
+}
+
+/// Upstream's defaults, but for a gate: most nodes of the demo are spot machines, and without it they would never be replaced
+/// by cheaper ones.
+pub(super) fn settings() -> Settings {
+    Settings {
+        gates: FeatureGates {
+            spot_to_spot_consolidation: true,
+            ..FeatureGates::default()
+        },
+        ..Settings::default()
     }
 }
 
@@ -37,7 +55,7 @@ pub(super) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Re
         daemon_sets: daemon_sets(),
         deployments: deployments(),
         jobs: jobs(),
-        interruption_every_s: 15 * 60,
+        interruption_every_s: 4 * 60,
         shortage_per_mille: 30,
     })
 }
@@ -69,7 +87,8 @@ fn pool(
     })
 }
 
-/// A pool that takes spot where it is cheaper, and one for what must not be interrupted.
+/// A pool that takes spot where it is cheaper, one for jobs that leave empty nodes behind, and one for what must not be
+/// interrupted.
 fn pools() -> Vec<Value> {
     // Small and middle sizes only: a demo of three huge nodes would show little.
     let common = [
@@ -87,18 +106,31 @@ fn pools() -> Vec<Value> {
         all.push(requirement("karpenter.sh/capacity-type", "In", capacity));
         all
     };
-    let general = json!({ "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m", "budgets": [{ "nodes": "20%" }] });
-    let steady = json!({ "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "3m", "budgets": [{ "nodes": "1" }] });
-    let taint = json!([{ "key": "steady", "effect": "NoSchedule" }]);
+    let taint = |key: &str| json!([{ "key": key, "effect": "NoSchedule" }]);
+    let disruption = |policy: &str, after: &str, nodes: &str| json!({ "consolidationPolicy": policy, "consolidateAfter": after, "budgets": [{ "nodes": nodes }] });
+    let both = ["spot", "on-demand"];
     vec![
         pool(
-            "general",
+            FIRST_POOL,
             10,
-            &with(&["spot", "on-demand"]),
+            &with(&both),
             &json!([]),
-            &general,
+            &disruption("WhenEmptyOrUnderutilized", "30s", "40%"),
         ),
-        pool("steady", 1, &with(&["on-demand"]), &taint, &steady),
+        pool(
+            BATCH,
+            5,
+            &with(&both),
+            &taint(BATCH),
+            &disruption("WhenEmpty", "30s", "50%"),
+        ),
+        pool(
+            STEADY,
+            1,
+            &with(&["on-demand"]),
+            &taint(STEADY),
+            &disruption("WhenEmptyOrUnderutilized", "2m", "1"),
+        ),
     ]
 }
 
@@ -144,39 +176,39 @@ fn deployments() -> Vec<Deployment> {
         "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": { "matchLabels": { "app": "api" } },
     }] });
-    let steady = json!({ "tolerations": [{ "key": "steady", "operator": "Exists" }], "nodeSelector": { "karpenter.sh/nodepool": "steady" } });
     let arm = json!({ "nodeSelector": { "kubernetes.io/arch": "arm64" } });
+    // Days of about ten minutes: each workload grows for five and shrinks for five, not quite together.
     vec![
         deployment(
             "web",
             template("web", "500m", "1Gi", &json!({})),
-            30,
-            140,
-            40 * 60,
-            Some(10),
+            15,
+            110,
+            10 * 60,
+            Some(15),
         ),
         deployment(
             "api",
             template("api", "900m", "1500Mi", &spread),
-            12,
-            36,
-            25 * 60,
-            Some(3),
+            6,
+            30,
+            11 * 60,
+            Some(6),
         ),
         deployment(
             "cache",
             template("cache", "250m", "3Gi", &json!({})),
-            8,
-            20,
-            60 * 60,
-            Some(2),
+            4,
+            18,
+            12 * 60,
+            Some(4),
         ),
         deployment(
             "ledger",
-            template("ledger", "1500m", "4Gi", &steady),
-            6,
-            9,
-            90 * 60,
+            template("ledger", "1500m", "4Gi", &only_on(STEADY)),
+            4,
+            8,
+            22 * 60,
             Some(1),
         ),
         deployment(
@@ -190,19 +222,24 @@ fn deployments() -> Vec<Deployment> {
     ]
 }
 
+/// Pods for the nodes of one tainted pool.
+fn only_on(pool: &str) -> Value {
+    json!({ "tolerations": [{ "key": pool, "operator": "Exists" }], "nodeSelector": { "karpenter.sh/nodepool": pool } })
+}
+
 fn jobs() -> Vec<Jobs> {
     vec![
         Jobs {
             name: "report".to_owned(),
-            template: template("report", "1", "2Gi", &json!({})),
-            every_s: 45,
+            template: template("report", "1", "2Gi", &only_on(BATCH)),
+            every_s: 30,
             runs_s: (60, 240),
         },
         Jobs {
             name: "train".to_owned(),
-            template: template("train", "3", "6Gi", &json!({})),
-            every_s: 240,
-            runs_s: (300, 900),
+            template: template("train", "3", "6Gi", &only_on(BATCH)),
+            every_s: 180,
+            runs_s: (180, 600),
         },
     ]
 }
@@ -213,7 +250,7 @@ mod tests {
 
     #[test]
     fn pools_are_what_admission_lets_pass() {
-        use mortise_webhooks::admission::{Request, Rules, validate};
+        use mortise_webhooks::admission::{Facts, Request, Rules, validate};
         let options = options(1, "us-east-1", Settings::default()).unwrap();
         assert!(
             options.catalog.len() > 500,
@@ -233,11 +270,64 @@ mod tests {
                 "uid": "1", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "operation": "CREATE", "object": pool,
             }))
             .unwrap();
-            let answer = validate(&snapshot, &rules, &request);
+            let facts = Facts {
+                snapshot: &snapshot,
+                rules: &rules,
+                now: options.start,
+                stop: &|| true,
+            };
+            let answer = validate(&facts, &request);
             assert_eq!(
                 (answer.denied, answer.warnings),
                 (Vec::<String>::new(), Vec::<String>::new()),
                 "{pool}"
+            );
+        }
+    }
+
+    /// What a viewer sees in ten minutes of the cluster, with any seed: the same deciders as in production, so if one of these
+    /// stops happening either the workloads or the deciders have lost something.
+    #[test]
+    fn ten_minutes_show_growth_shrinking_savings_and_an_interruption() {
+        for seed in [1, 2, 3] {
+            let options = options(seed, "us-east-1", settings()).unwrap();
+            let start = options.start;
+            let mut simulation =
+                mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+            let counters = std::sync::Arc::default();
+            simulation.set_extender(Box::new(super::super::scheduler::InProcess::new(counters)));
+            let mut disrupted = Vec::new();
+            let mut prices = Vec::new();
+            for minute in 1..=10 {
+                simulation.run_until(mortise_core::deciders::after(start, minute * 60_000));
+                prices.push(simulation.cloud().price());
+                for record in simulation.take_records() {
+                    if record.verdict == mortise_core::record::Verdict::Disrupted {
+                        disrupted.extend(record.reasons.iter().map(std::mem::discriminant));
+                    }
+                }
+            }
+            let stats = simulation.stats();
+            let seen = format!("seed {seed}: {prices:?} {stats:#?}");
+            assert_eq!(stats.violations, Vec::<String>::new(), "{seen}");
+            assert!(stats.pods_placed > 150, "{seen}");
+            assert!(stats.nodes_launched >= 20, "{seen}");
+            assert!(stats.nodes_removed >= 8, "{seen}");
+            assert!(stats.interruptions >= 1, "{seen}");
+            use mortise_core::record::Reason;
+            for why in [Reason::Empty, Reason::Underutilized] {
+                assert!(
+                    disrupted.contains(&std::mem::discriminant(&why)),
+                    "no node went because: {why}; {seen}"
+                );
+            }
+            let peak = prices.iter().max().copied().unwrap();
+            let after_peak = prices.iter().skip_while(|price| **price < peak);
+            assert!(
+                after_peak
+                    .min()
+                    .is_some_and(|low| low.0 < peak.0 * 85 / 100),
+                "money goes down: {seen}"
             );
         }
     }

@@ -1,25 +1,52 @@
-//! Defaulting: fills in what only one answer fits, idempotently, and refuses early what a schema would answer badly.
+//! Defaulting: fills in what only one answer fits, idempotently, and refuses early what the definition would refuse with
+//! worse words.
 //!
 //! Invariant: a field that the user wrote is never touched, so GitOps tools see no fight.
 
+use mortise_core::apis::validation::{Weight, faults};
+use mortise_core::labels::WellKnown;
 use serde_json::{Value, json};
 
+use super::Rules;
 use super::review::{Answer, Request};
-use super::{Rules, shape};
 
-/// Answers a defaulting request.
+/// Answers a defaulting request. What can never work is told along when the definition refuses the object anyway; alone it
+/// is left to validation.
 #[must_use]
-pub fn default(rules: &Rules, request: &Request) -> Answer {
-    if request.object.is_null() || request.operation == "DELETE" {
+pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answer {
+    if !request.asks_for_a_spec() {
         return Answer::default();
     }
-    match request.kind.kind.as_str() {
-        "NodePool" => Answer {
-            denied: shape::requirements(&request.object, "/spec/template/spec/requirements"),
-            warnings: Vec::new(),
-            patch: node_class_ref(rules, &request.object, "/spec/template/spec/nodeClassRef"),
-        },
-        _ => Answer::default(),
+    let patch = match request.kind.kind.as_str() {
+        "NodePool" => node_class_ref(rules, &request.object, "/spec/template/spec/nodeClassRef"),
+        "NodeClaim" => node_class_ref(rules, &request.object, "/spec/nodeClassRef"),
+        _ => Vec::new(),
+    };
+    let mut object = request.object.clone();
+    for operation in &patch {
+        let at = operation.get("path").and_then(Value::as_str);
+        let Some((parent, field)) = at.and_then(|path| path.rsplit_once('/')) else {
+            continue;
+        };
+        if let Some(parent) = object.pointer_mut(parent) {
+            parent[field] = operation["value"].clone();
+        }
+    }
+    let mut found = faults(
+        rules.definitions(),
+        well_known,
+        &request.kind.kind,
+        &object,
+        request.before(),
+    );
+    found.retain(|fault| fault.weight != Weight::Doubtful);
+    if found.iter().all(|fault| fault.weight != Weight::Schema) {
+        found.clear();
+    }
+    Answer {
+        denied: found.iter().map(ToString::to_string).collect(),
+        warnings: Vec::new(),
+        patch,
     }
 }
 
@@ -61,24 +88,25 @@ mod tests {
             ..Rules::default()
         };
         let with = |reference: Value| {
-            let object =
-                json!({ "spec": { "template": { "spec": { "nodeClassRef": reference } } } });
+            let object = json!({ "spec": { "template": { "spec": {
+                "nodeClassRef": reference, "requirements": [],
+            } } } });
             let kind = super::super::review::Kind {
                 kind: "NodePool".to_owned(),
                 ..Default::default()
             };
-            default(
-                &rules,
-                &Request {
-                    kind,
-                    object,
-                    operation: "CREATE".to_owned(),
-                    ..Request::default()
-                },
-            )
-            .patch
+            let request = Request {
+                kind,
+                object,
+                operation: "CREATE".to_owned(),
+                ..Request::default()
+            };
+            let answer = default(&rules, &WellKnown::kwok(), &request);
+            assert_eq!(answer.denied, Vec::<String>::new());
+            answer.patch
         };
         assert_eq!(with(json!({ "name": "default" })).len(), 2);
+        assert_eq!(with(json!({ "name": "default", "group": "" })).len(), 2);
         assert_eq!(
             with(
                 json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass" })

@@ -1,18 +1,29 @@
-//! Admission: what CEL cannot see (other objects, the catalogue), and better words for what a schema says badly.
+//! Admission: what CEL cannot see (other objects, the catalogue, numbers), and better words for what a schema says badly.
 //!
-//! Every check here is repeated by the workers as a condition, so nothing is lost when the webhook is down.
+//! ```text
+//! API server ─► default:  what the definition will refuse, refused with a fix; the class reference filled in
+//!            ─► (schema and CEL)
+//!            ─► validate: what can never work, refused; what hardly means what it says, a warning; a preview of edits
+//! ```
+//!
+//! Every check here is repeated by the definitions or by the workers as a condition, so nothing is lost when the webhook
+//! is down. An object that is being deleted, and an update that leaves the spec alone, always pass.
 
 mod advice;
 mod defaulting;
+mod preview;
 mod review;
-mod shape;
+mod text;
 mod validation;
 
 pub use defaulting::default;
-pub use review::{Answer, Request, review};
+pub use review::{Answer, Kind, Request, review};
 pub use validation::validate;
 
+use jiff::Timestamp;
+use mortise_core::apis::CrdSet;
 use mortise_core::cloud::NodeClassKind;
+use mortise_core::snapshot::Snapshot;
 
 /// How admission answers.
 #[derive(Clone, Debug, Default)]
@@ -21,4 +32,31 @@ pub struct Rules {
     pub deny_impossible: bool,
     /// Node class kinds that are served, the default one first.
     pub node_class_kinds: Vec<NodeClassKind>,
+}
+
+impl Rules {
+    /// The definitions that go with the served node classes.
+    #[must_use]
+    pub fn definitions(&self) -> CrdSet {
+        let serves = |group: &str| self.node_class_kinds.iter().any(|kind| kind.group == group);
+        if serves(mortise_core::labels::aws::GROUP) {
+            CrdSet::Aws
+        } else if serves(mortise_core::labels::kwok::GROUP) {
+            CrdSet::Kwok
+        } else {
+            CrdSet::Core
+        }
+    }
+}
+
+/// What an answer is given from.
+pub struct Facts<'a> {
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// How admission answers.
+    pub rules: &'a Rules,
+    /// Now.
+    pub now: Timestamp,
+    /// The time for a preview is over. A closure that is true from the start asks for no preview at all.
+    pub stop: &'a dyn Fn() -> bool,
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::text::shortened;
 use crate::Counters;
 
-/// Longest warning: API servers cut what is longer in sum, and terminals wrap it.
-const WARNING_MAX: usize = 120;
+/// Most warnings of an answer: API servers cut what is longer than 4 KiB in sum, and nobody reads more.
+const MOST_WARNINGS: usize = 10;
 
 /// The part of the request that is used.
 #[derive(Debug, Default, Deserialize)]
@@ -18,6 +19,8 @@ pub struct Request {
     pub kind: Kind,
     /// Object name; may be empty on create.
     pub name: String,
+    /// Namespace; empty for what is not in one.
+    pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
     /// The object; null on delete.
@@ -26,6 +29,28 @@ pub struct Request {
     pub old_object: Value,
     /// Nothing may be remembered of this request.
     pub dry_run: Option<bool>,
+}
+
+impl Request {
+    /// Something is to be looked at: the object is made, or its spec is changed, and it is not on its way out. Finalizers,
+    /// labels and status of any object can always be written.
+    #[must_use]
+    pub fn asks_for_a_spec(&self) -> bool {
+        let going = self
+            .object
+            .pointer("/metadata/deletionTimestamp")
+            .is_some_and(|time| !time.is_null());
+        let same = self.operation == "UPDATE"
+            && !self.old_object.is_null()
+            && self.object.get("spec") == self.old_object.get("spec");
+        self.operation != "DELETE" && !self.object.is_null() && !going && !same
+    }
+
+    /// The object before an update.
+    #[must_use]
+    pub fn before(&self) -> Option<&Value> {
+        (self.operation == "UPDATE" && !self.old_object.is_null()).then_some(&self.old_object)
+    }
 }
 
 /// Group, version and kind.
@@ -89,7 +114,12 @@ pub fn review(
         Err(error) => return invalid(counters, &error),
     };
     let answer = ask(&request);
-    let warnings: Vec<String> = answer.warnings.iter().map(|text| shortened(text)).collect();
+    let mut warnings: Vec<String> = answer.warnings.iter().map(|text| shortened(text)).collect();
+    if warnings.len() > MOST_WARNINGS {
+        let more = warnings.len() - (MOST_WARNINGS - 1);
+        warnings.truncate(MOST_WARNINGS - 1);
+        warnings.push(format!("and {more} more warnings"));
+    }
     counters.admission_warnings.add(warnings.len() as u64);
     let mut response = json!({ "uid": request.uid, "allowed": answer.denied.is_empty() });
     if !warnings.is_empty() {
@@ -98,7 +128,7 @@ pub fn review(
     if !answer.denied.is_empty() {
         counters.admission_denied.inc();
         response["status"] =
-            json!({ "code": 422, "reason": "Invalid", "message": answer.denied.join("; ") });
+            json!({ "code": 422, "reason": "Invalid", "message": message(&answer.denied) });
     } else if !answer.patch.is_empty() {
         use base64::Engine as _;
         let patch = Value::Array(answer.patch).to_string();
@@ -119,6 +149,7 @@ pub fn review(
     }
 }
 
+/// One answer to a body that cannot be read.
 fn invalid(counters: &Counters, error: &str) -> ReviewAnswer {
     counters.malformed.inc();
     let message = format!("body is not an AdmissionReview of admission.k8s.io/v1: {error}");
@@ -129,12 +160,17 @@ fn invalid(counters: &Counters, error: &str) -> ReviewAnswer {
     }
 }
 
-/// Cuts at a character, not in one.
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= WARNING_MAX {
-        return text.to_owned();
+/// One reason stands by itself; several are a list.
+fn message(denied: &[String]) -> String {
+    match denied {
+        [only] => only.clone(),
+        several => {
+            let mut text = format!("{} things are wrong:", several.len());
+            for each in several {
+                text.push_str("\n- ");
+                text.push_str(each);
+            }
+            text
+        }
     }
-    let mut short: String = text.chars().take(WARNING_MAX - 3).collect();
-    short.push_str("...");
-    short
 }

@@ -1,36 +1,81 @@
-//! Validation of NodePools and node classes against the cluster as it is.
+//! Validation: what can never work is refused, what hardly means what it says gets a warning.
+
+use std::collections::BTreeSet;
 
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::apis::validation::{Weight, faults};
+use serde_json::Value;
 
 use super::review::{Answer, Request};
-use super::{Rules, advice, shape};
+use super::text::warning;
+use super::{Facts, advice, preview};
 
-/// Answers a validation request. Deletions are never refused.
+/// Where `kubectl apply` leaves the object as its user wrote it.
+const AS_WRITTEN: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+
+/// Answers a validation request. Deletions are refused only where an annotation of the object asks for it.
 #[must_use]
-pub fn validate(snapshot: &Snapshot, rules: &Rules, request: &Request) -> Answer {
+pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
     let mut answer = Answer::default();
-    match (request.kind.kind.as_str(), request.operation.as_str()) {
-        ("NodePool", "DELETE") => answer
-            .warnings
-            .extend(advice::deleting_pool(snapshot, &request.name)),
-        ("NodePool", _) => {
-            answer.denied.extend(shape::requirements(
-                &request.object,
-                "/spec/template/spec/requirements",
-            ));
-            match serde_json::from_value::<NodePool>(request.object.clone()) {
-                Ok(pool) => advice::pool(snapshot, rules, &pool, &mut answer),
-                Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
+    if request.operation == "DELETE" {
+        advice::deletion(facts, request, &mut answer);
+        return answer;
+    }
+    if !request.asks_for_a_spec() {
+        return answer;
+    }
+    itself(facts, request, &mut answer);
+    match request.kind.kind.as_str() {
+        "NodePool" => match serde_json::from_value::<NodePool>(request.object.clone()) {
+            Ok(pool) => {
+                let before = request
+                    .before()
+                    .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
+                advice::pool(facts, &pool, before.as_ref(), &mut answer);
+                if request.operation == "UPDATE" {
+                    preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
+                }
             }
+            Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
+        },
+        "NodeOverlay" => advice::overlay(facts, &request.object, &mut answer),
+        "CapacityBuffer" => advice::buffer(facts, request, &mut answer),
+        "EC2NodeClass" if request.operation == "UPDATE" => {
+            preview::ec2_class(facts, request, &mut answer);
         }
-        (_, "DELETE") => answer.warnings.extend(advice::deleting_class(
-            snapshot,
-            &request.kind,
-            &request.name,
-        )),
-        ("EC2NodeClass", _) => advice::ec2_class(&request.object, &mut answer),
         _ => {}
     }
     answer
+}
+
+/// What the object says of itself.
+fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
+    let definitions = facts.rules.definitions();
+    let known = &facts.snapshot.well_known;
+    let kind = request.kind.kind.as_str();
+    let mut told = BTreeSet::new();
+    for fault in faults(definitions, known, kind, &request.object, request.before()) {
+        if fault.weight == Weight::Doubtful {
+            answer.warnings.push(warning(&fault));
+            told.insert(fault.field);
+        } else {
+            answer.denied.push(fault.to_string());
+        }
+    }
+    // The API server has dropped the fields that it does not know; they are to be seen only where kubectl wrote down
+    // what it was given.
+    let written = |object: &Value| {
+        let text = object.pointer(AS_WRITTEN)?.as_str()?;
+        serde_json::from_str::<Value>(text).ok()
+    };
+    let Some(now) = written(&request.object) else {
+        return;
+    };
+    let before = request.before().and_then(written);
+    for fault in faults(definitions, known, kind, &now, before.as_ref()) {
+        let dropped = fault.weight == Weight::Doubtful && fault.problem.starts_with("is dropped");
+        if dropped && !told.contains(&fault.field) {
+            answer.warnings.push(warning(&fault));
+        }
+    }
 }

@@ -52,11 +52,13 @@ pub(super) fn explain(shared: &Shared, subject: &Subject) -> Result<View, String
         }
         Subject::Claim(name) => {
             let node = snapshot.node_of_claim(name).ok_or_else(|| {
-                missing(
-                    "nodeclaim",
-                    name,
-                    snapshot.claims.iter().map(|(name, _)| &**name),
-                )
+                foreign(&snapshot, &ObjectRef::Claim(name.clone())).unwrap_or_else(|| {
+                    missing(
+                        "nodeclaim",
+                        name,
+                        snapshot.claims.iter().map(|(name, _)| &**name),
+                    )
+                })
             })?;
             Ok(node_view(shared, &snapshot, node))
         }
@@ -70,6 +72,15 @@ fn missing<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
         .map(|near| format!("; did you mean {near:?}?"))
         .unwrap_or_default();
     format!("there is no {kind} {name:?}{near}")
+}
+
+/// What is to be said about another autoscaler's claim or pool.
+fn foreign(snapshot: &Snapshot, target: &ObjectRef) -> Option<String> {
+    let class = snapshot.foreign.get(target)?;
+    Some(format!(
+        "{target} is left alone: no provider here serves {}.{} (served: {})",
+        class.kind, class.group, snapshot.served
+    ))
 }
 
 /// The newest decision about a pod that says why it is where it is.
@@ -193,6 +204,10 @@ fn pod_verdict(snapshot: &Snapshot, pod: &Pod, records: &[Arc<Numbered>]) -> Str
     match newest.map(|record| record.verdict) {
         Some(Verdict::Unschedulable) => "pending; no pool can take it (see why)".to_owned(),
         Some(Verdict::Ignored) => "pending; not ours to place (see why)".to_owned(),
+        _ if snapshot.pools.is_empty() && snapshot.foreign_pools().next().is_some() => format!(
+            "pending; no NodePool refers to a node class that is served here (served: {})",
+            snapshot.served
+        ),
         _ if snapshot.pools.is_empty() => "pending; there is no NodePool".to_owned(),
         _ => "pending; not planned yet: its batch may still be open".to_owned(),
     }
@@ -393,10 +408,10 @@ fn condition_json(condition: &Condition) -> Value {
 }
 
 fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, String> {
-    let found = snapshot
-        .pools
-        .get(name)
-        .ok_or_else(|| missing("nodepool", name, snapshot.pools.keys().map(|name| &**name)))?;
+    let found = snapshot.pools.get(name).ok_or_else(|| {
+        foreign(snapshot, &ObjectRef::Pool(name.clone()))
+            .unwrap_or_else(|| missing("nodepool", name, snapshot.pools.keys().map(|name| &**name)))
+    })?;
     let concerns = |record: &Record| {
         let mentions = |reason: &Reason| match reason {
             Reason::FromPool { pool }

@@ -49,6 +49,7 @@ pub(super) fn snapshot(shared: &Shared) -> View {
         ("nodeclaims", snapshot.claims.len()),
         ("nodepools", snapshot.pools.len()),
         ("node_classes", snapshot.node_classes.len()),
+        ("left_to_others", snapshot.foreign.len()),
         ("catalogs", snapshot.catalogs.len()),
         ("disruption_budgets", snapshot.pdbs.len()),
         ("daemon_sets", snapshot.daemon_sets.len()),

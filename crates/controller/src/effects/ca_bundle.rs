@@ -1,4 +1,5 @@
-//! Telling API servers which CA to trust: `caBundle` of the webhook configurations that the manifests install.
+//! Telling API servers which CA to trust: `caBundle` of the webhook configurations that the manifests install, and of the
+//! definitions that name this service for conversion.
 //!
 //! Only the leader does it, and only when the CA is this service's own. Where the right is missing, somebody else is meant
 //! to do it (cert-manager's injector, or the bundle was written into the manifest), so that is no error.
@@ -24,10 +25,17 @@ const CONFIGURATIONS: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// Definitions that may name this service for conversion, as `mortise manifests crds --conversion` writes them.
+const DEFINITIONS: [&str; 3] = [
+    "ec2nodeclasses.karpenter.k8s.aws",
+    "nodeclaims.karpenter.sh",
+    "nodepools.karpenter.sh",
+];
+
 /// Writes the bundle into every configuration that is installed and has another one. Returns how many were written.
 pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::Error> {
     let bundle = base64::engine::general_purpose::STANDARD.encode(ca);
-    let mut written = 0;
+    let mut written = definitions(client, &bundle).await?;
     for (kind, plural, name) in CONFIGURATIONS {
         let resource = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
@@ -66,6 +74,56 @@ pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::
     Ok(written)
 }
 
+/// Writes the bundle into every definition that is converted by this service and has another one.
+async fn definitions(client: &Client, bundle: &str) -> Result<usize, kube::Error> {
+    let resource = ApiResource {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "apiextensions.k8s.io/v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut written = 0;
+    for name in DEFINITIONS {
+        let found = match api.get(name).await {
+            Ok(found) => found,
+            Err(error) if is_left_to_others(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(patch) = conversion_patch(&found, bundle) else {
+            continue;
+        };
+        match api
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Ok(_) => {
+                tracing::info!(name, "the CA was written into a definition");
+                written += 1;
+            }
+            Err(error) if is_left_to_others(&error) => {
+                tracing::debug!(name, error = %retry::message(&error), "the CA is left to others");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+/// The bundle for a definition that this service converts and that has another one.
+fn conversion_patch(found: &DynamicObject, bundle: &str) -> Option<serde_json::Value> {
+    let config = found
+        .data
+        .pointer("/spec/conversion/webhook/clientConfig")?;
+    let text = |pointer| config.pointer(pointer).and_then(serde_json::Value::as_str);
+    let place = text("/service/path").or_else(|| text("/url"))?;
+    let ours = place.ends_with("/conversion/v1");
+    (ours && text("/caBundle") != Some(bundle)).then(|| {
+        json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
+    })
+}
+
 fn is_left_to_others(error: &kube::Error) -> bool {
     retry::classify(error) == Class::NotFound
         || matches!(error, kube::Error::Api(status) if status.code == 403)
@@ -92,6 +150,43 @@ fn patch(found: &DynamicObject, bundle: &str) -> Option<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_definitions_that_we_convert_are_written() {
+        let definition = |conversion: serde_json::Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "metadata": { "name": "nodepools.karpenter.sh" },
+                "spec": { "conversion": conversion },
+            }))
+            .unwrap()
+        };
+        let webhook = |config: serde_json::Value| {
+            definition(json!({ "strategy": "Webhook", "webhook": { "clientConfig": config } }))
+        };
+        let want = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": "new" } } } } });
+        for (found, written) in [
+            (definition(json!({ "strategy": "None" })), false),
+            (
+                webhook(json!({ "url": "https://x/conversion/v1", "caBundle": "old" })),
+                true,
+            ),
+            (
+                webhook(json!({ "url": "https://x/conversion/v1", "caBundle": "new" })),
+                false,
+            ),
+            (
+                webhook(json!({ "service": { "path": "/conversion/v1" } })),
+                true,
+            ),
+            (
+                webhook(json!({ "service": { "path": "/convert" }, "caBundle": "old" })),
+                false,
+            ),
+        ] {
+            let patch = conversion_patch(&found, "new");
+            assert_eq!(patch, written.then(|| want.clone()), "{:?}", found.data);
+        }
+    }
 
     #[test]
     fn only_webhooks_with_another_bundle_are_written() {

@@ -1,6 +1,5 @@
 //! Calls to clouds.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +9,9 @@ use mortise_core::cloud::{
     CloudError, CloudProvider, LaunchError, LaunchRequest, NodeClassKind, NodeClassObject, Retry,
 };
 use mortise_core::deciders::DeciderId;
-use mortise_core::effect::{Done, EffectError};
+use mortise_core::effect::{Done, EffectError, Listing, ProviderRef};
 use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
+use mortise_core::served::Served;
 
 use crate::backoff::Backoff;
 use crate::failpoint::Failpoint;
@@ -66,6 +66,17 @@ impl Clouds {
             })
     }
 
+    fn named(&self, name: &str) -> Result<&Arc<dyn CloudProvider>, CloudError> {
+        let mut providers = self.providers.iter();
+        providers
+            .find(|each| each.name() == name)
+            .ok_or_else(|| CloudError {
+                label: "no_provider",
+                message: format!("there is no provider {name:?}"),
+                retry: Retry::Never,
+            })
+    }
+
     pub(super) async fn launch(
         &self,
         by: DeciderId,
@@ -95,12 +106,16 @@ impl Clouds {
     pub(super) async fn terminate(
         &self,
         by: DeciderId,
-        class: &NodeClassKey,
+        provider: &ProviderRef,
         machine: &ProviderId,
         claim: &ClaimName,
         metrics: &Metrics,
     ) -> Result<Done, EffectError> {
-        let provider = self.of(class).map_err(EffectError::Cloud)?;
+        let provider = match provider {
+            ProviderRef::OfClass(class) => self.of(class),
+            ProviderRef::Named(name) => self.named(name),
+        }
+        .map_err(EffectError::Cloud)?;
         let result = call(by, "Delete", &**provider, metrics, || {
             provider.terminate(machine, claim)
         })
@@ -139,7 +154,7 @@ impl Clouds {
         result.map(Done::Drift).map_err(EffectError::Cloud)
     }
 
-    /// Machines of every provider that can be asked; an error only when none could.
+    /// What every provider says about its machines; an error only when none could be asked.
     pub(super) async fn instances(
         &self,
         by: DeciderId,
@@ -147,22 +162,26 @@ impl Clouds {
     ) -> Result<Done, EffectError> {
         let asked = self.providers.iter().map(|provider| async move {
             let result = call(by, "List", &**provider, metrics, || provider.instances()).await;
-            (Arc::<str>::from(provider.name()), result)
+            Listing {
+                provider: provider.name().into(),
+                serves: Served::only(provider.node_class_kinds()),
+                machines: result,
+            }
         });
-        let mut lists = BTreeMap::new();
+        let mut listings = futures::future::join_all(asked).await;
+        listings.sort_by(|one, other| one.provider.cmp(&other.provider));
         let mut failed = None;
-        for (name, result) in futures::future::join_all(asked).await {
-            match result {
-                Ok(instances) => drop(lists.insert(name, instances)),
-                Err(error) => {
-                    tracing::warn!(provider = &*name, %error, "machines could not be listed");
-                    failed = Some(error);
-                }
+        for listing in &listings {
+            if let Err(error) = &listing.machines {
+                tracing::warn!(provider = &*listing.provider, %error, "machines could not be listed");
+                failed = Some(error);
             }
         }
         match failed {
-            Some(error) if lists.is_empty() => Err(EffectError::Cloud(error)),
-            _ => Ok(Done::Instances(lists.into_iter().collect())),
+            Some(error) if listings.iter().all(|listing| listing.machines.is_err()) => {
+                Err(EffectError::Cloud(error.clone()))
+            }
+            _ => Ok(Done::Instances(listings)),
         }
     }
 
@@ -173,14 +192,7 @@ impl Clouds {
         notice: &str,
         metrics: &Metrics,
     ) -> Result<Done, EffectError> {
-        let Some(provider) = self.providers.iter().find(|each| each.name() == provider) else {
-            let message = format!("there is no provider {provider:?}");
-            return Err(EffectError::Cloud(CloudError {
-                label: "no_provider",
-                message,
-                retry: Retry::Never,
-            }));
-        };
+        let provider = self.named(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Acknowledge", &**provider, metrics, || {
             provider.acknowledge(notice)
         })

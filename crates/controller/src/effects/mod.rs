@@ -191,10 +191,10 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
         Effect::Evict { pod, uid } => Box::pin(api.evict(pod, uid)).await,
         Effect::Launch(request) => cloud(Box::pin(clouds.launch(by, request, metrics)).await),
         Effect::Terminate {
-            class,
+            provider,
             provider_id,
             claim,
-        } => cloud(Box::pin(clouds.terminate(by, class, provider_id, claim, metrics)).await),
+        } => cloud(Box::pin(clouds.terminate(by, provider, provider_id, claim, metrics)).await),
         Effect::ListInstances => cloud(Box::pin(clouds.instances(by, metrics)).await),
         Effect::Resolve(class) => cloud(Box::pin(clouds.resolve(by, class, metrics)).await),
         Effect::CheckDrift { claim, class } => {

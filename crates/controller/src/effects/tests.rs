@@ -8,7 +8,7 @@ use mortise_core::cloud::{
     BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched,
     NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry, Terminated,
 };
-use mortise_core::effect::{Event, ObjectRef, Patch};
+use mortise_core::effect::{Event, ObjectRef, Patch, ProviderRef};
 use mortise_core::index::{Object, ObjectKey};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::{NodeClassKey, PodKey, ProviderId};
@@ -90,6 +90,8 @@ fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 
 /// A cloud that launches at once, and waits for ever when asked to terminate.
 struct Cloud {
+    name: &'static str,
+    /// How often it refuses to list its machines.
     refusals: Mutex<u32>,
 }
 
@@ -102,7 +104,7 @@ const KIND: NodeClassKind = NodeClassKind {
 
 impl CloudProvider for Cloud {
     fn name(&self) -> &'static str {
-        "fake"
+        self.name
     }
     fn node_class_kinds(&self) -> &'static [NodeClassKind] {
         &[KIND]
@@ -198,6 +200,7 @@ impl Bench {
         let (events, send) = Events::new(api.clone(), Arc::clone(&shared));
         tokio::spawn(send);
         let clouds = Clouds::new(vec![Arc::new(Cloud {
+            name: "fake",
             refusals: Mutex::new(1),
         })]);
         let outside = Outside {
@@ -476,11 +479,47 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_none() {
+    let cloud = |name, refusals| -> Arc<dyn CloudProvider> {
+        let refusals = Mutex::new(refusals);
+        Arc::new(Cloud { name, refusals })
+    };
+    let (by, shared) = (DeciderId::GarbageCollection, testing::shared());
+    let both = Clouds::new(vec![cloud("mute", u32::MAX), cloud("fine", 0)]);
+    let done = both.instances(by, &shared.metrics).await.unwrap();
+    let Done::Instances(listings) = done else {
+        panic!("{done:?}")
+    };
+    let said: Vec<(&str, Result<usize, &str>)> = listings
+        .iter()
+        .map(|listing| {
+            let machines = listing.machines.as_ref();
+            let machines = machines.map(Vec::len).map_err(|error| error.label);
+            (&*listing.provider, machines)
+        })
+        .collect();
+    assert_eq!(said, [("fine", Ok(0)), ("mute", Err("throttled"))]);
+    let class = NodeClassKey::new("g", "K", "default");
+    assert!(listings.iter().all(|listing| listing.serves.covers(&class)));
+
+    let mute = Clouds::new(vec![cloud("mute", u32::MAX)]);
+    let error = mute.instances(by, &shared.metrics).await.unwrap_err();
+    assert_eq!(error.label(), "throttled");
+
+    let nobody = ProviderRef::Named("gone".into());
+    let error = both
+        .terminate(by, &nobody, &"m".into(), &"c".into(), &shared.metrics)
+        .await
+        .unwrap_err();
+    assert_eq!(error.label(), "no_provider");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
     let mut bench = Bench::leading(&[]);
     for machine in ["a", "b"] {
         bench.order(Effect::Terminate {
-            class: NodeClassKey::new("g", "K", "default"),
+            provider: ProviderRef::OfClass(NodeClassKey::new("g", "K", "default")),
             provider_id: machine.into(),
             claim: "c".into(),
         });

@@ -21,6 +21,11 @@ labels! {
     PoolZone { nodepool: String, zone: String }
     Pool { nodepool: String }
     PoolResource { resource_type: String, nodepool: String }
+    PoolReason { nodepool: String, reason: &'static str }
+    Transition { r#type: String, status: &'static str, reason: String }
+    TransitionOfKind { r#type: String, status: &'static str, reason: String, group: &'static str, kind: &'static str }
+    Duration { r#type: String, status: &'static str, group: &'static str, kind: &'static str }
+    GroupKind { group: &'static str, kind: &'static str }
     Code { code: &'static str }
     Decision { decision: &'static str, reason: &'static str, consolidation_type: &'static str }
     Method { controller: &'static str, method: &'static str, provider: String }

@@ -6,6 +6,7 @@
 //! metrics with one series per node or pod are left out for that reason.
 
 mod bounded;
+mod conditions;
 mod labels;
 mod observe;
 mod page;
@@ -37,6 +38,11 @@ pub struct Metrics {
     created: Counters<labels::Created>,
     terminated: Counters<labels::Terminated>,
     disrupted: Counters<labels::Disrupted>,
+    claim_transitions: Counters<labels::Transition>,
+    pool_transitions: Counters<labels::Transition>,
+    transitions: Counters<labels::TransitionOfKind>,
+    transition_time: Histograms<labels::Duration>,
+    termination_time: Histograms<labels::GroupKind>,
     nodes_created: Counters<labels::PoolZone>,
     nodes_terminated: Counters<labels::PoolZone>,
     nodes_drained: Counters<labels::Pool>,
@@ -73,6 +79,11 @@ fn duration() -> Histogram {
     Histogram::new([
         0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 150.0, 600.0,
     ])
+}
+
+/// Some of the bounds that Karpenter has for conditions.
+fn long_duration() -> Histogram {
+    Histogram::new([2.0, 32.0, 512.0, 4096.0])
 }
 
 /// Bounds for answers that should take about a millisecond.
@@ -124,14 +135,51 @@ impl Metrics {
                 r,
                 "karpenter_nodeclaims_terminated",
                 "NodeClaims gone",
-                100,
+                90,
                 d,
             ),
             disrupted: counters(
                 r,
                 "karpenter_nodeclaims_disrupted",
                 "NodeClaims that were decided to go, by reason",
-                100,
+                90,
+                d,
+            ),
+            claim_transitions: counters(
+                r,
+                "operator_nodeclaim_status_condition_transitions",
+                "Changes of the status of conditions of NodeClaims",
+                24,
+                d,
+            ),
+            pool_transitions: counters(
+                r,
+                "operator_nodepool_status_condition_transitions",
+                "Changes of the status of conditions of NodePools",
+                8,
+                d,
+            ),
+            transitions: counters(
+                r,
+                "operator_status_condition_transitions",
+                "Changes of the status of conditions",
+                28,
+                d,
+            ),
+            transition_time: histograms(
+                r,
+                "operator_status_condition_transition_seconds",
+                "Time that conditions spent in a status before they left it",
+                8,
+                long_duration,
+                d,
+            ),
+            termination_time: histograms(
+                r,
+                "operator_termination_duration_seconds",
+                "Time from the deletion of an object to its end",
+                2,
+                long_duration,
                 d,
             ),
             nodes_created: counters(r, "karpenter_nodes_created", "Nodes that registered", 60, d),
@@ -212,7 +260,7 @@ impl Metrics {
                 r,
                 "mortise_effects",
                 "Effects by what became of them",
-                96,
+                80,
                 d,
             ),
             effect_duration: histograms(
@@ -244,13 +292,13 @@ impl Metrics {
                 "mortise_inputs_waiting",
                 "News and outcomes not taken in yet",
             ),
-            decisions: counters(r, "mortise_decisions", "Decisions and refusals", 96, d),
+            decisions: counters(r, "mortise_decisions", "Decisions and refusals", 80, d),
             step_duration: histograms(
                 r,
                 "mortise_step_duration_seconds",
                 "Time of one step of a decider",
                 12,
-                duration,
+                short_duration,
                 d,
             ),
             watch_restarts: counters(
@@ -271,7 +319,7 @@ impl Metrics {
                 r,
                 "mortise_http_requests",
                 "Requests by path and class of status",
-                48,
+                40,
                 d,
             ),
             request_duration: histograms(

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use mortise_core::apis::NodeClaim;
+use mortise_core::apis::k8s::Node;
+use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_core::cloud::NoticeKind;
-use mortise_core::deciders::DeciderId;
+use mortise_core::deciders::{DeciderId, since};
 use mortise_core::effect::ObjectRef;
 use mortise_core::record::{Record, Verdict};
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::counter::Counter;
 
+use super::conditions::Conditioned;
 use super::{Metrics, labels, reason};
 
 impl Metrics {
@@ -33,7 +35,7 @@ impl Metrics {
                     count,
                 );
             }
-            Verdict::Disrupted | Verdict::Notified => {
+            Verdict::Disrupted | Verdict::Notified | Verdict::LaunchFailed => {
                 let Some(why) = reason::disruption(&record.reasons) else {
                     return;
                 };
@@ -96,32 +98,38 @@ impl Metrics {
         self.created.with(&labels, count);
     }
 
-    /// The object of a claim is gone; `snapshot` still knows it.
-    pub(crate) fn claim_gone(&self, name: &mortise_core::names::ClaimName, snapshot: &Snapshot) {
-        let place = Place::of(&ObjectRef::Claim(name.clone()), snapshot);
+    /// The object of a claim is gone: this was it.
+    pub(crate) fn claim_gone(&self, claim: &NodeClaim, now: jiff::Timestamp) {
+        let label = |key: &str| claim.label(key).unwrap_or_default().to_owned();
         let labels = labels::Terminated {
-            nodepool: place.pool,
-            capacity_type: place.capacity_type,
-            zone: place.zone,
+            nodepool: label(mortise_core::labels::NODEPOOL),
+            capacity_type: label(mortise_core::labels::CAPACITY_TYPE),
+            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
         };
         self.terminated.with(&labels, count);
+        if let Some(deleted) = &claim.metadata.deletion_timestamp {
+            self.terminated_since(Conditioned::Claim, since(now, deleted.0));
+        }
     }
 
-    /// The object of a node is gone; `snapshot` still knows it. Nodes of others are not counted.
-    pub(crate) fn node_gone(&self, name: &mortise_core::names::NodeName, snapshot: &Snapshot) {
-        if snapshot
-            .node(name)
-            .is_some_and(|node| node.pool().is_some())
-        {
-            let place = Place::of(&ObjectRef::Node(name.clone()), snapshot);
-            self.nodes_terminated.with(
-                &labels::PoolZone {
-                    nodepool: place.pool,
-                    zone: place.zone,
-                },
-                count,
-            );
+    /// The object of a pool is gone: this was it.
+    pub(crate) fn pool_gone(&self, pool: &NodePool, now: jiff::Timestamp) {
+        if let Some(deleted) = &pool.metadata.deletion_timestamp {
+            self.terminated_since(Conditioned::Pool, since(now, deleted.0));
         }
+    }
+
+    /// The object of a node is gone: this was it. Nodes that belong to no pool are not counted.
+    pub(crate) fn node_gone(&self, node: &Node) {
+        let Some(pool) = node.label(mortise_core::labels::NODEPOOL) else {
+            return;
+        };
+        let zone = node.label(mortise_core::labels::TOPOLOGY_ZONE);
+        let labels = labels::PoolZone {
+            nodepool: pool.to_owned(),
+            zone: zone.unwrap_or_default().to_owned(),
+        };
+        self.nodes_terminated.with(&labels, count);
     }
 
     /// An effect has an outcome.
@@ -302,7 +310,7 @@ impl Metrics {
     }
 }
 
-fn count(counter: &Counter) {
+pub(super) fn count(counter: &Counter) {
     counter.inc();
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mortise_core::deciders::budget_states;
 use mortise_core::ledger::PoolUsage;
+use mortise_core::money::MicroUsd;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -13,14 +15,14 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use super::observe::as_i64;
-use super::{Metrics, labels};
+use super::{Metrics, conditions, labels};
 use crate::shared::Shared;
 
 /// Media type of the page.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
-const MOST_POOLS: usize = 30;
+pub(super) const MOST_POOLS: usize = 25;
 /// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
 const RESOURCES: [&str; 6] = [
     "cpu",
@@ -31,7 +33,7 @@ const RESOURCES: [&str; 6] = [
     "nodes",
 ];
 
-type FloatGauge = Gauge<f64, AtomicU64>;
+pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 
 impl Metrics {
     /// The page. `calls` are counts kept elsewhere, by label.
@@ -50,6 +52,13 @@ impl Metrics {
         process(&mut live);
         state(&mut live, shared, &snapshot);
         let left_out = pools(&mut live, &snapshot);
+        budgets(&mut live, &snapshot, shared.now());
+        let conditions_left_out = conditions::gauges(&mut live, &snapshot, shared.now());
+        live.register(
+            "mortise_metrics_conditions_left_out",
+            "Series of conditions beyond the ceiling of their family",
+            ConstGauge::new(as_i64(conditions_left_out)),
+        );
         live.register(
             "mortise_webhook_calls",
             "Calls of the control plane and what became of them",
@@ -227,16 +236,14 @@ fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
                 .get_or_create(&labels("nodes"))
                 .set(unit("nodes", nodes));
         }
-        let cost: f64 = snapshot
-            .nodes_of_pool(name)
-            .filter_map(|node| node.price)
-            .map(mortise_core::money::MicroUsd::dollars)
-            .sum();
+        // Added up as money: a sum of no floats at all would be -0.
+        let cost = snapshot.nodes_of_pool(name).filter_map(|node| node.price);
+        let cost = cost.fold(0_i64, |sum, price| sum.saturating_add(price.0));
         costs
             .get_or_create(&labels::Pool {
                 nodepool: name.to_string(),
             })
-            .set(cost);
+            .set(MicroUsd(cost).dollars());
     }
     live.register(
         "karpenter_nodepools_usage",
@@ -252,6 +259,43 @@ fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
     snapshot.pools.len().saturating_sub(MOST_POOLS)
 }
 
+/// What a budget without limit shows, as in Karpenter.
+const NO_LIMIT: i64 = 2_147_483_647;
+/// Most series about nodes that consume budgets: three for each pool with such a node.
+const MOST_CONSUMING: usize = 30;
+
+fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
+    let allowed = Family::<labels::PoolReason, Gauge>::default();
+    let consumed = Family::<labels::PoolReason, Gauge>::default();
+    let shown: Vec<_> = snapshot.pools.keys().take(MOST_POOLS).collect();
+    let mut states = budget_states(snapshot, now);
+    states.retain(|state| shown.contains(&&state.pool));
+    let mut shown_consuming = 0;
+    for state in states {
+        let labels = labels::PoolReason {
+            nodepool: state.pool.to_string(),
+            reason: state.reason,
+        };
+        let most = state.allowed.unwrap_or(NO_LIMIT);
+        allowed.get_or_create(&labels).set(most);
+        // Nought says nothing: a series comes when a node consumes.
+        if state.consumed > 0 && shown_consuming < MOST_CONSUMING {
+            shown_consuming += 1;
+            consumed.get_or_create(&labels).set(state.consumed);
+        }
+    }
+    live.register(
+        "karpenter_nodepools_allowed_disruptions",
+        "Nodes of a pool that its budgets let go at a time",
+        allowed,
+    );
+    live.register(
+        "karpenter_nodepools_nodes_consuming_budgets",
+        "Nodes of a pool that are going or not ready",
+        consumed,
+    );
+}
+
 /// Amounts are kept in milli-CPU, bytes and counts; metrics use cores, bytes and counts.
 #[expect(clippy::cast_precision_loss, reason = "for display only")]
 fn unit(resource: &str, amount: i64) -> f64 {
@@ -263,6 +307,6 @@ fn unit(resource: &str, amount: i64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display only")]
-fn seconds(ms: i64) -> f64 {
+pub(super) fn seconds(ms: i64) -> f64 {
     ms as f64 / 1000.0
 }

@@ -19,6 +19,8 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             Reason::Drifted { .. } => ("drifted", Some("")),
             Reason::Expired => ("expired", None),
             Reason::Interrupted => ("spot_interrupted", None),
+            Reason::MachineGone { .. } => ("garbage_collected", None),
+            Reason::ConditionIs { why, .. } => (given_up(why)?, None),
             _ => return None,
         };
         Some(Disruption {
@@ -26,6 +28,17 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             consolidation_type,
         })
     })
+}
+
+/// Why a claim is given up before it has a node; `None` for whatever is tried again.
+fn given_up(why: &str) -> Option<&'static str> {
+    let words = [
+        "insufficient_capacity",
+        "nodeclass_not_ready",
+        "launch_timeout",
+        "registration_timeout",
+    ];
+    words.into_iter().find(|word| *word == why)
 }
 
 /// Why a claim is made by a decision that replaces nodes.

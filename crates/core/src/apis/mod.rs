@@ -6,6 +6,7 @@
 
 pub mod capacitybuffer;
 pub mod conditions;
+pub mod conversion;
 pub mod crds;
 pub mod duration_text;
 pub mod ec2nodeclass;
@@ -18,8 +19,10 @@ pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;
 mod object;
+pub mod obsolete;
 pub mod requirement;
 mod schema;
+pub mod validation;
 
 pub use capacitybuffer::CapacityBuffer;
 pub use conditions::Condition;

@@ -77,8 +77,12 @@ impl Catalog {
         asked: &Requirements,
         known: &WellKnown,
     ) -> Option<MicroUsd> {
+        self.worst_of(instance_type, &self.table().kinds_meeting(asked, known))
+    }
+
+    /// The same for kinds of offerings that were found before.
+    pub(crate) fn worst_of(&self, instance_type: &str, kinds: &Bits) -> Option<MicroUsd> {
         let at = self.position(instance_type)?;
-        let kinds = self.table().kinds_meeting(asked, known);
         let priced = || {
             let own = self
                 .table()

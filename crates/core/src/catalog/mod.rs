@@ -9,6 +9,7 @@
 
 mod bits;
 mod choice;
+mod questions;
 mod table;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use foldhash::fast::FixedState;
 
 pub(crate) use bits::Bits;
 pub use choice::{MinValuesShortfall, Offer};
+pub use questions::Blame;
 pub(crate) use table::{PricedOffering, TypeTable, UNKNOWN_PRICE};
 
 use crate::cloud::{CapacityType, InstanceType, Unavailable};

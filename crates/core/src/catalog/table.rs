@@ -32,6 +32,8 @@ pub(crate) struct OfferingKind {
     pub(crate) requirements: Requirements,
     /// Types that have an available offering of the kind.
     pub(crate) types: Bits,
+    /// The reservation that it is bought from.
+    pub(crate) reservation: Option<Arc<str>>,
 }
 
 /// An available offering of a type.
@@ -51,6 +53,7 @@ pub(crate) struct TypeTable {
     allocatable: Vec<Resources>,
     kinds: Vec<OfferingKind>,
     offerings: Vec<Vec<PricedOffering>>,
+    reservations: BTreeMap<Arc<str>, u32>,
 }
 
 /// Dearer than any price: what is not known is tried last.
@@ -90,7 +93,13 @@ impl TypeTable {
             allocatable,
             kinds,
             offerings,
+            reservations: reservations(types),
         }
+    }
+
+    /// How many machines are left in each reservation; where offerings differ, the least that one says.
+    pub(crate) const fn reservations(&self) -> &BTreeMap<Arc<str>, u32> {
+        &self.reservations
     }
 
     /// Number of types.
@@ -198,6 +207,14 @@ impl TypeTable {
             .copied()
     }
 
+    /// The types with the cheapest way to buy each among the kinds, cheapest first, ties by name, unknown prices last.
+    pub(crate) fn by_price(&self, types: &Bits, kinds: &Bits) -> Vec<(usize, PricedOffering)> {
+        let offer = |at: usize| Some((at, self.cheapest(at, kinds)?));
+        let mut all: Vec<_> = types.iter().filter_map(offer).collect();
+        all.sort_by_key(|(_, offer)| offer.price.unwrap_or(UNKNOWN_PRICE));
+        all
+    }
+
     /// How many different values of the label the types list, with complements and silence counting nothing.
     pub(crate) fn count_values(&self, key: &str, types: &Bits) -> usize {
         let column = self.columns.get(key);
@@ -220,6 +237,16 @@ fn is_to_be_had(offering: &Offering) -> bool {
             .is_none_or(|(_, left)| *left > 0)
 }
 
+fn reservations(types: &[Arc<InstanceType>]) -> BTreeMap<Arc<str>, u32> {
+    let mut all: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    let offerings = types.iter().flat_map(|each| &each.offerings);
+    for (id, left) in offerings.filter_map(|each| each.reservation.as_ref()) {
+        let known = all.entry(Arc::clone(id)).or_insert(*left);
+        *known = (*known).min(*left);
+    }
+    all
+}
+
 fn requirements_of(offering: &Offering) -> Requirements {
     let own = [
         Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&offering.zone)),
@@ -232,7 +259,7 @@ fn requirements_of(offering: &Offering) -> Requirements {
 }
 
 fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<PricedOffering>>) {
-    let mut by_labels: BTreeMap<Requirements, usize> = BTreeMap::new();
+    let mut by_labels: BTreeMap<(Requirements, Option<Arc<str>>), usize> = BTreeMap::new();
     let mut kinds: Vec<OfferingKind> = Vec::new();
     let mut all = Vec::with_capacity(types.len());
     for (at, each) in types.iter().enumerate() {
@@ -243,12 +270,15 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<P
             .filter(|offering| is_to_be_had(offering))
         {
             let requirements = requirements_of(offering);
-            let kind = *by_labels.entry(requirements.clone()).or_insert_with(|| {
+            let reservation = offering.reservation.as_ref().map(|(id, _)| Arc::clone(id));
+            let key = (requirements.clone(), reservation.clone());
+            let kind = *by_labels.entry(key).or_insert_with(|| {
                 kinds.push(OfferingKind {
                     zone: Arc::clone(&offering.zone),
                     capacity_type: offering.capacity_type,
                     requirements,
                     types: Bits::none(types.len()),
+                    reservation,
                 });
                 kinds.len() - 1
             });

@@ -4,10 +4,9 @@
 //! not ready; end a machine that has no claim.
 //!
 //! Must never: conclude anything from the silence of a provider that could not be asked; take a machine that is younger
-//! than 30 s for an orphan, nor one for which a launch may be under way; touch machines whose provider it cannot name.
+//! than 30 s for an orphan, nor one for which a launch may be under way.
 //!
-//! A provider's machines are told from others by their provider ids, which begin with the provider's name
-//! (`aws:///...`, `kwok://...`).
+//! A claim's machine is looked for in the list of the provider that serves the claim's node class, and nowhere else.
 //!
 //! Implements karpenter-core 4.6 (garbage collection) and karpenter-aws 7 (instances without claims).
 
@@ -18,15 +17,14 @@ use jiff::Timestamp;
 
 use super::agenda::attempt;
 use super::outbox::Outbox;
-use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
 use crate::cloud::Instance;
-use crate::effect::{Done, Effect, ObjectRef, Outcome};
+use crate::effect::{Done, Effect, Listing, ObjectRef, Outcome, ProviderRef};
 use crate::index::Changes;
-use crate::names::{ClaimName, NodeClassKey, ProviderId};
+use crate::names::{ClaimName, ProviderId};
 use crate::record::{Reason, Verdict};
-use crate::snapshot::Snapshot;
+use crate::served::Served;
 
 /// A machine younger than this may belong to a claim that is not visible yet.
 const ORPHAN_AGE_MS: i64 = 30_000;
@@ -40,9 +38,6 @@ pub struct GarbageCollection {
     orphans: InFlight<ProviderId>,
     /// When machines without a creation time were first seen without a claim.
     first_seen: BTreeMap<ProviderId, Timestamp>,
-    /// A node class of each provider, learned from claims: it tells the shell whom to ask.
-    classes: BTreeMap<Arc<str>, NodeClassKey>,
-    told: Told,
 }
 
 impl Default for GarbageCollection {
@@ -61,8 +56,6 @@ impl GarbageCollection {
             outbox: Outbox::new(),
             orphans: InFlight::new(1_000, 60_000),
             first_seen: BTreeMap::new(),
-            classes: BTreeMap::new(),
-            told: Told::default(),
         }
     }
 
@@ -70,10 +63,10 @@ impl GarbageCollection {
         let result = &outcome.result;
         match &*outcome.effect {
             Effect::ListInstances => match result {
-                Ok(Done::Instances(lists)) => {
+                Ok(Done::Instances(listings)) => {
                     self.list.succeeded(&());
                     self.next = Some(after(input.now, input.settings.garbage_collection_ms));
-                    self.collect(input, lists, step);
+                    self.collect(input, listings, step);
                 }
                 _ => self.next = Some(self.list.failed(&(), input.now)),
             },
@@ -87,64 +80,32 @@ impl GarbageCollection {
         }
     }
 
-    fn collect(
-        &mut self,
-        input: &StepInput<'_>,
-        lists: &[(Arc<str>, Vec<Instance>)],
-        step: &mut Step,
-    ) {
-        for (provider, instances) in lists {
-            self.learn(input.snapshot, provider, lists.len());
-            self.claims_without_machine(input, provider, instances, step);
-            self.machines_without_claim(input, provider, instances, step);
+    fn collect(&mut self, input: &StepInput<'_>, listings: &[Listing], step: &mut Step) {
+        let mut there: BTreeSet<&ProviderId> = BTreeSet::new();
+        for listing in listings {
+            // Silence says nothing about any machine.
+            let Ok(machines) = &listing.machines else {
+                continue;
+            };
+            self.claims_without_machine(input, &listing.serves, machines, step);
+            self.machines_without_claim(input, listing, machines, step);
+            there.extend(machines.iter().map(|machine| &machine.provider_id));
         }
-        let there: BTreeSet<&ProviderId> = lists
-            .iter()
-            .flat_map(|(_, instances)| instances)
-            .map(|instance| &instance.provider_id)
-            .collect();
-        self.first_seen.retain(|id, _| there.contains(id));
-        self.orphans.retain(|id| there.contains(id));
+        if listings.iter().all(|listing| listing.machines.is_ok()) {
+            self.first_seen.retain(|id, _| there.contains(id));
+            self.orphans.retain(|id| there.contains(id));
+        }
         self.outbox.sweep(input.now, input.snapshot);
-        self.told.sweep(input.now);
-    }
-
-    /// Finds a node class of the provider: from a claim that has one of its machines, or the only kind there is.
-    fn learn(&mut self, snapshot: &Snapshot, provider: &Arc<str>, providers: usize) {
-        let prefix = prefix(provider);
-        let claims = snapshot.claims.values().filter(|claim| {
-            claim
-                .provider_id()
-                .is_some_and(|id| id.starts_with(&prefix))
-        });
-        let learned = claims.map(|claim| claim.node_class_key()).min();
-        let kinds: BTreeSet<_> = snapshot
-            .node_classes
-            .keys()
-            .map(|key| (&key.group, &key.kind))
-            .collect();
-        let only = || {
-            snapshot
-                .node_classes
-                .keys()
-                .next()
-                .filter(|_| kinds.len() == 1 && providers == 1)
-                .cloned()
-        };
-        if let Some(class) = learned.or_else(only) {
-            self.classes.insert(Arc::clone(provider), class);
-        }
     }
 
     fn claims_without_machine(
         &mut self,
         input: &StepInput<'_>,
-        provider: &str,
-        instances: &[Instance],
+        serves: &Served,
+        machines: &[Instance],
         step: &mut Step,
     ) {
-        let prefix = prefix(provider);
-        let there: BTreeSet<&str> = instances
+        let there: BTreeSet<&str> = machines
             .iter()
             .filter(|each| !each.terminating)
             .map(|each| &*each.provider_id)
@@ -152,7 +113,7 @@ impl GarbageCollection {
         for (name, claim) in input.snapshot.claims.sorted() {
             let Some(id) = claim
                 .provider_id()
-                .filter(|id| id.starts_with(&prefix) && !there.contains(id))
+                .filter(|id| !there.contains(id) && serves.covers(&claim.node_class_key()))
             else {
                 continue;
             };
@@ -170,9 +131,7 @@ impl GarbageCollection {
                 continue;
             }
             let target = ObjectRef::Claim(name.clone());
-            let reasons = vec![Reason::Note {
-                text: format!("garbage_collected: machine {id} is gone and its node is not ready"),
-            }];
+            let reasons = vec![Reason::MachineGone { machine: id.into() }];
             step.record(
                 input,
                 DeciderId::GarbageCollection,
@@ -186,8 +145,8 @@ impl GarbageCollection {
     fn machines_without_claim(
         &mut self,
         input: &StepInput<'_>,
-        provider: &Arc<str>,
-        instances: &[Instance],
+        listing: &Listing,
+        machines: &[Instance],
         step: &mut Step,
     ) {
         let snapshot = input.snapshot;
@@ -196,70 +155,47 @@ impl GarbageCollection {
             .values()
             .filter_map(|claim| claim.provider_id())
             .collect();
-        let launching = snapshot
-            .claims
-            .values()
-            .any(|claim| claim.provider_id().is_none());
-        for instance in instances
+        let launching = snapshot.claims.values().any(|claim| {
+            claim.provider_id().is_none() && listing.serves.covers(&claim.node_class_key())
+        });
+        for machine in machines
             .iter()
             .filter(|each| !each.terminating && !known.contains(&*each.provider_id))
         {
-            let id = &instance.provider_id;
-            let may_be_launching = match &instance.claim {
+            let id = &machine.provider_id;
+            let may_be_launching = match &machine.claim {
                 Some(claim) => snapshot
                     .claims
                     .get(claim.as_str())
                     .is_some_and(|claim| claim.provider_id().is_none()),
                 None => launching,
             };
-            let seen = instance
+            let seen = machine
                 .created
                 .unwrap_or_else(|| *self.first_seen.entry(id.clone()).or_insert(input.now));
             if may_be_launching || since(input.now, seen) < ORPHAN_AGE_MS {
                 continue;
             }
-            let claim = ClaimName::from(instance.claim.as_deref().unwrap_or_default());
-            let subject = ObjectRef::Claim(claim.clone());
-            let Some(class) = self.classes.get(provider) else {
-                let text = format!(
-                    "machine {id} has no claim, and no node class tells how to reach provider {provider}"
-                );
-                if self
-                    .told
-                    .is_news(&subject, "orphan", &text, input.now, i64::MAX)
-                {
-                    step.record(
-                        input,
-                        DeciderId::GarbageCollection,
-                        subject,
-                        Verdict::Refused,
-                        vec![Reason::Note { text }],
-                    );
-                }
-                continue;
-            };
             if attempt(&mut self.orphans, id, input.now).is_err() {
                 continue;
             }
-            let text = format!("garbage_collected: machine {id} has no claim");
+            let claim = ClaimName::from(machine.claim.as_deref().unwrap_or_default());
             step.record(
                 input,
                 DeciderId::GarbageCollection,
-                subject,
+                ObjectRef::Claim(claim.clone()),
                 Verdict::Removed,
-                vec![Reason::Note { text }],
+                vec![Reason::NoClaim {
+                    machine: id.clone(),
+                }],
             );
             step.effect(Effect::Terminate {
-                class: class.clone(),
+                provider: ProviderRef::Named(Arc::clone(&listing.provider)),
                 provider_id: id.clone(),
                 claim,
             });
         }
     }
-}
-
-fn prefix(provider: &str) -> String {
-    format!("{provider}://")
 }
 
 impl Decider for GarbageCollection {
@@ -325,6 +261,24 @@ mod tests {
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Disrupted));
+    }
+
+    #[test]
+    fn a_list_that_failed_says_nothing_about_machines() {
+        let mut world = World::new();
+        let node = world.up("c", &json!({}));
+        world.edit(
+            &format!("Node/{node}"),
+            &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+        );
+        world.machines.clear();
+        world.mute = true;
+        world.pass(10 * 60_000);
+        assert!(world.has("NodeClaim/c"), "{:?}", world.done);
+        assert!(world.done.iter().any(|each| each.starts_with("list")));
+        world.mute = false;
+        world.pass(2 * 60_000 + 20_000);
+        assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
     }
 
     #[test]

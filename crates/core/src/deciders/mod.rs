@@ -31,7 +31,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use conditions::ClaimConditions;
-pub use disruption::{Disruption, Proposal, Survey, Surveyed, Terms, consider, survey};
+pub(crate) use conditions::drift_reason;
+pub use disruption::{
+    BudgetState, Disruption, Proposal, Survey, Surveyed, Terms, budget_states, consider, survey,
+};
 pub use expiration::Expiration;
 pub use garbage_collection::GarbageCollection;
 pub use in_flight::InFlight;

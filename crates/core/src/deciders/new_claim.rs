@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Step, StepInput, after};
 use crate::apis::nodepool::NodePool;
-use crate::effect::Effect;
+use crate::effect::{Effect, ObjectRef};
 use crate::labels;
 use crate::ledger::{Coming, LedgerOp, Nomination, Place};
 use crate::names::{ClaimName, PodKey};
@@ -67,6 +67,9 @@ impl Namer {
                 .collect();
             let name = ClaimName::from(format!("{prefix}-{suffix}"));
             let taken = snapshot.claims.contains(&*name)
+                || snapshot
+                    .foreign
+                    .contains_key(&ObjectRef::Claim(name.clone()))
                 || snapshot.ledger.coming().contains_key(&name)
                 || !self.used.insert(name.clone());
             if !taken {

@@ -89,7 +89,9 @@ impl NodeClass {
                 match &outcome.result {
                     Ok(Done::Resolved(answer)) => {
                         self.resolves.succeeded(&class.key);
-                        known.next = Some(after(input.now, input.settings.resolve_ms));
+                        let wait = answer.again_ms.unwrap_or(input.settings.resolve_ms);
+                        let wait = wait.clamp(1_000, input.settings.resolve_ms.max(1_000));
+                        known.next = Some(after(input.now, wait));
                         known.finalizer = answer.finalizer.or(known.finalizer);
                         known.answer = Some(Arc::clone(answer));
                         known.written = false;
@@ -358,6 +360,20 @@ mod tests {
             .iter()
             .filter(|each| each.starts_with("resolve "))
             .count()
+    }
+
+    #[test]
+    fn a_provider_that_soon_knows_more_is_asked_again_soon() {
+        let mut world = World::bare(Settings::default());
+        world.again_ms = Some(5_000);
+        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
+        world.settle();
+        assert_eq!(resolves(&world), 1);
+        world.again_ms = None;
+        world.pass(6_000);
+        assert_eq!(resolves(&world), 2);
+        world.pass(60_000);
+        assert_eq!(resolves(&world), 2, "every five minutes from then on");
     }
 
     #[test]

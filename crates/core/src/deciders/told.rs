@@ -1,7 +1,9 @@
 //! What was said already, so that something that stays true is said once and not at every look.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hash};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::since;
@@ -10,12 +12,15 @@ use crate::effect::ObjectRef;
 /// How long something said is remembered at most. Longer than every period with which things are said again.
 const REMEMBERED_MS: i64 = 60 * 60_000;
 
-/// What was said per subject and topic.
+/// A kind of facts, as a number.
+type Kind = u64;
+
+/// What was said per subject, topic and kind of facts.
 ///
-/// Cost: one entry per subject and topic that was ever worth a word in the last hour.
+/// Cost: one entry per subject, topic and kind that was ever worth a word in the last hour.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
-    said: BTreeMap<(ObjectRef, &'static str), Said>,
+    said: BTreeMap<(ObjectRef, &'static str, Kind), Said>,
     swept: Option<Timestamp>,
 }
 
@@ -35,26 +40,45 @@ impl Told {
         now: Timestamp,
         every_ms: i64,
     ) -> bool {
-        let key = (subject.clone(), topic);
-        if let Some(said) = self.said.get(&key)
-            && said.text == text
-            && since(now, said.at) < every_ms
-        {
-            return false;
+        self.is_news_of(subject, topic, (&(), text), now, (0, every_ms))
+    }
+
+    /// Whether facts of some kind are worth saying: a kind that was not said yet at once, other facts of a kind after the
+    /// first period, the same facts after the second. If so they count as said. Kinds that take turns are each said once
+    /// per period.
+    pub(crate) fn is_news_of(
+        &mut self,
+        subject: &ObjectRef,
+        topic: &'static str,
+        (kind, text): (&impl Hash, &str),
+        now: Timestamp,
+        (facts_every_ms, same_every_ms): (i64, i64),
+    ) -> bool {
+        let kind = FixedState::with_seed(5).hash_one(kind);
+        let key = (subject.clone(), topic, kind);
+        if let Some(said) = self.said.get(&key) {
+            let every_ms = if said.text == text {
+                same_every_ms
+            } else {
+                facts_every_ms
+            };
+            if since(now, said.at) < every_ms {
+                return false;
+            }
         }
-        self.said.insert(
-            key,
-            Said {
-                text: text.to_owned(),
-                at: now,
-            },
-        );
+        let text = text.to_owned();
+        self.said.insert(key, Said { text, at: now });
         true
     }
 
     /// Forgets a topic of a subject: it is over, and if it comes back it is news.
     pub(crate) fn forget(&mut self, subject: &ObjectRef, topic: &'static str) {
-        self.said.remove(&(subject.clone(), topic));
+        let of = |kind| (subject.clone(), topic, kind);
+        let known = self.said.range(of(Kind::MIN)..=of(Kind::MAX));
+        let keys: Vec<_> = known.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.said.remove(&key);
+        }
     }
 
     /// Drops what is older than is remembered. Cheap to call at every step: it works once a minute.
@@ -72,6 +96,24 @@ impl Told {
 mod tests {
     use super::super::after;
     use super::*;
+
+    #[test]
+    fn other_facts_of_a_kind_wait_and_another_kind_does_not() {
+        let t0 = Timestamp::UNIX_EPOCH;
+        let node = ObjectRef::Node("n".into());
+        let mut told = Told::default();
+        let mut says = |kind: u8, text: &str, ms| {
+            told.is_news_of(&node, "a", (&kind, text), after(t0, ms), (500, 1_000))
+        };
+        assert!(says(1, "x", 0));
+        assert!(!says(1, "y", 499), "other facts, too soon");
+        assert!(says(2, "y", 499), "another kind");
+        assert!(!says(1, "x", 999), "and back, too soon");
+        assert!(says(1, "y", 999), "other facts, later");
+        assert!(!says(2, "y", 1_498), "the other kind, too soon");
+        assert!(says(2, "y", 1_499), "the other kind, later");
+        assert!(says(1, "y", 1_999), "the same, later");
+    }
 
     #[test]
     fn says_again_when_the_text_changes_or_time_has_passed() {

@@ -213,6 +213,9 @@ impl Index {
         }) || node
             .as_ref()
             .is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+        let guarded = pods
+            .iter()
+            .any(|pod| !pod.class.anti_affinity.required.is_empty());
         let mut machine = StateNode {
             key,
             node,
@@ -224,6 +227,7 @@ impl Index {
             pods,
             used,
             daemon_used,
+            guarded,
             registered,
             initialized,
             deleting,

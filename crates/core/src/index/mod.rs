@@ -4,6 +4,7 @@
 //! the same one as the watches do. Applying costs the logarithm of what exists; freezing costs what changed.
 
 mod changes;
+mod foreign;
 mod machine;
 mod object;
 mod promises;
@@ -72,8 +73,11 @@ impl Index {
             csi_nodes: crate::snapshot::Table::default(),
             attachments: crate::snapshot::Table::default(),
             namespaces: Arc::default(),
+            workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
             well_known,
+            served: crate::served::Served::All,
+            foreign: Arc::default(),
         };
         Self {
             state,
@@ -150,6 +154,9 @@ impl Index {
             return false;
         }
         self.versions.insert(key.clone(), version);
+        if self.is_foreign(&object) {
+            return true;
+        }
         match object {
             Object::Pod(pod) => self.pod_applied(&pod),
             Object::Node(node) => self.node_applied(*node),
@@ -217,6 +224,12 @@ impl Index {
             (ObjectKey::Namespace(name), _) => {
                 drop(Arc::make_mut(&mut state.namespaces).remove(name))
             }
+            (ObjectKey::Selecting(kind, name), Some(Object::Selecting(_, object))) => {
+                Arc::make_mut(&mut state.workloads).insert(*kind, name.clone(), &object);
+            }
+            (ObjectKey::Selecting(kind, name), _) => {
+                Arc::make_mut(&mut state.workloads).remove(*kind, name);
+            }
             _ => return,
         }
         self.changes.surroundings = true;
@@ -227,14 +240,14 @@ impl Index {
             return false;
         };
         self.remember_deletion(key.clone(), version);
+        if self.foreign_gone(key) {
+            return true;
+        }
         match key {
             ObjectKey::Pod(name) => self.pod_gone(name),
             ObjectKey::Node(name) => self.node_gone(name),
             ObjectKey::Claim(name) => self.claim_gone(name),
-            ObjectKey::Pool(name) => {
-                Arc::make_mut(&mut self.state.pools).remove(name);
-                self.changes.pools.insert(name.clone());
-            }
+            ObjectKey::Pool(name) => self.pool_gone(name),
             ObjectKey::NodeClass(name) => {
                 Arc::make_mut(&mut self.state.node_classes).remove(name);
                 Arc::make_mut(&mut self.state.catalogs).remove(name);
@@ -251,6 +264,11 @@ impl Index {
             other => self.surrounding(other, None),
         }
         true
+    }
+
+    fn pool_gone(&mut self, name: &PoolName) {
+        Arc::make_mut(&mut self.state.pools).remove(name);
+        self.changes.pools.insert(name.clone());
     }
 
     fn remember_deletion(&mut self, key: ObjectKey, version: u64) {
@@ -420,6 +438,18 @@ impl Index {
     /// Takes what changed since the last call. Freeze first: rebuilt machines count as changes.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
+    }
+
+    /// A claim of ours, as last heard of.
+    #[must_use]
+    pub fn claim(&self, name: &ClaimName) -> Option<&Arc<crate::apis::nodeclaim::NodeClaim>> {
+        self.state.claims.get(name)
+    }
+
+    /// A Node, as last heard of.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<k8s::Node>> {
+        self.nodes.get(name)
     }
 
     /// Pools, by name.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::apis::k8s;
+use crate::apis::k8s::SelectingKind;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::cloud::NodeClassObject;
@@ -25,6 +26,7 @@ pub enum Object {
     CsiNode(Box<k8s::CsiNode>),
     Attachment(Box<k8s::VolumeAttachment>),
     Namespace(Box<k8s::Namespace>),
+    Selecting(SelectingKind, Box<k8s::Selecting>),
 }
 
 /// A watched kind. Node classes are one kind here; a restart of one provider's watch lists only that provider's.
@@ -44,6 +46,7 @@ pub enum ObjectKind {
     CsiNode,
     Attachment,
     Namespace,
+    Selecting(SelectingKind),
 }
 
 /// Key of a watched object: enough to delete by, even if the object itself could not be read.
@@ -66,6 +69,7 @@ pub enum ObjectKey {
     CsiNode(NodeName),
     Attachment(Arc<str>),
     Namespace(Arc<str>),
+    Selecting(SelectingKind, NamespacedName),
 }
 
 impl ObjectKey {
@@ -89,6 +93,7 @@ impl ObjectKey {
             Self::CsiNode(_) => ObjectKind::CsiNode,
             Self::Attachment(_) => ObjectKind::Attachment,
             Self::Namespace(_) => ObjectKind::Namespace,
+            Self::Selecting(kind, _) => ObjectKind::Selecting(*kind),
         }
     }
 }
@@ -122,6 +127,7 @@ impl Object {
             Self::CsiNode(_) => ObjectKey::CsiNode(name.into()),
             Self::Attachment(_) => ObjectKey::Attachment(name.into()),
             Self::Namespace(_) => ObjectKey::Namespace(name.into()),
+            Self::Selecting(kind, _) => ObjectKey::Selecting(*kind, namespaced()),
         }
     }
 
@@ -154,6 +160,7 @@ impl Object {
             Self::CsiNode(object) => &object.metadata,
             Self::Attachment(object) => &object.metadata,
             Self::Namespace(object) => &object.metadata,
+            Self::Selecting(_, object) => &object.metadata,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::labels;
 use crate::names::PoolName;
 use crate::resources::Resources;
 use crate::snapshot::Snapshot;
@@ -31,18 +32,25 @@ impl PoolUsage {
     /// Usage of every pool, machines that leave not counted. Cost: one pass over the machines.
     #[must_use]
     pub fn all(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
-        let mut pools: BTreeMap<PoolName, Self> = BTreeMap::new();
-        for node in snapshot.nodes.values() {
-            let Some(pool) = node.pool() else { continue };
-            // A coming machine is counted by its promise, which knows the most it can have.
-            let promised = node
-                .claim_name()
-                .is_some_and(|claim| snapshot.ledger.coming().contains_key(&claim));
-            if node.deleting || promised {
+        let coming = snapshot.ledger.coming();
+        let mut by_label: BTreeMap<&str, Self> = BTreeMap::new();
+        for node in snapshot.nodes.values().filter(|node| !node.deleting) {
+            let Some(pool) = node.label(labels::NODEPOOL) else {
                 continue;
+            };
+            // A coming machine is counted by its promise, which knows the most it can have.
+            let promised = !coming.is_empty()
+                && node
+                    .claim_name()
+                    .is_some_and(|claim| coming.contains_key(&claim));
+            if !promised {
+                by_label.entry(pool).or_default().count(&node.capacity);
             }
-            pools.entry(pool).or_default().count(&node.capacity);
         }
+        let mut pools: BTreeMap<PoolName, Self> = by_label
+            .into_iter()
+            .map(|(pool, usage)| (PoolName::from(pool), usage))
+            .collect();
         for coming in snapshot.ledger.coming().values() {
             pools
                 .entry(coming.pool.clone())

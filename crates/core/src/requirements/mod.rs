@@ -12,7 +12,6 @@ mod operator;
 mod pod;
 mod requirement;
 mod set;
-mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -21,4 +20,3 @@ pub use operator::{Operator, UnknownOperator};
 pub use pod::{PodRequirementsError, Preferences, expression, has_preferred_node_affinity};
 pub use requirement::Requirement;
 pub use set::Requirements;
-pub use spec::{RequirementSpec, SpecError};

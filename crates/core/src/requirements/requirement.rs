@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Operator;
-use super::spec::RequirementSpec;
+use crate::apis::RequirementSpec;
 use crate::labels;
 
 /// Sorted, unique values; two fit without an allocation.
@@ -73,8 +73,8 @@ fn within(value: &str, at_least: Option<i64>, at_most: Option<i64>) -> bool {
 impl Requirement {
     /// Builds a requirement; old spellings of the key are replaced by the present one.
     ///
-    /// `Gt`, `Lt`, `Gte`, `Lte` use the first value; `Exists` and `DoesNotExist` ignore values. Use
-    /// [`RequirementSpec::check`] to refuse such input instead.
+    /// `Gt`, `Lt`, `Gte`, `Lte` use the first value; `Exists` and `DoesNotExist` ignore values. The validation of pools
+    /// refuses such input.
     #[must_use]
     pub fn new<V: Into<Arc<str>>>(
         key: impl Into<Arc<str>>,
@@ -83,7 +83,7 @@ impl Requirement {
     ) -> Self {
         let key = key.into();
         let normal = labels::normalize(&key);
-        let key = if normal.len() == key.len() {
+        let key = if *normal == *key {
             key
         } else {
             Arc::from(normal)
@@ -328,10 +328,8 @@ impl Requirement {
     #[must_use]
     pub fn to_specs(&self) -> SmallVec<[RequirementSpec; 1]> {
         let entry = |operator: Operator, values: Vec<String>| RequirementSpec {
-            key: self.key.to_string(),
-            operator,
-            values,
-            min_values: self.min_values,
+            min_values: self.min_values.map(i64::from),
+            ..RequirementSpec::new(&self.key, operator.as_str(), values)
         };
         let mut entries = SmallVec::new();
         if let Some(min) = self.at_least {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Incompatible, NoOverlap, Requirement, RequirementSpec, UndefinedLabel};
+use super::{Incompatible, NoOverlap, Requirement, UndefinedLabel};
+use crate::apis::RequirementSpec;
 use crate::labels::{HOSTNAME, INITIALIZED, REGISTERED, WellKnown};
 
 /// Requirements by key: all must hold.

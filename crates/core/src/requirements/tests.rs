@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use proptest::prelude::*;
 
-use super::{Operator, Requirement, RequirementSpec, Requirements, expression};
+use super::{Operator, Requirement, Requirements, expression};
 use crate::labels::{self, WellKnown};
 
 /// Values that meet every kind of set: words, numbers, and texts that only look like numbers.
@@ -104,31 +104,34 @@ fn operators_are_read_strictly_and_guessed_kindly() {
 }
 
 #[test]
-fn specs_are_checked() {
-    #[track_caller]
-    fn check(operator: Operator, values: &[&str], min_values: Option<u32>, want: Option<&str>) {
-        let values = values.iter().map(ToString::to_string).collect();
-        let spec = RequirementSpec {
-            key: "size".to_owned(),
-            operator,
-            values,
-            min_values,
-        };
-        let error = spec.check().err().map(|error| error.to_string());
-        let matches = match (&error, want) {
-            (None, None) => true,
-            (Some(error), Some(want)) => error.contains(want) && error.contains("\"size\""),
-            _ => false,
-        };
-        assert!(matches, "{spec:?}: {error:?}");
-    }
-    check(Operator::In, &["a"], None, None);
-    check(Operator::In, &[], None, Some("at least one value"));
-    check(Operator::In, &["a", "a"], Some(2), Some("1 distinct"));
-    check(Operator::Exists, &["a"], None, Some("takes no values"));
-    check(Operator::Gt, &["4"], None, None);
-    check(Operator::Gt, &["-4"], None, Some("non-negative integer"));
-    check(Operator::Lte, &["4", "5"], None, Some("exactly one"));
+fn a_requirement_is_written_as_the_api_writes_it() {
+    let bounds = Requirement::new("size", Operator::Gt, ["3"]).intersection(&Requirement::new(
+        "size",
+        Operator::Lt,
+        ["9"],
+    ));
+    let specs = |requirement: &Requirement| -> Vec<String> {
+        let specs = requirement.to_specs().into_iter();
+        specs
+            .map(|spec| serde_json::to_string(&spec).unwrap())
+            .collect()
+    };
+    assert_eq!(
+        specs(&bounds),
+        [
+            r#"{"key":"size","operator":"Gte","values":["4"]}"#,
+            r#"{"key":"size","operator":"Lte","values":["8"]}"#
+        ]
+    );
+    let some = Requirement::new("zone", Operator::In, ["b", "a"]).with_min_values(Some(2));
+    assert_eq!(
+        specs(&some),
+        [r#"{"key":"zone","operator":"In","values":["a","b"],"minValues":2}"#]
+    );
+    assert_eq!(
+        specs(&Requirement::does_not_exist("gone")),
+        [r#"{"key":"gone","operator":"DoesNotExist"}"#]
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::defaults::Defaults;
 use super::plan::SolveOptions;
 use super::volumes::{VolumeNeeds, needs};
 use crate::apis::k8s::PodDisruptionBudget;
@@ -64,9 +65,10 @@ impl Batch {
             considered: all.len(),
             ..Self::default()
         };
+        let mut defaults = Defaults::new(&options.spread_defaults, &snapshot.workloads);
         for pod in all {
             match judge(snapshot, &pod) {
-                Ok(volumes) => batch.pods.push((pod, volumes)),
+                Ok(volumes) => batch.pods.push((defaults.apply(pod), volumes)),
                 Err(reason) => batch.ignored.push((pod.key.clone(), reason)),
             }
         }

@@ -46,23 +46,35 @@ pub(super) fn statement(
     }
 }
 
-/// Groups that bound pods with required anti-affinity put around themselves, with the machines they are on.
+/// Groups that bound pods with required anti-affinity put around themselves, with the machines they are on; only those
+/// that concern pods of the pass.
 pub(super) fn repelling<'a>(
     snapshot: &'a Snapshot,
     topology: &mut Topology,
     leaving: &dyn Fn(&Uid) -> bool,
+    concerns: &dyn Fn(&Statement) -> bool,
 ) -> Vec<(usize, &'a StateNode)> {
     let mut all = Vec::new();
-    for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
-        let guarded = node
+    // Classes are shared: their address tells them apart. Only looked up, never iterated.
+    let mut known: HashMap<usize, Vec<usize>, FixedState> = HashMap::default();
+    let guarded = snapshot.nodes.values().filter(|node| node.guarded);
+    for node in guarded.filter(|node| node.node.is_some()) {
+        let guards = node
             .pods
             .iter()
             .filter(|pod| !pod.class.anti_affinity.required.is_empty());
-        for pod in guarded.filter(|pod| !pod.is_terminal() && !leaving(&pod.uid)) {
-            for term in &pod.class.anti_affinity.required {
-                let statement = statement(Kind::Repelled, term, &pod.class.namespace, snapshot);
-                all.push((topology.group(statement), &**node));
-            }
+        for pod in guards.filter(|pod| !pod.is_terminal() && !leaving(&pod.uid)) {
+            let address = Arc::as_ptr(&pod.class).cast::<()>() as usize;
+            let groups = known.entry(address).or_insert_with(|| {
+                let terms = pod.class.anti_affinity.required.iter();
+                let statements = terms
+                    .map(|term| statement(Kind::Repelled, term, &pod.class.namespace, snapshot))
+                    .filter(|statement| concerns(statement));
+                statements
+                    .map(|statement| topology.group(statement))
+                    .collect()
+            });
+            all.extend(groups.iter().map(|group| (*group, &**node)));
         }
     }
     all
@@ -162,6 +174,10 @@ impl Census<'_> {
             .collect();
         for (group, node) in &self.repelling {
             record(topology, *group, node, host_of.get(&*node.key).copied());
+        }
+        let counts_pods = |group: &super::topology::Group| group.statement.kind != Kind::Repelled;
+        if !topology.groups.iter().any(counts_pods) {
+            return;
         }
         let mut members: Members<'_> = HashMap::default();
         for node in self.nodes() {

@@ -3,6 +3,7 @@
 use super::amounts::Amounts;
 use super::shape::ShapeId;
 use crate::pods::HostPort;
+use crate::resources::Resources;
 
 /// A new machine.
 #[derive(Debug)]
@@ -17,6 +18,10 @@ pub(super) struct NewClaim {
     pub(super) pods: Vec<usize>,
     /// minValues were lowered.
     pub(super) relaxed: bool,
+    /// Reservations of which it holds one machine each, by index. Sorted.
+    pub(super) held: Vec<usize>,
+    /// What it was counted with against the limits of its pool when it was opened.
+    pub(super) charged: Resources,
 }
 
 /// New machines in the order in which they are tried: fewest pods first. A machine that gets a pod goes before those that

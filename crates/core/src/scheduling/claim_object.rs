@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube_core::Resource as _;
 
 use super::plan::PlannedClaim;
-use crate::apis::RequirementSpec;
 use crate::apis::nodeclaim::{ClaimResources, NodeClaim, NodeClaimSpec, NodeClaimStatus};
 use crate::apis::nodepool::NodePool;
 use crate::labels;
@@ -75,7 +74,7 @@ impl PlannedClaim {
             spec: NodeClaimSpec {
                 taints: template.spec.taints.clone(),
                 startup_taints: template.spec.startup_taints.clone(),
-                requirements: specs(&requirements),
+                requirements: requirements.to_specs(),
                 resources: Some(ClaimResources {
                     requests: Some(self.requests.to_api()),
                 }),
@@ -108,13 +107,4 @@ impl PlannedClaim {
         ));
         all
     }
-}
-
-fn specs(requirements: &Requirements) -> Vec<RequirementSpec> {
-    let all = requirements.to_specs();
-    let convert = |spec: crate::requirements::RequirementSpec| RequirementSpec {
-        min_values: spec.min_values.map(i64::from),
-        ..RequirementSpec::new(&spec.key, spec.operator.as_str(), spec.values)
-    };
-    all.into_iter().map(convert).collect()
 }

@@ -47,6 +47,8 @@ pub(super) struct Class<'a> {
     pub(super) waits: bool,
     /// What failed last: number of placements at that time.
     pub(super) failed_at: Option<usize>,
+    /// It failed for reserved capacity that others hold.
+    pub(super) held_up: bool,
 }
 
 impl<'a> Class<'a> {
@@ -146,9 +148,16 @@ impl<'a, 's> Classes<'a, 's> {
             repels: repels.collect(),
             waits: false,
             failed_at: None,
+            held_up: false,
         });
         self.ids.insert(key, self.all.len() - 1);
         self.all.len() - 1
+    }
+
+    /// Whether a statement is about pods of some class.
+    pub(super) fn concerns(&self, statement: &Statement) -> bool {
+        let means = |class: &Class<'_>| statement.selects(class.namespace, class.labels);
+        self.all.iter().any(means)
     }
 
     fn groups(&self, class: &PodClass, stage: &Stage<'_>, topology: &mut Topology) -> Vec<usize> {

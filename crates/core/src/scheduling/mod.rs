@@ -12,7 +12,7 @@
 //! Invariant: every placement passes [`fits`], no machine is given more than it has less what is promised, and no pool
 //! exceeds its limits, the number of nodes included.
 //!
-//! Non-goals: preemption, gangs, default spread constraints of a scheduler configuration, device claims. A pod with a
+//! Non-goals: preemption, gangs, device claims. A pod with a
 //! constraint that is not understood is reported, never placed as if it had none.
 
 mod amounts;
@@ -23,6 +23,7 @@ mod claim;
 mod claim_object;
 mod class;
 mod daemons;
+mod defaults;
 mod fits;
 mod host;
 mod outcome;
@@ -30,6 +31,8 @@ mod pass;
 pub mod plan;
 mod reasons;
 mod relax;
+mod repack;
+mod reservations;
 mod shape;
 mod take;
 mod template;
@@ -42,9 +45,13 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 pub use daemons::{Daemon, Daemons, Overhead};
+pub use defaults::{
+    BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
+};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
 pub use plan::{
-    LaunchPlan, Placement, PlannedClaim, PlannedOffering, SolveOptions, SolveReport, Unplaced,
+    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
+    SolveReport, Unplaced,
 };
 
 use crate::names::Uid;
@@ -58,6 +65,7 @@ use claim::FillOrder;
 use class::Classes;
 use pass::{Item, Pass};
 use relax::Manner;
+use reservations::Reservations;
 use shape::Shapes;
 use topology::Topology;
 
@@ -96,7 +104,17 @@ pub fn solve(
         &dimensions,
         options.min_values_best_effort,
     );
-    let mut hosts = host::hosts(snapshot, options, &daemons, &dimensions, &templates, &ours);
+    let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
+    let hosts_of = host::Choice {
+        snapshot,
+        options,
+        daemons: &daemons,
+        dimensions: &dimensions,
+        templates: &templates,
+        ours: &ours,
+        least,
+    };
+    let mut hosts = hosts_of.hosts();
     let mut profiles = TaintProfiles::default();
     let template_taints: Vec<usize> = templates
         .iter()
@@ -126,7 +144,8 @@ pub fn solve(
             class: classes.of(pod, volumes.clone(), &mut asks, &mut shapes, &mut topology),
         })
         .collect();
-    let repelling = repelling(snapshot, &mut topology, &ours);
+    let concerns = |statement: &topology::Statement| classes.concerns(statement);
+    let repelling = repelling(snapshot, &mut topology, &ours, &concerns);
     let classes = classes.finish(&topology);
     Census {
         snapshot,
@@ -145,6 +164,7 @@ pub fn solve(
                 .collect()
         })
         .collect();
+    let reservations = Reservations::of(&templates, options.reserved);
     let mut pass = Pass {
         snapshot,
         options,
@@ -157,17 +177,30 @@ pub fn solve(
         asks,
         classes,
         placed: vec![None; items.len()],
+        placed_step: vec![0; items.len()],
         items,
+        reservations,
+        held_up: false,
         claims: Vec::new(),
         order: FillOrder::default(),
         progress: 0,
         stopped: false,
     };
     pass.run(stop);
+    if options.repack > 0 && !pass.stopped {
+        pass.repack();
+    }
     let (plan, dropped) = pass.plan();
     report.stopped = pass.stopped;
     report.unplaced = unplaced(&pass, &unusable, dropped);
     (plan, report)
+}
+
+/// The least of CPU, memory and pods that any of these asks for.
+fn least<'a>(requests: impl Iterator<Item = &'a crate::resources::Resources>) -> [i64; 3] {
+    let each = requests.map(|own| [own.cpu, own.memory, own.pods]);
+    each.reduce(|least, own| std::array::from_fn(|at| least[at].min(own[at])))
+        .unwrap_or_default()
 }
 
 /// Pods without a place, those of a class together.
@@ -201,6 +234,7 @@ fn unplaced(
                 pods: keys(&pods),
                 reasons: explained.reasons,
                 message: explained.message,
+                deferred: pass.classes[class].held_up,
             }
         })
         .collect();
@@ -212,6 +246,7 @@ fn unplaced(
             pods: keys(&[at]),
             reasons: vec![reason],
             message,
+            deferred: false,
         }
     }));
     all.sort_by(|a, b| a.pods.cmp(&b.pods));

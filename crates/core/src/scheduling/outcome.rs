@@ -1,11 +1,16 @@
 //! From a finished pass to its plan.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::claim::NewClaim;
 use super::pass::{Pass, Target};
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
-use crate::catalog::Bits;
+use super::shape::Shape;
+use crate::catalog::{Bits, PricedOffering};
+use crate::cloud::CapacityType;
 use crate::labels::{self, WellKnown};
+use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::Resources;
 use crate::snapshot::Pod;
 
@@ -31,7 +36,8 @@ impl Pass<'_> {
             });
         }
         let known = Arc::new(self.snapshot.well_known.clone());
-        for claim in 0..self.claims.len() {
+        let filled = (0..self.claims.len()).filter(|at| !self.claims[*at].pods.is_empty());
+        for claim in filled {
             match self.planned(claim, &known) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
@@ -51,18 +57,32 @@ impl Pass<'_> {
         let template = &self.templates[shape.template];
         let (catalog, table) = (&template.catalog, template.catalog.table());
         let types = shape.types_with_room(template, &claim.taken, &claim.ports);
+        // A machine that holds reserved capacity is one of these reservations and nothing else.
+        let mut shape_requirements = shape.requirements.clone();
+        let mut kinds_bits = shape.kinds.clone();
+        let mut types = types;
+        if !claim.held.is_empty() {
+            kinds_bits = self.held_kinds(claim, shape, &types, &mut shape_requirements);
+            types.and(&table.offered(&kinds_bits));
+        }
         let most_types = match self.options.max_instance_types {
             0 => usize::MAX,
             most => most,
         };
-        let offers: Vec<_> = shape
-            .by_price(template)
+        let own: Vec<(usize, PricedOffering)>;
+        let by_price = if claim.held.is_empty() {
+            shape.by_price(template)
+        } else {
+            own = table.by_price(&types, &kinds_bits);
+            &own
+        };
+        let offers: Vec<_> = by_price
             .iter()
             .filter(|(at, _)| types.has(*at))
             .take(most_types)
             .collect();
         let mut relaxed = claim.relaxed;
-        let mut requirements = shape.requirements.clone();
+        let mut requirements = shape_requirements;
         let mut kept = types.clone();
         if offers.len() == most_types {
             kept = Bits::none(table.len());
@@ -82,10 +102,7 @@ impl Pass<'_> {
                 }
             }
         }
-        let kinds = shape
-            .kinds
-            .iter()
-            .filter_map(|kind| table.kinds().get(kind));
+        let kinds = kinds_bits.iter().filter_map(|kind| table.kinds().get(kind));
         let mut capacity_types: Vec<_> = kinds
             .filter(|kind| kind.types.meets(&kept))
             .map(|kind| kind.capacity_type)
@@ -122,6 +139,49 @@ impl Pass<'_> {
             capacity_types,
             well_known: Arc::clone(known),
         })
+    }
+
+    /// The kinds of offerings of the reservations that a claim holds; pins its requirements to them.
+    fn held_kinds(
+        &self,
+        claim: &NewClaim,
+        shape: &Shape,
+        types: &Bits,
+        requirements: &mut Requirements,
+    ) -> Bits {
+        let table = self.templates[shape.template].catalog.table();
+        let mut kinds = Bits::none(table.kinds().len());
+        let mut ids: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for at in shape.kinds.iter() {
+            let Some(kind) = table.kinds().get(at) else {
+                continue;
+            };
+            let Some(id) = kind.reservation.as_ref() else {
+                continue;
+            };
+            let is_held = self
+                .reservations
+                .get(id)
+                .is_some_and(|id| claim.held.contains(&id));
+            if !is_held || !kind.types.meets(types) {
+                continue;
+            }
+            kinds.insert(at);
+            // The label that carries the id is the provider's own: it is the one with this value.
+            let labels = kind.requirements.iter();
+            for own in labels.filter(|own| own.values().first() == Some(id)) {
+                let of = ids.entry(Arc::clone(own.shared_key())).or_default();
+                of.insert(Arc::clone(id));
+            }
+        }
+        requirements.add(Requirement::is(
+            labels::CAPACITY_TYPE,
+            CapacityType::Reserved.as_str(),
+        ));
+        for (key, of) in ids {
+            requirements.add(Requirement::new(key, Operator::In, of));
+        }
+        kinds
     }
 
     /// Requests of the pods and, of each resource, the least that DaemonSets take on the types that are left.

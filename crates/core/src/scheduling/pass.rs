@@ -24,12 +24,14 @@ use super::claim::{FillOrder, NewClaim};
 use super::class::Class;
 use super::host::Host;
 use super::plan::SolveOptions;
+use super::reservations::Reservations;
 use super::shape::{ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
 use super::template::Template;
 use super::topology::{Asking, KeyAllow, Kind, Topology};
 use super::volumes::can_attach;
 use crate::pods::HostPort;
+use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 
 /// Where a pod goes.
@@ -66,10 +68,15 @@ pub(super) struct Pass<'a> {
     pub(super) asks: Asks,
     pub(super) classes: Vec<Class<'a>>,
     pub(super) items: Vec<Item<'a>>,
+    pub(super) reservations: Reservations,
+    /// The pod that is being placed found only reserved capacity that others hold.
+    pub(super) held_up: bool,
     pub(super) claims: Vec<NewClaim>,
     pub(super) order: FillOrder,
     /// Where each pod goes, by its index.
     pub(super) placed: Vec<Option<Target>>,
+    /// At which step of giving up wishes it was placed, by its index.
+    pub(super) placed_step: Vec<usize>,
     /// Number of placements so far.
     pub(super) progress: usize,
     /// The time ran out.
@@ -152,12 +159,20 @@ impl Pass<'_> {
         {
             return false;
         }
+        self.held_up = false;
         for step in 0..self.classes[class].steps.len() {
             if self.place_at(at, class, step) {
                 return true;
             }
+            // Reserved capacity may be given back: no reason to give up wishes.
+            if self.held_up {
+                break;
+            }
         }
-        self.classes[class].failed_at = Some(self.progress);
+        let class = &mut self.classes[class];
+        class.failed_at = Some(self.progress);
+        class.held_up = self.held_up;
+        class.waits |= self.held_up;
         false
     }
 
@@ -232,6 +247,7 @@ impl Pass<'_> {
             template_taints,
             claims,
             order,
+            reservations,
             ..
         } = self;
         let class = &classes[class];
@@ -257,6 +273,8 @@ impl Pass<'_> {
                 taken: &claim.taken,
                 ports: &claim.ports,
                 relax: false,
+                reservations,
+                held: &claim.held,
             };
             let found = if ask.tolerates[template_taints[template]] {
                 take(shapes, templates, topology, &candidate, ask, allow)
@@ -266,7 +284,7 @@ impl Pass<'_> {
             match found {
                 Ok((shape, _)) => return Some((position, shape)),
                 Err(Obstacle::Final) => ask.refused_claims.insert_growing(at),
-                Err(Obstacle::Now) => {}
+                Err(Obstacle::Now | Obstacle::Reserved) => {}
             }
         }
         None
@@ -304,6 +322,8 @@ impl Pass<'_> {
                 taken: &empty,
                 ports: &[],
                 relax: self.options.min_values_best_effort,
+                reservations: &self.reservations,
+                held: &[],
             };
             let taken = take(
                 &mut self.shapes,
@@ -313,6 +333,11 @@ impl Pass<'_> {
                 ask,
                 allow,
             );
+            if taken == Err(Obstacle::Reserved) {
+                // A lighter pool must not be used in the place of one that only has to be waited for.
+                self.held_up = true;
+                return false;
+            }
             if let Ok((shape, relaxed)) = taken {
                 self.claims.push(NewClaim {
                     shape,
@@ -320,6 +345,8 @@ impl Pass<'_> {
                     ports: Vec::new(),
                     pods: Vec::new(),
                     relaxed,
+                    held: Vec::new(),
+                    charged: Resources::zero(),
                 });
                 self.fill(at, step, self.claims.len() - 1, shape);
                 self.order
@@ -332,6 +359,8 @@ impl Pass<'_> {
                     .types_with_room(of, &claim.taken, &claim.ports);
                 let most = of.most(&types);
                 of.usage.count(&most);
+                let last = self.claims.len() - 1;
+                self.claims[last].charged = most;
                 return true;
             }
         }
@@ -349,7 +378,7 @@ impl Pass<'_> {
         for of in class.counted_in.iter().chain(&class.repels) {
             let group = &mut groups[*of];
             let filter = &group.statement.filter;
-            if !filter.is_open() && !filter.admits(&host.node.taints, &host.labels) {
+            if !filter.is_open() && !filter.admits(&host.node.taints, host.labels()) {
                 continue;
             }
             let domain = if keys[group.key].is_host {
@@ -379,6 +408,17 @@ impl Pass<'_> {
         add(&mut claim.taken, &ask.requests);
         claim.ports.extend(ask.ports.iter().cloned());
         claim.pods.push(at);
+        if !self.reservations.is_empty() {
+            let shape = self.shapes.get(shape);
+            let template = &self.templates[shape.template];
+            let types = shape.types_with_room(template, &claim.taken, &claim.ports);
+            let holds = self
+                .reservations
+                .holds(shape, template, &types, &claim.held);
+            let holds = holds.unwrap_or_default();
+            self.reservations.exchange(&claim.held, &holds);
+            claim.held = holds;
+        }
         if before != shape {
             self.count_settled(to, before);
         }
@@ -406,6 +446,7 @@ impl Pass<'_> {
             }
         }
         self.placed[at] = Some(Target::Claim(to));
+        self.placed_step[at] = step;
         self.progress += 1;
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::defaults::SpreadDefaults;
 use crate::labels::WellKnown;
 use crate::ledger::Place;
 use crate::money::MicroUsd;
@@ -33,9 +34,32 @@ pub struct SolveOptions {
     pub max_instance_types: usize,
     /// Do not open new claims at all: only ask whether the pods fit on what is there.
     pub existing_only: bool,
+    /// Spread constraints of pods that state none.
+    pub spread_defaults: SpreadDefaults,
+    /// What claims do with reserved capacity.
+    pub reserved: Reserved,
+    /// How much work goes into making the new machines cheaper, in steps of some nanoseconds for each pod placed on one;
+    /// 0 leaves them as they are filled.
+    pub repack: u32,
     /// Fixes the choice among equals.
     pub seed: u64,
 }
+
+/// What claims do with reserved capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reserved {
+    /// Reservations are offerings like others, and are not counted.
+    #[default]
+    Uncounted,
+    /// A claim that could use a reservation holds one, or its pod waits for a later pass.
+    Strict,
+    /// A claim that could use a reservation holds one if any is left; else it does without.
+    Fallback,
+}
+
+/// [`SolveOptions::repack`] of provisioning: enough for some hundred different sizes of pods, at a third of the time that
+/// the pass itself takes.
+pub const REPACK: u32 = 2_000;
 
 impl Default for SolveOptions {
     /// Upstream's defaults: preferences are respected, minValues are strict, 600 types. Nothing is asked for yet: set
@@ -50,6 +74,9 @@ impl Default for SolveOptions {
             min_values_best_effort: false,
             max_instance_types: 600,
             existing_only: false,
+            spread_defaults: SpreadDefaults::default(),
+            reserved: Reserved::default(),
+            repack: 0,
             seed: 0,
         }
     }
@@ -126,6 +153,8 @@ pub struct Unplaced {
     pub reasons: Vec<Reason>,
     /// Upstream's error text, for the `FailedScheduling` event.
     pub message: String,
+    /// They wait for reserved capacity that others hold in this pass: no event, they are looked at again.
+    pub deferred: bool,
 }
 
 /// What a solve says besides its plan.

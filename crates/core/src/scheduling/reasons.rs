@@ -25,6 +25,9 @@ pub(super) struct Explained {
 /// CPU requests from here on are probably a mistyped unit: a million cores, in milli.
 const ABSURD_CPU: i64 = 1_000_000_000;
 
+/// What a pod waits for when every place of the reservations that suit it is held.
+const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
+
 impl Pass<'_> {
     /// Why the class has no place as things are at the end.
     pub(super) fn explain(&self, class: usize, unusable: &[Unusable]) -> Explained {
@@ -39,12 +42,16 @@ impl Pass<'_> {
         }
         for template in &self.templates {
             let (text, missed) = self.refusal(class, template);
+            let is_last = text == HELD_UP;
             reasons.push(Reason::PoolRefused {
                 pool: template.name.clone(),
                 constraint: text.clone(),
             });
             reasons.extend(missed);
             texts.push(text);
+            if is_last {
+                break;
+            }
         }
         for each in unusable {
             reasons.push(Reason::PoolRefused {
@@ -136,7 +143,8 @@ impl Pass<'_> {
             Err(group) => return (self.topology_text(group, class, &node), None),
         }
         let node = without_hostname_key(&node);
-        self.types_refusal(template, &node, &ask.resources, mask)
+        let held_up = this.held_up;
+        self.types_refusal(template, &node, &ask.resources, mask, held_up)
     }
 
     /// The requirements of a new machine, narrowed to the domains that suit the class; or the group that leaves none.
@@ -227,6 +235,7 @@ impl Pass<'_> {
         node: &Requirements,
         asked: &Resources,
         mask: Option<Bits>,
+        held_up: bool,
     ) -> (String, Option<Reason>) {
         let table = template.catalog.table();
         let candidates = mask.unwrap_or_else(|| template.types.clone());
@@ -277,6 +286,9 @@ impl Pass<'_> {
                 ),
                 None,
             );
+        }
+        if held_up && !all.is_empty() {
+            return (HELD_UP.to_owned(), None);
         }
         let text = which_filter(&meets, &fits, &offered, asked.get(CPU));
         (format!("{text}{suffix}"), missed)

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use super::amounts::{Amounts, Dimensions, maximal, sum_fits};
 use super::template::Template;
-use crate::catalog::{Bits, PricedOffering, UNKNOWN_PRICE};
+use crate::catalog::{Bits, PricedOffering};
 use crate::labels::{self, WellKnown};
 use crate::pods::HostPort;
 use crate::requirements::{Operator, Requirement, Requirements};
@@ -47,6 +47,8 @@ pub(super) struct Shape {
     pub(super) kinds: Bits,
     /// minValues are asked for.
     pub(super) has_min_values: bool,
+    /// Some of the kinds are reserved.
+    pub(super) is_reserved: bool,
     fronts: Vec<Front>,
     domains: Vec<Option<Bits>>,
     priced: OnceCell<Vec<(usize, PricedOffering)>>,
@@ -175,10 +177,15 @@ impl<'a> Shapes<'a> {
             .map(front)
             .filter(|front| !front.net.is_empty())
             .collect();
+        let is_reserved = kinds
+            .iter()
+            .filter_map(|at| table.kinds().get(at))
+            .any(|kind| kind.reservation.is_some());
         Shape {
             template: *template,
             mask: *mask,
             has_min_values: requirements.has_min_values(),
+            is_reserved,
             requirements: requirements.clone(),
             fronts,
             kinds,
@@ -352,13 +359,8 @@ impl Shape {
 
     /// The types with the cheapest way to buy each, cheapest first, ties by name, unknown prices last.
     pub(super) fn by_price(&self, of: &Template) -> &[(usize, PricedOffering)] {
-        self.priced.get_or_init(|| {
-            let table = of.catalog.table();
-            let offer = |at: usize| Some((at, table.cheapest(at, &self.kinds)?));
-            let mut all: Vec<_> = self.types.iter().filter_map(offer).collect();
-            all.sort_by_key(|(_, offer)| offer.price.unwrap_or(UNKNOWN_PRICE));
-            all
-        })
+        self.priced
+            .get_or_init(|| of.catalog.table().by_price(&self.types, &self.kinds))
     }
 }
 

@@ -6,9 +6,11 @@ use smallvec::SmallVec;
 
 use super::amounts::add;
 use super::ask::Ask;
+use super::reservations::{ReservationId, Reservations};
 use super::shape::{ShapeId, Shapes};
 use super::template::Template;
 use super::topology::{KeyAllow, Topology};
+use crate::catalog::UNKNOWN_PRICE;
 use crate::pods::HostPort;
 use crate::requirements::{Operator, Requirement};
 
@@ -19,6 +21,8 @@ pub(super) enum Obstacle {
     Final,
     /// Not as things are.
     Now,
+    /// Only with reserved capacity that others hold.
+    Reserved,
 }
 
 /// The part of a new machine that decides whether one more pod fits.
@@ -31,6 +35,33 @@ pub(super) struct Candidate<'c> {
     pub(super) ports: &'c [HostPort],
     /// minValues may be lowered.
     pub(super) relax: bool,
+    /// Reserved capacity.
+    pub(super) reservations: &'c Reservations,
+    /// What of it the machine holds.
+    pub(super) held: &'c [ReservationId],
+}
+
+impl Candidate<'_> {
+    /// Whether the machine can count on what is reserved, if that is what it would be.
+    fn is_covered(
+        &self,
+        shapes: &Shapes<'_>,
+        templates: &[Template],
+        ask: &Ask,
+        ports: &[HostPort],
+        id: ShapeId,
+    ) -> bool {
+        let shape = shapes.get(id);
+        if self.reservations.is_empty() || (!shape.is_reserved && self.held.is_empty()) {
+            return true;
+        }
+        let template = &templates[shape.template];
+        let mut total: SmallVec<[i64; 6]> = self.taken.iter().copied().collect();
+        add(&mut total, &ask.requests);
+        let types = shape.types_with_room(template, &total, ports);
+        let holds = self.reservations.holds(shape, template, &types, self.held);
+        holds.is_ok()
+    }
 }
 
 /// Whether a new machine can still be in a domain that suits the pod, for every key.
@@ -77,14 +108,23 @@ pub(super) fn take(
         candidate.ports.iter().chain(&ask.ports).cloned().collect();
     for shape in through_volumes {
         match settle(shapes, templates, candidate, ask, &ports, shape) {
-            Ok(fits) if allow.is_empty() => return Ok(fits),
-            Ok(_) => obstacle = Obstacle::Now,
+            Ok(fits) if allow.is_empty() => {
+                if candidate.is_covered(shapes, templates, ask, &ports, fits.0) {
+                    return Ok(fits);
+                }
+                obstacle = Obstacle::Reserved;
+                continue;
+            }
+            Ok(_) if obstacle == Obstacle::Final => obstacle = Obstacle::Now,
+            Ok(_) => {}
             Err(()) => continue,
         }
-        if let Some(found) = in_domains(
+        match in_domains(
             shapes, templates, topology, candidate, ask, &ports, shape, allow,
         ) {
-            return Ok(found);
+            Ok(found) => return Ok(found),
+            Err(Obstacle::Reserved) => obstacle = Obstacle::Reserved,
+            Err(_) => {}
         }
     }
     Err(obstacle)
@@ -104,8 +144,11 @@ fn in_domains(
     ports: &[HostPort],
     shape: ShapeId,
     allow: &[KeyAllow],
-) -> Option<(ShapeId, bool)> {
-    let (first, rest) = allow.split_first()?;
+) -> Result<(ShapeId, bool), Obstacle> {
+    let mut obstacle = Obstacle::Now;
+    let Some((first, rest)) = allow.split_first() else {
+        return Err(obstacle);
+    };
     let key = &topology.keys[first.key];
     let possible = shapes.domains(shape, first.key, &key.name, &key.domains);
     let domains = topology.in_order(first, possible);
@@ -118,9 +161,15 @@ fn in_domains(
                 (domain, &key.domains[domain]),
             )
         };
-        domains.into_iter().map(one).collect()
+        let counts: SmallVec<[i32; 4]> = domains
+            .iter()
+            .map(|domain| topology.count_of(first, *domain))
+            .collect();
+        let mut choices: SmallVec<[Option<ShapeId>; 4]> = domains.into_iter().map(one).collect();
+        cheaper_first(shapes, templates, &counts, &mut choices);
+        choices
     } else if domains.is_empty() {
-        return None;
+        return Err(obstacle);
     } else {
         let values = domains
             .iter()
@@ -128,15 +177,53 @@ fn in_domains(
         let several = Requirement::new(Arc::clone(&key.name), Operator::In, values);
         std::iter::once(shapes.with(templates, shape, several)).collect()
     };
-    choices.into_iter().flatten().find_map(|narrow| {
-        let fits = settle(shapes, templates, candidate, ask, ports, narrow).ok()?;
-        if rest.is_empty() {
-            return Some(fits);
+    for narrow in choices.into_iter().flatten() {
+        let Ok(fits) = settle(shapes, templates, candidate, ask, ports, narrow) else {
+            continue;
+        };
+        let found = if !rest.is_empty() {
+            in_domains(
+                shapes, templates, topology, candidate, ask, ports, narrow, rest,
+            )
+        } else if candidate.is_covered(shapes, templates, ask, ports, fits.0) {
+            Ok(fits)
+        } else {
+            Err(Obstacle::Reserved)
+        };
+        match found {
+            Ok(found) => return Ok(found),
+            Err(Obstacle::Reserved) => obstacle = Obstacle::Reserved,
+            Err(_) => {}
         }
-        in_domains(
-            shapes, templates, topology, candidate, ask, ports, narrow, rest,
-        )
-    })
+    }
+    Err(obstacle)
+}
+
+/// Of domains that are equally full, those where machines are cheaper go first.
+fn cheaper_first(
+    shapes: &Shapes<'_>,
+    templates: &[Template],
+    counts: &[i32],
+    choices: &mut [Option<ShapeId>],
+) {
+    let mut from = 0;
+    while from < choices.len() {
+        let equal = counts[from..]
+            .iter()
+            .take_while(|count| **count == counts[from]);
+        let to = from + equal.count();
+        if to - from > 1 {
+            choices[from..to].sort_by_key(|choice| {
+                let shape = choice.map(|id| shapes.get(id));
+                let least = shape.and_then(|shape| {
+                    let (_, offer) = shape.by_price(&templates[shape.template]).first()?;
+                    offer.price
+                });
+                least.unwrap_or(UNKNOWN_PRICE)
+            });
+        }
+        from = to;
+    }
 }
 
 /// Whether some type of the shape has room, and enough different ones for minValues.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use super::amounts::Dimensions;
+use super::amounts::{Dimensions, subtract};
 use super::daemons::{Daemons, Overhead};
 use crate::apis::nodepool::NodePool;
 use crate::catalog::{Bits, Catalog, TypeTable};
@@ -48,7 +48,7 @@ pub(super) struct Template {
     pub(super) usage: PoolUsage,
     /// The most that any of its types has of each resource.
     pub(super) largest: Resources,
-    /// What each type has left for pods beside the DaemonSets that run on it, by index of the type, flat.
+    /// What each of its types has left for pods beside the DaemonSets that run on it, by index of the type, flat.
     net: Vec<i64>,
     width: usize,
 }
@@ -120,12 +120,7 @@ impl Template {
         }
         let taints = pool.spec.template.spec.taints().to_vec();
         let groups = groups(table, &types, daemons, &taints, &requirements, known);
-        let (mut net, width) = (Vec::new(), dimensions.len());
-        for (at, own) in table.allocatable().iter().enumerate() {
-            let group = groups.iter().find(|group| group.types.has(at));
-            let left = group.map_or_else(|| own.clone(), |group| own.sub(&group.overhead.requests));
-            net.extend(dimensions.flat(&left));
-        }
+        let net = net(table, &groups, dimensions);
         Ok(Self {
             name: pool.name(),
             catalog: Arc::clone(catalog),
@@ -136,7 +131,7 @@ impl Template {
             usage,
             largest: Resources::zero(),
             net,
-            width,
+            width: dimensions.len(),
             requirements,
             pool: Arc::clone(pool),
         }
@@ -202,6 +197,26 @@ impl Template {
         }
         most
     }
+}
+
+/// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.
+fn net(table: &TypeTable, groups: &[Group], dimensions: &Dimensions) -> Vec<i64> {
+    let width = dimensions.len();
+    let mut net = vec![0; table.len() * width];
+    for group in groups {
+        let taken = dimensions.flat(&group.overhead.requests);
+        for at in group.types.iter() {
+            let (Some(own), Some(left)) = (
+                table.allocatable().get(at),
+                net.get_mut(at * width..(at + 1) * width),
+            ) else {
+                continue;
+            };
+            left.copy_from_slice(&dimensions.flat(own));
+            subtract(left, &taken);
+        }
+    }
+    net
 }
 
 fn requirements(pool: &NodePool) -> Requirements {

@@ -393,6 +393,13 @@ impl Topology {
             .collect()
     }
 
+    /// How full a domain is, for the choice among those that suit.
+    pub(super) fn count_of(&self, allow: &KeyAllow, domain: usize) -> i32 {
+        allow
+            .order
+            .map_or(0, |order| self.groups[order].count(domain))
+    }
+
     /// The domains to try, in order: those with the smallest count first, then by name.
     pub(super) fn in_order(&self, allow: &KeyAllow, among: &Bits) -> SmallVec<[usize; 4]> {
         let mut domains: SmallVec<[usize; 4]> = among

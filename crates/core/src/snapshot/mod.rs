@@ -8,6 +8,7 @@ mod node;
 mod pod;
 mod pod_class;
 mod table;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +19,18 @@ pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
 pub use table::Table;
+pub use workloads::Workloads;
 
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
-use crate::labels::WellKnown;
+use crate::effect::ObjectRef;
+use crate::labels::{self, WellKnown};
 use crate::ledger::Ledger;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::served::Served;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
 #[derive(Clone, Debug)]
@@ -69,10 +73,16 @@ pub struct Snapshot {
     pub attachments: Table<Arc<str>, k8s::VolumeAttachment>,
     /// Namespace labels.
     pub namespaces: Arc<BTreeMap<Arc<str>, Arc<k8s::Namespace>>>,
+    /// Whom services and controllers select; empty unless default spread constraints are configured.
+    pub workloads: Arc<Workloads>,
     /// Promises about room.
     pub ledger: Arc<Ledger>,
     /// Label keys that a template may leave undefined.
     pub well_known: WellKnown,
+    /// Kinds of node classes that this process serves.
+    pub served: Served,
+    /// Claims and pools of other kinds, with the class each refers to. They are in no table above: another autoscaler's.
+    pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
 }
 
 impl Snapshot {
@@ -93,7 +103,23 @@ impl Snapshot {
     pub fn nodes_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<StateNode>> {
         self.nodes
             .values()
-            .filter(move |node| node.pool().is_some_and(|name| name.as_str() == pool))
+            .filter(move |node| node.label(labels::NODEPOOL) == Some(pool))
+    }
+
+    /// Pools of another autoscaler.
+    pub fn foreign_pools(&self) -> impl Iterator<Item = &PoolName> {
+        self.foreign.keys().filter_map(|target| match target {
+            ObjectRef::Pool(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Claims of another autoscaler.
+    pub fn foreign_claims(&self) -> impl Iterator<Item = &ClaimName> {
+        self.foreign.keys().filter_map(|target| match target {
+            ObjectRef::Claim(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// The catalogue behind a pool; `None` while its node class was not resolved.

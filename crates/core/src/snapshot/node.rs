@@ -96,6 +96,8 @@ pub struct StateNode {
     pub used: Resources,
     /// Sum of requests of the DaemonSet pods among `pods`.
     pub daemon_used: Resources,
+    /// Some of `pods` keep others away: they have required anti-affinity.
+    pub guarded: bool,
     /// The Node carries the registered label (or there is no claim).
     pub registered: bool,
     /// The Node carries the initialized label (or there is no claim).

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodSpec, Taint, Toleration};
+use mortise_core::apis::RequirementSpec;
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::requirements::{
-    Incompatible, Operator, Preferences, Requirement, RequirementSpec, Requirements,
-    UnknownOperator, has_preferred_node_affinity,
+    Incompatible, Operator, Preferences, Requirement, Requirements, UnknownOperator,
+    has_preferred_node_affinity,
 };
 use mortise_core::taints;
 use serde_json::Value;
@@ -38,8 +39,8 @@ fn requirements(of: &Value) -> Result<Requirements, String> {
 fn api(spec: &RequirementSpec) -> Value {
     let mut entry =
         serde_json::Map::from_iter([("op".to_owned(), Value::from(spec.operator.as_str()))]);
-    if !spec.values.is_empty() {
-        entry.insert("values".to_owned(), Value::from(spec.values.clone()));
+    if !spec.values().is_empty() {
+        entry.insert("values".to_owned(), Value::from(spec.values().to_vec()));
     }
     if let Some(min) = spec.min_values {
         entry.insert("min".to_owned(), Value::from(min));
@@ -72,7 +73,7 @@ fn same_requirement(ours: &Requirement, out: &Value) -> Result<(), String> {
         same("any", ours.any(7).unwrap_or_default().as_str(), any)?;
     }
     // What is written to the API must mean the same again, but for values excluded beside a bound.
-    let again: Requirements = ours.to_specs().iter().map(Requirement::from).collect();
+    let again = mortise_core::objects::requirements_of(&ours.to_specs());
     let bounded = ours.at_least().is_some() || ours.at_most().is_some();
     if !bounded || ours.values().is_empty() {
         same("round trip", again.get(ours.key()), Some(ours))?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
+use mortise_core::apis::k8s::SelectingKind;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
@@ -16,7 +17,7 @@ use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
-use mortise_core::scheduling::SolveOptions;
+use mortise_core::scheduling::{Reserved, SolveOptions, SpreadDefaults};
 use mortise_core::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -258,6 +259,19 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     for each in all("podDisruptionBudgets") {
         apply(Object::Pdb(Box::new(read(&each)?)));
     }
+    for (kind, name) in [
+        (SelectingKind::Service, "services"),
+        (
+            SelectingKind::ReplicationController,
+            "replicationControllers",
+        ),
+        (SelectingKind::ReplicaSet, "replicaSets"),
+        (SelectingKind::StatefulSet, "statefulSets"),
+    ] {
+        for each in all(name) {
+            apply(Object::Selecting(kind, Box::new(read(&each)?)));
+        }
+    }
     for each in all("daemonSets") {
         apply(Object::DaemonSet(Box::new(read(&each)?)));
     }
@@ -344,8 +358,20 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
             ));
         }
     }
+    let spread_defaults = if settings["schedulerConfig"].is_null() {
+        SpreadDefaults::default()
+    } else {
+        SpreadDefaults::of(&read(&settings["schedulerConfig"])?)
+            .map_err(|error| error.to_string())?
+    };
     let options = SolveOptions {
         pending: true,
+        spread_defaults,
+        reserved: if settings["featureGates"]["ReservedCapacity"] == true {
+            Reserved::Strict
+        } else {
+            Reserved::Uncounted
+        },
         respect_preferences: settings["preferencePolicy"] != "Ignore",
         min_values_best_effort: settings["minValuesPolicy"] == "BestEffort",
         max_instance_types: settings["maxInstanceTypes"]

@@ -131,6 +131,7 @@ impl SmallWorld {
             annotations: BTreeMap::new(),
             finalizer: None,
             instance_types: self.types.clone(),
+            again_ms: None,
         };
         let outcome = Outcome {
             effect: Arc::new(Effect::Resolve(class.clone())),

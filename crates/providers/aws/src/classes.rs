@@ -29,6 +29,8 @@ use crate::unavailable::Marks;
 /// How long a launch may use what was found before; the class is looked at again every few minutes anyway.
 const FRESH: Duration = Duration::from_secs(10 * 60);
 
+/// How soon a class is looked at again while the first spot prices are on their way: a few pages of a list.
+const PRICES_MS: i64 = 5_000;
 /// Tag keys that a class may not set, because they are ours.
 const RESTRICTED_TAGS: [&str; 4] = [
     keys::EKS_CLUSTER,
@@ -175,8 +177,11 @@ impl AwsProvider {
                 annotations: BTreeMap::new(),
                 finalizer: Some(keys::CLASS_FINALIZER),
                 instance_types: Vec::new(),
+                again_ms: None,
             });
         }
+        // Asked before, so that prices that come meanwhile are not missed.
+        let waits = self.market.awaits_spot_prices();
         let (class, status) = self.find_class(class).await?;
         let mut annotations = BTreeMap::new();
         if let Some(hash) = &class.hash {
@@ -191,6 +196,7 @@ impl AwsProvider {
             annotations,
             finalizer: Some(keys::CLASS_FINALIZER),
             instance_types: self.offered(&class),
+            again_ms: waits.then_some(PRICES_MS),
         })
     }
 

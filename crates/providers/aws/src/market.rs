@@ -1,5 +1,5 @@
 //! What the region sells just now: types, zones and prices, kept fresh in the background of calls. Readers never wait for a refresh
-//! once there is something to read.
+//! once there is something to read, and never for spot prices: until those came, the on-demand prices we bring along stand for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,14 @@ pub(crate) struct View {
     /// Spot prices; `None` until they could be read once.
     spot: Option<Arc<SpotPrices>>,
     types_due: Instant,
-    spot_due: Instant,
+}
+
+/// Spot prices, and the task that reads them again.
+#[derive(Debug)]
+struct Spot {
+    prices: Option<Arc<SpotPrices>>,
+    due: Instant,
+    reading: bool,
 }
 
 /// The region's offer.
@@ -44,6 +51,7 @@ pub(crate) struct Market {
     region: String,
     view: Mutex<Option<View>>,
     refreshing: tokio::sync::Mutex<()>,
+    spot: Arc<Mutex<Spot>>,
 }
 
 impl Market {
@@ -53,6 +61,11 @@ impl Market {
             region: region.to_owned(),
             view: Mutex::new(None),
             refreshing: tokio::sync::Mutex::new(()),
+            spot: Arc::new(Mutex::new(Spot {
+                prices: None,
+                due: Instant::now(),
+                reading: false,
+            })),
         }
     }
 
@@ -60,7 +73,8 @@ impl Market {
     /// # Errors
     /// Only while there is nothing old to keep.
     pub(crate) async fn view(&self, api: &Api) -> Result<View, Failure> {
-        let fresh = |view: &View| Instant::now() < view.types_due.min(view.spot_due);
+        self.read_spot_prices(api);
+        let fresh = |view: &View| Instant::now() < view.types_due;
         if let Some(view) = self.current().filter(fresh) {
             return Ok(view);
         }
@@ -76,69 +90,80 @@ impl Market {
         let view = self.refresh(api, old).await?;
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
         drop(turn);
-        Ok(view)
+        Ok(self.current().unwrap_or(view))
     }
 
     async fn refresh(&self, api: &Api, old: Option<View>) -> Result<View, Failure> {
         let now = Instant::now();
-        let (types_due, spot_due) = old
-            .as_ref()
-            .map_or((now, now), |old| (old.types_due, old.spot_due));
-        let types = async {
-            if types_due > now {
-                Ok(None)
-            } else {
-                futures::try_join!(
-                    describe::instance_types(api, &self.tables),
-                    describe::offerings(api)
-                )
-                .map(Some)
-            }
-        };
-        let spot = async {
-            if spot_due > now {
-                Ok(None)
-            } else {
-                describe::spot_prices(api).await.map(Some)
-            }
-        };
-        let (types, spot) = futures::join!(types, spot);
-        let (types, zones, types_due) = match (types, &old) {
-            (Ok(Some((types, zones))), _) => {
+        let read = futures::try_join!(
+            describe::instance_types(api, &self.tables),
+            describe::offerings(api)
+        );
+        let (types, zones, types_due) = match (read, old) {
+            (Ok((types, zones)), _) => {
                 tracing::info!(types = types.len(), "read the instance types of the region");
                 (Arc::new(types), Arc::new(zones), now + TYPES_TTL)
             }
-            (Ok(None), Some(old)) => (Arc::clone(&old.types), Arc::clone(&old.zones), types_due),
             (Err(error), Some(old)) => {
                 tracing::warn!(%error, "instance types could not be read again; the old list stays in use");
-                (Arc::clone(&old.types), Arc::clone(&old.zones), now + RETRY)
+                (old.types, old.zones, now + RETRY)
             }
             (Err(error), None) => return Err(error),
-            (Ok(None), None) => (Arc::new(Vec::new()), Arc::new(BTreeMap::new()), now),
-        };
-        let kept = old.and_then(|old| old.spot);
-        let (spot, spot_due) = match spot {
-            Ok(Some(spot)) => (Some(Arc::new(spot)), now + SPOT_TTL),
-            Ok(None) => (kept, spot_due),
-            Err(error) => {
-                tracing::warn!(%error, "spot prices could not be read; the old ones stay in use, or on-demand prices where there are none");
-                (kept, now + RETRY)
-            }
         };
         Ok(View {
             types,
             zones,
-            spot,
+            spot: None,
             types_due,
-            spot_due,
         })
     }
 
+    /// Has spot prices read in a task of its own, if those we have are too old.
+    fn read_spot_prices(&self, api: &Api) {
+        {
+            let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+            if spot.reading || Instant::now() < spot.due {
+                return;
+            }
+            spot.reading = true;
+        }
+        let (spot, api) = (Arc::clone(&self.spot), api.clone());
+        tokio::spawn(async move {
+            let read = describe::spot_prices(&api).await;
+            let mut spot = spot.lock().unwrap_or_else(PoisonError::into_inner);
+            spot.reading = false;
+            match read {
+                Ok(prices) => {
+                    tracing::info!(types = prices.len(), "read the spot prices of the region");
+                    spot.prices = Some(Arc::new(prices));
+                    spot.due = Instant::now() + SPOT_TTL;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "spot prices could not be read; the old ones stay in use, or on-demand prices where there are none");
+                    spot.due = Instant::now() + RETRY;
+                }
+            }
+        });
+    }
+
+    /// The first spot prices are on their way.
+    pub(crate) fn awaits_spot_prices(&self) -> bool {
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        spot.prices.is_none() && spot.reading
+    }
+
+    /// What was read last, with the spot prices of now.
     fn current(&self) -> Option<View> {
-        self.view
+        let view = self
+            .view
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+            .clone()?;
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(View {
+            spot: spot.prices.clone(),
+            ..view
+        })
     }
 
     /// A type as a machine of it in the zone has it, whether or not it is sold there just now; `None` for a type that is not known.

@@ -76,10 +76,13 @@ pub enum StartError {
     /// EC2 does not answer.
     #[error(transparent)]
     Call(#[from] Failure),
+    /// The interruption queue cannot be read.
+    #[error(transparent)]
+    Queue(#[from] CloudError),
 }
 
 impl AwsProvider {
-    /// Connects: finds region and credentials, and reads what the region sells, which shows that both work.
+    /// Connects: finds region, credentials and queue, and reads what the region sells, which shows that they work.
     /// # Errors
     /// What is missing, where it was looked for, and how to mend it.
     pub async fn connect(config: AwsConfig) -> Result<Self, StartError> {
@@ -95,13 +98,7 @@ impl AwsProvider {
         }
         let api = Api::new(&config).await?;
         let market = Market::new(tables, &api.region);
-        market.view(&api).await?;
-        tracing::info!(
-            region = api.region,
-            cluster = config.cluster_name,
-            "connected to EC2"
-        );
-        Ok(Self {
+        let connected = Self {
             api,
             config,
             market,
@@ -113,7 +110,18 @@ impl AwsProvider {
             attempts: Attempts::default(),
             unavailable: Unavailability::default(),
             queue: Queue::default(),
-        })
+        };
+        let queue = connected.config.interruption_queue.as_deref();
+        if let Some(queue) = queue.filter(|name| !name.is_empty()) {
+            connected.queue_url(queue).await?;
+        }
+        connected.market.view(&connected.api).await?;
+        tracing::info!(
+            region = connected.api.region,
+            cluster = connected.config.cluster_name,
+            "connected to EC2"
+        );
+        Ok(connected)
     }
 
     /// Region that the provider works in.

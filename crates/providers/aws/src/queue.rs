@@ -23,7 +23,7 @@ pub(crate) struct Queue {
 }
 
 impl AwsProvider {
-    async fn queue_url(&self, name: &str) -> Result<&String, CloudError> {
+    pub(crate) async fn queue_url(&self, name: &str) -> Result<&String, CloudError> {
         let find = || async {
             let answer = self
                 .api

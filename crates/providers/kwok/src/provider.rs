@@ -54,11 +54,26 @@ impl KwokProvider {
         Api::all(self.client.clone())
     }
 
-    /// Makes up for node creations that a killed process still owed: claims with a kwok machine that never showed up.
+    /// Makes up for node creations that a killed process still owed: claims with a kwok machine that never showed up. An
+    /// API server that is busy or away is asked again until it answers.
     ///
     /// # Errors
-    /// The API server did not list claims or nodes.
+    /// The API server refused to list claims or nodes.
     pub async fn recover(&self) -> Result<(), kube::Error> {
+        let mut wait = RETRY_MIN;
+        loop {
+            match self.create_owed().await {
+                Err(error) if !is_refusal(&error) => {
+                    info!(%error, retry_in = ?wait, "nodes that an earlier process owed were not looked for yet");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(RETRY_MAX);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn create_owed(&self) -> Result<(), kube::Error> {
         let claims: Api<NodeClaim> = Api::all(self.client.clone());
         let nodes = self.nodes().list_metadata(&ListParams::default()).await?;
         let known: std::collections::BTreeSet<_> = nodes
@@ -152,10 +167,14 @@ impl KwokProvider {
     }
 }
 
+/// The API server answered, and will not answer otherwise: anything from 400 on but "too many requests".
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}
+
 /// Classifies a failed call to the API server.
 fn cloud_error(error: kube::Error) -> CloudError {
-    let refused = matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
-    let (label, retry) = if refused {
+    let (label, retry) = if is_refusal(&error) {
         ("refused", Retry::Never)
     } else {
         ("unreachable", Retry::Again)
@@ -198,6 +217,7 @@ impl CloudProvider for KwokProvider {
                 annotations: std::collections::BTreeMap::new(),
                 finalizer: None,
                 instance_types: types,
+                again_ms: None,
             })
         }
         .boxed()
@@ -239,6 +259,7 @@ impl CloudProvider for KwokProvider {
         .boxed()
     }
 
+    /// A machine is its Node, so one whose Node is being deleted is gone, as [`KwokProvider::terminate`] says too.
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         async move {
             let nodes = self
@@ -247,6 +268,9 @@ impl CloudProvider for KwokProvider {
                 .await
                 .map_err(cloud_error)?;
             let of = |node: Node| {
+                if node.metadata.deletion_timestamp.is_some() {
+                    return None;
+                }
                 let id = node
                     .spec
                     .as_ref()
@@ -256,7 +280,7 @@ impl CloudProvider for KwokProvider {
                     provider_id: ProviderId::from(id),
                     claim: machine::claim_of(&node).map(|claim| claim.to_string()),
                     created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
-                    terminating: node.metadata.deletion_timestamp.is_some(),
+                    terminating: false,
                 })
             };
             Ok(nodes.items.into_iter().filter_map(of).collect())
@@ -289,3 +313,6 @@ impl CloudProvider for KwokProvider {
         vec![policy("False"), policy("Unknown")]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! A small virtual cluster: five types in two zones, one pool, workloads that swing.
 
+#![allow(dead_code, reason = "each test binary uses its own part of the world")]
+
 use jiff::Timestamp;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::deciders;

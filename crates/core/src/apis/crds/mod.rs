@@ -5,6 +5,7 @@
 
 mod defaults;
 mod kinds;
+mod older;
 mod restrictions;
 mod structural;
 
@@ -13,6 +14,8 @@ use std::sync::OnceLock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Deserialize as _;
 use serde_json::Value;
+
+pub use older::with_conversion;
 
 /// Which definitions belong together. A cluster has one set: the sets differ in the label domains they protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,7 +19,7 @@ pub use pod::{Pod, PodSpec, PodStatus};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
-pub use workload::{DaemonSet, Namespace, PodDisruptionBudget};
+pub use workload::{DaemonSet, Namespace, PodDisruptionBudget, Selecting, SelectingKind};
 
 /// Resource name to amount, as objects write it.
 pub type ResourceList =

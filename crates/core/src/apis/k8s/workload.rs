@@ -107,3 +107,90 @@ pub struct NamespaceStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
 }
+
+/// Kinds that select pods, from which default spread constraints take their selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SelectingKind {
+    /// `v1` Service.
+    Service,
+    /// `v1` ReplicationController.
+    ReplicationController,
+    /// `apps/v1` ReplicaSet.
+    ReplicaSet,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
+}
+
+impl SelectingKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Service,
+        Self::ReplicationController,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+    ];
+
+    /// API group; empty for the core group. The version is `v1` in each.
+    #[must_use]
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::Service | Self::ReplicationController => "",
+            Self::ReplicaSet | Self::StatefulSet => "apps",
+        }
+    }
+
+    /// Kind, as owner references spell it.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::ReplicationController => "ReplicationController",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+        }
+    }
+
+    /// Resource name in URLs.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Service => "services",
+            Self::ReplicationController => "replicationcontrollers",
+            Self::ReplicaSet => "replicasets",
+            Self::StatefulSet => "statefulsets",
+        }
+    }
+}
+
+/// An object of a [`SelectingKind`]: which pods it selects, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Selecting {
+    /// Name and namespace.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: SelectingSpec,
+}
+
+/// The selector of a Service or controller.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelectingSpec {
+    /// Labels, or a label selector, as the kind has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<PodSelector>,
+}
+
+/// The two ways in which kinds select pods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PodSelector {
+    /// Labels that pods must have.
+    Labels(std::collections::BTreeMap<String, String>),
+    /// A label selector.
+    Expressions(Box<LabelSelector>),
+}

@@ -21,7 +21,7 @@ pub(super) const INSTANCE_TYPE: &str = "InstanceTypeNotFound";
 const INSTANCE_TYPE_AGE_MS: i64 = 60 * 60_000;
 
 /// Why the claim differs from what its pool asks for now, as far as the core can tell.
-pub(super) fn reason(
+pub(crate) fn reason(
     snapshot: &Snapshot,
     claim: &NodeClaim,
     pool: &NodePool,

@@ -16,6 +16,8 @@ mod drift;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use drift::reason as drift_reason;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

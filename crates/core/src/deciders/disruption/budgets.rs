@@ -97,6 +97,36 @@ impl PoolBudgets {
     }
 }
 
+/// What a pool's budgets say about one reason at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetState {
+    /// The pool.
+    pub pool: PoolName,
+    /// The reason, as budgets spell it: `Empty`, `Drifted`, `Underutilized`.
+    pub reason: &'static str,
+    /// How many machines may be disrupted at a time; `None` means no limit.
+    pub allowed: Option<i64>,
+    /// How many machines are disrupted already, for whatever reason.
+    pub consumed: i64,
+}
+
+/// The budgets of every pool, for every reason. Sorted by pool. Cost: one pass over the machines.
+#[must_use]
+pub fn budget_states(snapshot: &Snapshot, now: Timestamp) -> Vec<BudgetState> {
+    let budgets = PoolBudgets::of(snapshot, |_| false, now);
+    let pools = snapshot.pools.keys();
+    pools
+        .flat_map(|pool| {
+            DisruptionReason::ALL.map(|reason| BudgetState {
+                pool: pool.clone(),
+                reason: reason.as_str(),
+                allowed: budgets.allowed(pool, reason),
+                consumed: budgets.counts.get(pool).map_or(0, |count| count.going),
+            })
+        })
+        .collect()
+}
+
 /// What is left of the budgets while machines are chosen.
 pub(super) struct Purse<'a> {
     budgets: &'a PoolBudgets,

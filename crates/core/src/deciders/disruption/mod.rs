@@ -37,6 +37,7 @@ mod price;
 mod queue;
 mod revalidate;
 mod search;
+mod standing;
 mod survey;
 mod what_if;
 mod words;
@@ -52,10 +53,12 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::effect::{Effect, EffectError, ObjectRef};
 use crate::index::Changes;
 use crate::names::{ClaimName, PoolName};
+pub use budgets::{BudgetState, budget_states};
 use candidate::{Candidate, Class, Policy};
 use command::{Command, DisruptionReason, Phase};
 use revalidate::Stale;
 use search::{Found, Ineligible, Looked, Search};
+use standing::Standing;
 pub use survey::{Proposal, Survey, Surveyed, Terms, consider, survey};
 use words::Words;
 use world::World;
@@ -82,6 +85,7 @@ pub struct Disruption {
     search: Search,
     /// Something changed since the last fruitless look began.
     changed: bool,
+    standing: Standing,
     /// The last look ran out of time: the next one goes on where it ended.
     unfinished: bool,
     look_at: Option<Timestamp>,
@@ -111,6 +115,7 @@ impl Disruption {
             next_id: 0,
             search: Search::default(),
             changed: true,
+            standing: Standing::default(),
             unfinished: false,
             look_at: None,
             looked_at: None,
@@ -160,8 +165,8 @@ impl Disruption {
             pods,
             nodes,
             claims,
-            pools,
-            node_classes,
+            pools: _,
+            node_classes: _,
             surroundings,
             ledger: _,
             pod_events: _,
@@ -171,11 +176,11 @@ impl Disruption {
             // After a time without leading, answers may have been lost. What is asked for twice is done once.
             self.flights = flights();
         }
-        if *everything || !(claims.is_empty() && pools.is_empty() && node_classes.is_empty()) {
+        if self.standing.takes(input.changes, input.snapshot) {
             self.look_soon();
             let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
             self.look_no_later_than(soon);
-        } else if *surroundings || !(pods.is_empty() && nodes.is_empty()) {
+        } else if *surroundings || !(pods.is_empty() && nodes.is_empty() && claims.is_empty()) {
             self.look_soon();
         }
     }

@@ -107,21 +107,29 @@ impl Filter<'_> {
         asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
     }
 
-    fn worst(&self, of: &InstanceType) -> Option<MicroUsd> {
-        self.catalog
-            .worst_launch_price(&of.name, &self.claim.requirements, self.known)
+    /// What each type costs at worst.
+    fn worst(&self, asked: &Requirements) -> Vec<Option<MicroUsd>> {
+        let kinds = self.catalog.table().kinds_meeting(asked, self.known);
+        let of = |each: &Arc<InstanceType>| self.catalog.worst_of(&each.name, &kinds);
+        self.types.iter().map(of).collect()
+    }
+
+    /// The types whose price at worst is as wanted.
+    fn kept(
+        &self,
+        worst: &[Option<MicroUsd>],
+        wanted: impl Fn(MicroUsd) -> bool,
+    ) -> Vec<Arc<InstanceType>> {
+        let both = self.types.iter().zip(worst);
+        let kept = both.filter(|(_, price)| price.is_some_and(&wanted));
+        kept.map(|(each, _)| Arc::clone(each)).collect()
     }
 
     /// Keeps types that cost less than `limit` even at worst. `old` is for the refusal.
     fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), Refusal> {
-        let cheapest = self.types.iter().filter_map(|each| self.worst(each)).min();
-        let kept: Vec<_> = self
-            .types
-            .iter()
-            .filter(|each| self.worst(each).is_some_and(|price| price < limit))
-            .cloned()
-            .collect();
-        self.types = kept;
+        let worst = self.worst(&self.claim.requirements);
+        let cheapest = worst.iter().flatten().min().copied();
+        self.types = self.kept(&worst, |price| price < limit);
         if self.types.is_empty() {
             let reason = match cheapest {
                 Some(new) => Reason::NotCheaper { old, new },
@@ -155,17 +163,7 @@ impl Filter<'_> {
         }
         for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
             let pinned = self.pinned(capacity_type);
-            let kept: Vec<_> = self
-                .types
-                .iter()
-                .filter(|each| {
-                    let worst = self
-                        .catalog
-                        .worst_launch_price(&each.name, &pinned, self.known);
-                    worst.is_some()
-                })
-                .cloned()
-                .collect();
+            let kept = self.kept(&self.worst(&pinned), |_| true);
             if !kept.is_empty() {
                 self.claim.requirements = pinned;
                 self.types = kept;

@@ -10,7 +10,7 @@ use super::world::World;
 use crate::money::MicroUsd;
 use crate::names::{PodKey, PoolName, Uid};
 use crate::record::Reason;
-use crate::scheduling::{SolveOptions, solve};
+use crate::scheduling::{Reserved, SolveOptions, solve};
 
 /// Why machines stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,12 @@ fn simulate(
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
         existing_only: rules == Rules::ExistingOnly,
+        spread_defaults: settings.spread_defaults.clone(),
+        reserved: if settings.gates.reserved_capacity {
+            Reserved::Fallback
+        } else {
+            Reserved::Uncounted
+        },
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()
     };

@@ -17,6 +17,9 @@ const POOL_EVERY_MS: i64 = 60_000;
 /// `Unconsolidatable` is repeated after this.
 const UNCONSOLIDATABLE_EVERY_MS: i64 = 15 * 60_000;
 
+/// The same reasons with other facts are recorded again after this.
+const FACTS_EVERY_MS: i64 = 5 * 60_000;
+
 /// Most events about refusals in one step; all of them have records. 5,000 nodes that are not worth consolidating would
 /// otherwise be 10,000 events at once.
 const MOST_EVENTS: usize = 200;
@@ -41,15 +44,40 @@ impl Words<'_, '_> {
         self.told.is_news(subject, topic, text, self.input.now, ms)
     }
 
+    /// Reasons with the same facts are recorded again after `every_ms`, the same reasons with other facts (another pod is
+    /// promised the node, a price has moved) after [`FACTS_EVERY_MS`], other reasons at once.
+    fn is_recorded(
+        &mut self,
+        subject: &ObjectRef,
+        topic: &'static str,
+        (text, reasons): (&str, &[Reason]),
+        every_ms: i64,
+    ) -> bool {
+        let kinds: Vec<_> = reasons.iter().map(std::mem::discriminant).collect();
+        let now = self.input.now;
+        self.told.is_news_of(
+            subject,
+            topic,
+            (&kinds, text),
+            now,
+            (FACTS_EVERY_MS, every_ms),
+        )
+    }
+
+    /// One event on Node and claim. As upstream's, the first message of a reason wins for the whole period: which pod is in
+    /// the way changes from second to second.
     fn both(&mut self, node: &StateNode, reason: &'static str, text: &str, every_ms: i64) {
         let objects = [
             node.node_name().map(ObjectRef::Node),
             node.claim_name().map(ObjectRef::Claim),
         ];
         for object in objects.into_iter().flatten() {
-            if self.step.effects.len() < MOST_EVENTS {
-                self.step
-                    .event(Event::normal(object, reason, text).every(every_ms));
+            if self.step.effects.len() < MOST_EVENTS && self.is_news(&object, reason, "", every_ms)
+            {
+                self.step.event(Event {
+                    dedupe_key: Some(String::new()),
+                    ..Event::normal(object, reason, text).every(every_ms)
+                });
             }
         }
     }
@@ -64,30 +92,22 @@ impl Words<'_, '_> {
     /// A machine that should go and cannot.
     pub(super) fn stays(&mut self, node: &StateNode, text: &str, reasons: Vec<Reason>) {
         let subject = subject(node);
-        if self.is_news(&subject, "blocked", text, BLOCKED_EVERY_MS) {
+        if self.is_recorded(&subject, "blocked", (text, &reasons), FACTS_EVERY_MS) {
             self.record(subject, Verdict::Blocked, reasons);
-            self.both(node, "DisruptionBlocked", text, BLOCKED_EVERY_MS);
         }
+        self.both(node, "DisruptionBlocked", text, BLOCKED_EVERY_MS);
     }
 
     /// A machine that is not worth consolidating, or must not be.
     pub(super) fn unconsolidatable(&mut self, candidate: &Candidate, refusal: &Refusal) {
         let subject = subject(&candidate.node);
         let text = &refusal.text;
-        if self.is_news(
-            &subject,
-            "unconsolidatable",
-            text,
-            UNCONSOLIDATABLE_EVERY_MS,
-        ) {
+        let facts = (text.as_str(), refusal.reasons.as_slice());
+        let every_ms = UNCONSOLIDATABLE_EVERY_MS;
+        if self.is_recorded(&subject, "unconsolidatable", facts, every_ms) {
             self.record(subject, Verdict::Refused, refusal.reasons.clone());
-            self.both(
-                &candidate.node,
-                "Unconsolidatable",
-                text,
-                UNCONSOLIDATABLE_EVERY_MS,
-            );
         }
+        self.both(&candidate.node, "Unconsolidatable", text, every_ms);
     }
 
     /// A machine that rests after a move.
@@ -120,7 +140,10 @@ impl Words<'_, '_> {
                 pool: pool.clone(),
                 allowed: 0,
             };
-            self.record(subject.clone(), Verdict::Refused, vec![why]);
+            let what = Reason::Note {
+                text: format!("for disruption reason {}", reason.as_str()),
+            };
+            self.record(subject.clone(), Verdict::Refused, vec![why, what]);
             let event = Event::normal(subject, "DisruptionBlocked", text).every(POOL_EVERY_MS);
             self.step.event(event);
         }

@@ -11,7 +11,7 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
 use crate::deciders::agenda::{attempt, earlier};
 use crate::deciders::{DeciderId, Step, StepInput, writes};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef};
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, ProviderRef, machines_for};
 use crate::labels;
 use crate::names::{ClaimName, ProviderId, Uid};
 use crate::record::{Reason, Verdict};
@@ -41,7 +41,7 @@ impl Lifecycle {
                     // Somebody took the finalizer off by force: the machine has no object that termination could follow.
                     let class = request.claim.node_class_key();
                     step.effect(Effect::Terminate {
-                        class,
+                        provider: ProviderRef::OfClass(class),
                         provider_id: machine.provider_id.clone(),
                         claim: name.clone(),
                     });
@@ -123,34 +123,39 @@ impl Lifecycle {
     /// Finds the machines of claims that were deleted before their status named one.
     pub(super) fn listed(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         result: &Result<Done, EffectError>,
         todo: &mut BTreeSet<ClaimName>,
     ) {
         let asked = std::mem::take(&mut self.asked);
-        let lists = match result {
-            Ok(Done::Instances(lists)) if !lists.is_empty() => lists,
-            _ => {
-                self.search.failed(&(), now);
-                return;
-            }
+        let Ok(Done::Instances(listings)) = result else {
+            self.search.failed(&(), input.now);
+            return;
         };
-        self.search.succeeded(&());
-        let all: BTreeMap<&str, &Instance> = lists
-            .iter()
-            .flat_map(|(_, instances)| instances)
-            .filter(|instance| !instance.terminating)
-            .filter_map(|instance| Some((instance.claim.as_deref()?, instance)))
-            .collect();
+        let mut unanswered = false;
         for (uid, name) in asked {
-            if self.wanted.remove(&uid).is_none() {
-                continue; // gone in the meantime
-            }
-            match all.get(&*name) {
+            let Some(claim) = current(input.snapshot, &name, &uid) else {
+                self.wanted.remove(&uid); // gone in the meantime
+                continue;
+            };
+            let Some(machines) = machines_for(listings, &claim.node_class_key()) else {
+                unanswered = true;
+                continue;
+            };
+            self.wanted.remove(&uid);
+            let found = machines.iter().find(|machine| {
+                !machine.terminating && machine.claim.as_deref() == Some(name.as_str())
+            });
+            match found {
                 Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),
                 None => drop(self.empty.insert(uid)),
             }
             todo.insert(name);
+        }
+        if unanswered {
+            self.search.failed(&(), input.now);
+        } else {
+            self.search.succeeded(&());
         }
     }
 

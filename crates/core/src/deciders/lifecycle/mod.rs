@@ -144,7 +144,7 @@ impl Lifecycle {
                     _ => {}
                 }
             }
-            Effect::ListInstances => self.listed(now, &outcome.result, todo),
+            Effect::ListInstances => self.listed(input, &outcome.result, todo),
             _ => {}
         }
     }

@@ -294,6 +294,26 @@ fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
 }
 
 #[test]
+fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_machine() {
+    let mut world = World::new();
+    world.claim("c", &json!({}));
+    world.die_after = Some("launch");
+    world.settle();
+    world.mute = true;
+    world.delete("NodeClaim/c");
+    world.pass(60_000);
+    assert!(
+        world.has("NodeClaim/c"),
+        "another provider's answer is no answer"
+    );
+    assert_eq!(world.machines.len(), 1);
+    world.mute = false;
+    world.pass(60_000);
+    assert!(world.machines.is_empty(), "{:?}", world.done);
+    assert!(!world.has("NodeClaim/c"));
+}
+
+#[test]
 fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
     let mut world = World::new();
     let mut claims = Vec::new();

@@ -232,7 +232,8 @@ impl Provisioning {
                     .pending
                     .get(key)
                     .is_some_and(|pod| pod.virtual_pod);
-                if !virtual_pod {
+                // Those that wait for reserved capacity are looked at again: upstream tells nobody either.
+                if !virtual_pod && !unplaced.deferred {
                     step.event(failed_scheduling(subject, &unplaced.message));
                 }
             }

@@ -43,11 +43,11 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, Event, ObjectRef};
+use crate::effect::{Effect, Event, ObjectRef, ProviderRef};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{PodKey, ProviderId, Uid};
-use crate::record::Verdict;
+use crate::names::{NodeName, PodKey, ProviderId, Uid};
+use crate::record::{Reason, Verdict};
 use crate::snapshot::{NodeKey, StateNode};
 use objects::{deadline_of, is_going, is_ours, new_deadline, why};
 
@@ -69,6 +69,8 @@ pub struct Termination {
     agenda: Agenda<NodeKey>,
     outbox: Outbox,
     evictions: InFlight<Request>,
+    /// Whose pods were asked to leave and why: the pod may be gone when the answer comes.
+    asking: BTreeMap<Request, (Option<NodeName>, Reason)>,
     /// When pods were last asked to leave with success.
     asked: BTreeMap<Request, Timestamp>,
     terminations: InFlight<ProviderId>,
@@ -122,6 +124,7 @@ impl Termination {
             agenda: Agenda::new(),
             outbox: Outbox::new(),
             evictions: InFlight::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
+            asking: BTreeMap::new(),
             asked: BTreeMap::new(),
             terminations: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             ending: BTreeMap::new(),
@@ -264,7 +267,7 @@ impl Termination {
         Some(match attempt(&mut self.terminations, &id, now) {
             Ok(()) => {
                 step.effect(Effect::Terminate {
-                    class: claim.node_class_key(),
+                    provider: ProviderRef::OfClass(claim.node_class_key()),
                     provider_id: id,
                     claim: claim.name(),
                 });
@@ -365,6 +368,9 @@ impl Termination {
                 .is_some_and(|pod| pod.uid == *uid)
         };
         self.asked.retain(|key, _| there(key));
+        let evictions = &self.evictions;
+        self.asking
+            .retain(|key, _| there(key) || evictions.is_running(key));
         self.evictions.retain(there);
         self.told.sweep(input.now);
     }

@@ -138,20 +138,23 @@ impl Termination {
             });
         }
         let mut again = drain.changes;
+        let reason = &going
+            .claim
+            .map_or_else(|| Reason::Deleted, |claim| why(claim));
         for (pod, grace) in &drain.force {
             let effect = Effect::Delete {
                 target: ObjectRef::Pod(pod.key.clone()),
                 uid: Some(pod.uid.clone()),
                 grace_seconds: Some(*grace),
             };
-            again = earlier(again, self.ask(now, pod, effect, step));
+            again = earlier(again, self.ask(now, pod, effect, reason, step));
         }
         for pod in &drain.evict {
             let effect = Effect::Evict {
                 pod: pod.key.clone(),
                 uid: pod.uid.clone(),
             };
-            again = earlier(again, self.ask(now, pod, effect, step));
+            again = earlier(again, self.ask(now, pod, effect, reason, step));
         }
         Some(again)
     }
@@ -162,6 +165,7 @@ impl Termination {
         now: Timestamp,
         pod: &Pod,
         effect: Effect,
+        reason: &Reason,
         step: &mut Step,
     ) -> Option<Timestamp> {
         let key = (
@@ -177,6 +181,7 @@ impl Termination {
         }
         match attempt(&mut self.evictions, &key, now) {
             Ok(()) => {
+                self.asking.insert(key, (pod.node.clone(), reason.clone()));
                 step.effect(effect);
                 None
             }

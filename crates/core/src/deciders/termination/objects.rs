@@ -1,7 +1,5 @@
 //! What the objects of a machine that goes say: whose it is, until when, why, and what they still lack.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
@@ -22,14 +20,16 @@ pub(super) fn is_going(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some() && writes::has_finalizer(meta, labels::TERMINATION_FINALIZER)
 }
 
-/// A node without a claim is ours if it carries the label of a node class kind that we serve.
+/// A node without a claim is ours if it carries the label of a node class kind that we serve. Where every kind is served,
+/// those that are there count.
 pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
-    let kinds: BTreeSet<String> = snapshot
-        .node_classes
-        .keys()
-        .map(|key| labels::node_class_key(&key.group, &key.kind))
-        .collect();
-    kinds.iter().any(|label| node.label(label).is_some())
+    let labels = snapshot.served.node_labels().unwrap_or_else(|| {
+        let kinds = snapshot.node_classes.keys();
+        kinds
+            .map(|key| labels::node_class_key(&key.group, &key.kind))
+            .collect()
+    });
+    labels.iter().any(|label| node.label(label).is_some())
 }
 
 /// The machine that an object belongs to.

@@ -1,18 +1,17 @@
 //! What became of what termination asked for.
 
-use std::collections::BTreeSet;
-
-use jiff::Timestamp;
-
-use super::objects::{key_of, reason_word, why};
+use super::objects::{key_of, reason_word};
 use super::{LOST_EVERY_MS, POLLS_MS, Termination};
 use crate::cloud::Terminated;
 use crate::deciders::{DeciderId, Step, StepInput, after};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome, machines_for};
 use crate::names::{PodKey, ProviderId, Uid};
 use crate::pods::Selector;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::NodeKey;
+
+/// That a drain is held up by budgets is said again after this, as upstream.
+const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
 
 impl Termination {
     /// Takes an outcome in and says which machine it is about.
@@ -59,7 +58,7 @@ impl Termination {
                     .map(|machine| machine.key.clone())
             }
             Effect::ListInstances => {
-                self.listed(now, &outcome.result);
+                self.listed(input, &outcome.result);
                 None
             }
             _ => None,
@@ -78,15 +77,7 @@ impl Termination {
     ) {
         let forced = matches!(effect, Effect::Delete { .. });
         let key = (pod.clone(), uid.clone(), forced);
-        let node = input
-            .snapshot
-            .pods
-            .get(pod)
-            .and_then(|pod| pod.node.clone());
-        let reason = node
-            .as_ref()
-            .and_then(|node| input.snapshot.node(node)?.claim.clone())
-            .map_or_else(|| Reason::Deleted, |claim| why(&claim));
+        let (node, reason) = self.asking.remove(&key).unwrap_or((None, Reason::Deleted));
         match result {
             // 409 means that a pod of another UID has the name now: the one we meant is gone.
             Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
@@ -152,7 +143,13 @@ impl Termination {
                 format!("Failed to drain node, evicting pod {pod}: {other}"),
             ),
         };
-        if self.told.is_news(&node, "evict", &text, input.now, 120_000) {
+        // Several pods that wait for their budgets take turns being asked: one of them is named, not each at every turn.
+        let kind = std::mem::discriminant(&reason);
+        let (facts, every) = ((&kind, text.as_str()), (BLOCKED_EVERY_MS, BLOCKED_EVERY_MS));
+        if self
+            .told
+            .is_news_of(&node, "evict", facts, input.now, every)
+        {
             step.event(Event::warning(node.clone(), "FailedDraining", text));
             step.record(
                 input,
@@ -208,31 +205,26 @@ impl Termination {
         }
     }
 
-    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if its own provider
-    /// answered: provider ids begin with the provider's name.
-    pub(super) fn listed(&mut self, now: Timestamp, result: &Result<Done, EffectError>) {
+    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if the provider that
+    /// serves its claim's class answered; as long as it does not, it is asked again.
+    pub(super) fn listed(&mut self, input: &StepInput<'_>, result: &Result<Done, EffectError>) {
         let asked = std::mem::take(&mut self.lost_asked);
-        self.lost_next = Some(after(now, LOST_EVERY_MS));
-        let Ok(Done::Instances(lists)) = result else {
-            self.lost_list.failed(&(), now);
+        self.lost_next = Some(after(input.now, LOST_EVERY_MS));
+        let Ok(Done::Instances(listings)) = result else {
+            self.lost_list.failed(&(), input.now);
             return;
         };
         self.lost_list.succeeded(&());
-        for (provider, instances) in lists {
-            let prefix = format!("{provider}://");
-            let there: BTreeSet<&str> = instances
-                .iter()
-                .map(|instance| &*instance.provider_id)
-                .collect();
-            self.gone.extend(
-                asked
-                    .iter()
-                    .filter(|id| id.starts_with(&prefix) && !there.contains(&***id))
-                    .cloned(),
-            );
-        }
-        for id in &asked {
-            self.lost.remove(id);
+        for id in asked {
+            self.lost.remove(&id);
+            let machine = input.snapshot.nodes.get(&*id);
+            let Some(claim) = machine.and_then(|machine| machine.claim.as_ref()) else {
+                continue;
+            };
+            let answered = machines_for(listings, &claim.node_class_key());
+            if answered.is_some_and(|all| !all.iter().any(|each| each.provider_id == id)) {
+                self.gone.insert(id);
+            }
         }
     }
 }

@@ -424,6 +424,23 @@ fn the_reason_of_a_disruption_is_told() {
 }
 
 #[test]
+fn the_reason_is_told_of_pods_that_go_at_once() {
+    let mut world = World::new();
+    let node = world.up("c", &json!({}));
+    let at_once = json!({ "spec": { "terminationGracePeriodSeconds": 0 } });
+    world.pod("web", &node, &at_once);
+    let mut list = world.get("NodeClaim/c")["status"]["conditions"].clone();
+    list.as_array_mut().unwrap().push(json!({ "type": "DisruptionReason", "status": "True", "reason": "Drifted", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" }));
+    world.edit("NodeClaim/c", &json!({ "status": { "conditions": list } }));
+    world.delete("NodeClaim/c");
+    world.pass(20_000);
+    assert_eq!(
+        world.event("Evicted").unwrap().message,
+        "Evicted pod: Drifted"
+    );
+}
+
+#[test]
 fn the_budget_that_blocks_is_named() {
     let mut world = World::new();
     let node = world.up("c", &json!({}));

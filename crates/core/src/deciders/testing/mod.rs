@@ -2,6 +2,7 @@
 //! time. Effects are carried out on these, and the answers are fed back to a real engine.
 
 mod chaos;
+mod coexistence;
 mod outside;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,13 +15,14 @@ use super::{
     ClaimConditions, Decider, Expiration, GarbageCollection, Interruption, Lifecycle, NodeClass,
     NodePool, Termination, after,
 };
-use crate::cloud::{LaunchError, NodeClassObject, Notice, NoticeKind};
+use crate::cloud::{LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
 use crate::effect::{Event, ObjectRef};
 use crate::engine::{Engine, Input};
 use crate::index::{News, Object, ObjectKind, Source};
 use crate::labels::{self, WellKnown};
 use crate::names::NodeClassKey;
 use crate::record::{Record, Verdict};
+use crate::served::Served;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -59,6 +61,10 @@ pub(super) struct World {
     pub(super) drifted: BTreeMap<String, String>,
     /// Pods on their way out.
     leaving: BTreeMap<String, Timestamp>,
+    /// When the provider wants to be asked again for its classes.
+    pub(super) again_ms: Option<i64>,
+    /// The provider does not answer when it is asked for its machines; another one does.
+    pub(super) mute: bool,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
     pub(super) die_after: Option<&'static str>,
     /// A label that an admission webhook takes off every Node.
@@ -87,6 +93,19 @@ fn deciders() -> Vec<Box<dyn Decider>> {
     ]
 }
 
+fn ours() -> Served {
+    Served::only([NodeClassKind {
+        group: GROUP,
+        version: "v1",
+        kind: KIND,
+        plural: "fakenodeclasses",
+    }])
+}
+
+fn engine(settings: &Settings, now: Timestamp) -> Engine {
+    Engine::new(deciders(), settings.clone(), WellKnown::core(), 1, now).serving(ours())
+}
+
 impl World {
     /// A world with one node class and one pool, both called `default`, ready.
     pub(super) fn new() -> Self {
@@ -103,7 +122,7 @@ impl World {
     pub(super) fn bare(settings: Settings) -> Self {
         let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
         let mut world = Self {
-            engine: Engine::new(deciders(), settings.clone(), WellKnown::core(), 1, now),
+            engine: engine(&settings, now),
             now,
             settings,
             objects: BTreeMap::new(),
@@ -115,6 +134,8 @@ impl World {
             stuck: BTreeSet::new(),
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            again_ms: None,
+            mute: false,
             die_after: None,
             vetoed_label: None,
             conflicts: 0,
@@ -130,13 +151,7 @@ impl World {
 
     /// A new process on the same objects.
     pub(super) fn restart(&mut self) {
-        self.engine = Engine::new(
-            deciders(),
-            self.settings.clone(),
-            WellKnown::core(),
-            1,
-            self.now,
-        );
+        self.engine = engine(&self.settings, self.now);
         let mut lists: BTreeMap<ObjectKind, Vec<Object>> = BTreeMap::new();
         for (key, value) in &self.objects {
             let object = object(key, value);

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
-use super::{Machine, World, merge_into, ref_key};
+use super::{Machine, World, merge_into, ours, ref_key};
 use crate::cloud::{
-    CapacityType, Instance, InstanceType, LaunchError, LaunchRequest, Launched, Offering,
-    ResolvedNodeClass, Terminated,
+    CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, Launched,
+    Offering, ResolvedNodeClass, Retry, Terminated,
 };
 use crate::deciders::after;
-use crate::effect::{Done, Effect, EffectError, Patch};
+use crate::effect::{Done, Effect, EffectError, Listing, Patch, ProviderRef};
 use crate::index::Source;
 use crate::labels;
 use crate::names::ProviderId;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
+use crate::served::Served;
 
+/// Name of the provider of these tests.
+const PROVIDER: &str = "fake";
 /// How long a machine takes to end.
 const MACHINE_EXIT_MS: i64 = 3_000;
 
@@ -72,11 +75,23 @@ impl World {
                 .launch(request)
                 .map(|machine| Done::Launched(Box::new(machine)))
                 .map_err(EffectError::Launch),
-            Effect::Terminate { provider_id, .. } => {
+            Effect::Terminate {
+                provider_id,
+                provider,
+                ..
+            } => {
+                let reached = match provider {
+                    ProviderRef::OfClass(class) => ours().covers(class),
+                    ProviderRef::Named(name) => &**name == PROVIDER,
+                };
+                assert!(reached, "{provider:?}");
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
-            Effect::ListInstances => Ok(Done::Instances(vec![("fake".into(), self.instances())])),
-            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(resolved()))),
+            Effect::ListInstances => Ok(Done::Instances(self.listings())),
+            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(ResolvedNodeClass {
+                again_ms: self.again_ms,
+                ..resolved()
+            }))),
             Effect::CheckDrift { claim, .. } => {
                 Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned()))
             }
@@ -191,6 +206,32 @@ impl World {
         }
     }
 
+    /// The provider of these tests, which may be mute, and another one that has no machines.
+    fn listings(&self) -> Vec<Listing> {
+        let mute = || CloudError {
+            label: "throttled",
+            message: "slow down".to_owned(),
+            retry: Retry::Again,
+        };
+        let machines = if self.mute {
+            Err(mute())
+        } else {
+            Ok(self.instances())
+        };
+        vec![
+            Listing {
+                provider: "another".into(),
+                serves: Served::only([]),
+                machines: Ok(Vec::new()),
+            },
+            Listing {
+                provider: PROVIDER.into(),
+                serves: ours(),
+                machines,
+            },
+        ]
+    }
+
     fn instances(&self) -> Vec<Instance> {
         let of = |(id, machine): (&String, &Machine)| Instance {
             provider_id: id.as_str().into(),
@@ -225,5 +266,6 @@ fn resolved() -> ResolvedNodeClass {
         annotations: BTreeMap::from([("fake.test/hash".to_owned(), "1".to_owned())]),
         finalizer: Some("fake.test/termination"),
         instance_types: vec![small],
+        again_ms: None,
     }
 }

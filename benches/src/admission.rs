@@ -1,0 +1,427 @@
+//! `admission`: how long reviews take, how many a processor answers, and what a preview of an edit costs.
+//!
+//! Reviews are answered as the service answers them, from the bytes of the request to the answer; only TLS and HTTP are
+//! left out.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use mortise_core::apis::NodePool;
+use mortise_core::cloud::NodeClassKind;
+use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::labels;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::Counters;
+use mortise_webhooks::admission::{Facts, Rules, default, review, validate};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::inputs;
+use crate::machine::{Machine, cpu_seconds};
+
+/// Options of `admission`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdmissionArgs {
+    /// Nodes of the cluster.
+    #[arg(long, default_value_t = 2_000)]
+    nodes: usize,
+    /// Pods on each node.
+    #[arg(long, default_value_t = 10)]
+    pods: usize,
+    /// Pools besides the one with the nodes.
+    #[arg(long, default_value_t = 59)]
+    pools: usize,
+    /// Reviews of each sort.
+    #[arg(long, default_value_t = 2_000)]
+    runs: usize,
+    /// Previews.
+    #[arg(long, default_value_t = 5)]
+    previews: usize,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/admission.json in the source.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// The figures of one sort of review.
+#[derive(Debug, Serialize)]
+struct Row {
+    review: &'static str,
+    runs: usize,
+    /// Milliseconds of one review by wall time: median, 99 of 100, most.
+    milliseconds: (f64, f64, f64),
+    /// Reviews in a second of one processor, by processor time.
+    per_cpu_second: Option<f64>,
+    /// What was answered: refusals and warnings.
+    answer: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    inputs: &'static str,
+    nodes: usize,
+    pods: usize,
+    pools: usize,
+    instance_types: usize,
+    rows: Vec<Row>,
+}
+
+/// What the figures should be within.
+const LIMITS: &str =
+    "wanted: validation p99 <= 50 ms, 1,000 reviews/s on one processor, preview <= 1 s";
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
+    let machine = Machine::here(&["../webhooks/src", "../crates/core/src", "src"]);
+    let (mut index, pool) = inputs::empty(&inputs::own_folder())?;
+    fill(&mut index, &pool, args)?;
+    index.set_synced();
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let types = snapshot
+        .catalog_of(&pool)
+        .map_or(0, |catalog| catalog.types().len());
+    let rules = rules();
+    let mut rows = Vec::new();
+    for (name, handler, body) in reviews(&pool)? {
+        rows.push(measure(name, args.runs, || {
+            answer(handler, &snapshot, &rules, &body)
+        })?);
+    }
+    for (name, body) in previews(&pool)? {
+        rows.push(measure(name, args.previews, || {
+            answer(Handler::Validate, &snapshot, &rules, &body)
+        })?);
+    }
+    let results = Results {
+        machine,
+        inputs: "benches/inputs",
+        nodes: args.nodes,
+        pods: snapshot.pods.len(),
+        pools: snapshot.pools.len(),
+        instance_types: types,
+        rows,
+    };
+    let text = serde_json::to_string_pretty(&results)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{text}")?;
+    } else {
+        table(&mut out, &results)?;
+    }
+    let path = args
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("results/admission.json"));
+    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+fn table(out: &mut impl std::io::Write, results: &Results) -> Result<()> {
+    let Machine {
+        cpu,
+        processors,
+        commit,
+        load,
+        debug_build,
+    } = &results.machine;
+    writeln!(
+        out,
+        "machine {cpu}, {processors} processors, load {load}; commit {commit}; {} nodes, {} pods, {} pools, {} instance types; {LIMITS}",
+        results.nodes, results.pods, results.pools, results.instance_types
+    )?;
+    if *debug_build {
+        writeln!(
+            out,
+            "DEBUG BUILD: speeds mean nothing; build with --release"
+        )?;
+    }
+    writeln!(
+        out,
+        "{:<34}{:>7}{:>10}{:>10}{:>10}{:>12}  answer",
+        "review", "runs", "p50 ms", "p99 ms", "max ms", "per cpu s"
+    )?;
+    for row in &results.rows {
+        let (median, high, most) = row.milliseconds;
+        let rate = row.per_cpu_second.unwrap_or(f64::NAN);
+        let answer = row.answer.first().map_or("allowed", String::as_str);
+        writeln!(
+            out,
+            "{:<34}{:>7}{median:>10.3}{high:>10.3}{most:>10.3}{rate:>12.0}  {answer}",
+            row.review, row.runs
+        )?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Handler {
+    Validate,
+    Default,
+}
+
+fn answer(handler: Handler, snapshot: &Snapshot, rules: &Rules, body: &[u8]) -> Result<Value> {
+    let counters = Counters::default();
+    let answered = review(body, &counters, |request| match handler {
+        Handler::Default => default(rules, &snapshot.well_known, request),
+        Handler::Validate => validate(
+            &Facts {
+                snapshot,
+                rules,
+                now: Timestamp::UNIX_EPOCH,
+                stop: &|| false,
+            },
+            request,
+        ),
+    });
+    Ok(serde_json::to_value(&answered)?)
+}
+
+fn measure(
+    review: &'static str,
+    runs: usize,
+    mut ask: impl FnMut() -> Result<Value>,
+) -> Result<Row> {
+    let mut milliseconds = Vec::with_capacity(runs);
+    let cpu = cpu_seconds();
+    let mut last = Value::Null;
+    for _ in 0..runs.max(1) {
+        let start = Instant::now();
+        last = ask()?;
+        milliseconds.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let cpu = cpu_seconds().zip(cpu).map(|(end, start)| end - start);
+    milliseconds.sort_by(f64::total_cmp);
+    let at = |percent: usize| {
+        let index = (milliseconds.len() * percent / 100).min(milliseconds.len() - 1);
+        milliseconds.get(index).copied().unwrap_or(f64::NAN)
+    };
+    let mut texts: Vec<String> = Vec::new();
+    if last["response"]["allowed"] != json!(true) {
+        let message = last["response"]["status"]["message"].as_str();
+        texts.push(message.unwrap_or_default().to_owned());
+    }
+    let warnings = last["response"]["warnings"].as_array();
+    texts.extend(
+        warnings
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned),
+    );
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    let per_cpu_second = cpu
+        .filter(|seconds| *seconds > 0.0)
+        .map(|seconds| runs as f64 / seconds);
+    Ok(Row {
+        review,
+        runs,
+        milliseconds: (at(50), at(99), at(100)),
+        per_cpu_second,
+        answer: texts,
+    })
+}
+
+/// Both the kind of the recorded inputs and the one with the most rules.
+fn rules() -> Rules {
+    let kind = |group, version, kind, plural| NodeClassKind {
+        group,
+        version,
+        kind,
+        plural,
+    };
+    Rules {
+        deny_impossible: false,
+        node_class_kinds: vec![
+            kind(
+                "karpenter.test.sh",
+                "v1alpha1",
+                "TestNodeClass",
+                "testnodeclasses",
+            ),
+            kind("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses"),
+        ],
+    }
+}
+
+fn object(pool: &NodePool, change: impl FnOnce(&mut Value)) -> Result<Value> {
+    let mut object = serde_json::to_value(pool)?;
+    object["spec"]["template"]["spec"]["requirements"] = json!([
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"] },
+        { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"] },
+        { "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-1", "test-zone-2"] },
+    ]);
+    object["spec"]["disruption"]["budgets"] =
+        json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "0 9 * * 1-5", "duration": "8h" }]);
+    change(&mut object);
+    Ok(object)
+}
+
+fn body(operation: &str, object: &Value, old: &Value, dry_run: bool) -> Result<Vec<u8>> {
+    let some = if object.is_null() { old } else { object };
+    let version = some["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = version.split_once('/').context("apiVersion")?;
+    Ok(serde_json::to_vec(&json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "name": some["metadata"]["name"],
+            "kind": { "group": group, "version": version, "kind": some["kind"] },
+            "operation": operation, "object": object, "oldObject": old, "dryRun": dry_run,
+        },
+    }))?)
+}
+
+fn reviews(pool: &NodePool) -> Result<Vec<(&'static str, Handler, Vec<u8>)>> {
+    let good = object(pool, |_| {})?;
+    let new = object(pool, |object| object["metadata"]["name"] = json!("another"))?;
+    let limited = object(pool, |object| {
+        object["spec"]["limits"]["cpu"] = json!("100")
+    })?;
+    let bad = object(pool, |object| {
+        object["spec"]["weight"] = json!(1_000);
+        object["spec"]["template"]["spec"]["requirements"][0]["operator"] = json!("Inn");
+    })?;
+    let mistyped = object(pool, |object| {
+        object["metadata"]["name"] = json!("another");
+        object["spec"]["template"]["spec"]["requirements"][2]["values"] = json!(["test-zone-9"]);
+    })?;
+    let class = json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": { "name": "default" },
+        "spec": {
+            "role": "nodes", "amiSelectorTerms": [{ "alias": "al2023@latest" }],
+            "subnetSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
+            "securityGroupSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
+            "blockDeviceMappings": [{ "deviceName": "/dev/xvda", "ebs": { "volumeSize": "100Gi", "volumeType": "gp3" } }],
+            "tags": { "team": "a" },
+            "kubelet": { "maxPods": 110, "evictionHard": { "memory.available": "5%" } },
+        },
+    });
+    let null = Value::Null;
+    Ok(vec![
+        (
+            "default, good NodePool",
+            Handler::Default,
+            body("CREATE", &new, &null, false)?,
+        ),
+        (
+            "default, bad NodePool",
+            Handler::Default,
+            body("CREATE", &bad, &null, false)?,
+        ),
+        (
+            "validate, NodePool created",
+            Handler::Validate,
+            body("CREATE", &new, &null, false)?,
+        ),
+        (
+            "validate, NodePool with unknown zone",
+            Handler::Validate,
+            body("CREATE", &mistyped, &null, false)?,
+        ),
+        (
+            "validate, NodePool with 2,000 nodes",
+            Handler::Validate,
+            body("UPDATE", &limited, &good, false)?,
+        ),
+        (
+            "validate, EC2NodeClass created",
+            Handler::Validate,
+            body("CREATE", &class, &null, false)?,
+        ),
+        (
+            "validate, NodePool deleted",
+            Handler::Validate,
+            body("DELETE", &null, &good, false)?,
+        ),
+    ])
+}
+
+fn previews(pool: &NodePool) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let good = object(pool, |_| {})?;
+    let all = object(pool, |object| {
+        object["spec"]["template"]["metadata"]["labels"]["team"] = json!("a");
+    })?;
+    let none = object(pool, |object| object["spec"]["weight"] = json!(5))?;
+    Ok(vec![
+        (
+            "preview, every node drifts",
+            body("UPDATE", &all, &good, true)?,
+        ),
+        (
+            "preview, no node drifts",
+            body("UPDATE", &none, &good, true)?,
+        ),
+    ])
+}
+
+fn read<T: DeserializeOwned>(object: Value) -> Result<Box<T>> {
+    Ok(Box::new(serde_json::from_value(object)?))
+}
+
+/// Nodes of the pool with pods of one size, and pools that have none.
+fn fill(index: &mut Index, pool: &NodePool, args: &AdmissionArgs) -> Result<()> {
+    let mut apply = |object| {
+        index.apply(News::Applied(object, Source::Watch));
+    };
+    let mut stamped: NodePool = serde_json::from_value(object(pool, |_| {})?)?;
+    let hash = stamped.hash().to_string();
+    let annotations = stamped.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash);
+    annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), "v3".to_owned());
+    let annotations = annotations.clone();
+    let name = stamped.metadata.name.clone().context("name of the pool")?;
+    let spec =
+        json!({ "nodeClassRef": stamped.spec.template.spec.node_class_ref, "requirements": [] });
+    apply(Object::Pool(Box::new(stamped)));
+    for n in 0..args.pools {
+        let other = object(pool, |object| {
+            object["metadata"]["name"] = json!(format!("pool-{n}"));
+            object["spec"]["weight"] = json!(n % 100 + 1);
+        })?;
+        apply(Object::Pool(read(other)?));
+    }
+    if args.pods == 0 || args.nodes == 0 {
+        bail!("--nodes and --pods must be 1 or more");
+    }
+    let milli = 3_800 / args.pods;
+    for n in 0..args.nodes {
+        let (node, id) = (format!("node-{n}"), format!("test:///zone/{n}"));
+        let mut labels = json!({
+            labels::NODEPOOL: name, labels::INSTANCE_TYPE: "fake-it-3", labels::CAPACITY_TYPE: "on-demand",
+            labels::TOPOLOGY_ZONE: format!("test-zone-{}", n % 2 + 1), labels::ARCH: "amd64", labels::OS: "linux",
+            "testing/cluster": "unspecified",
+        });
+        let has = json!({ "cpu": "3900m", "memory": "8Gi", "pods": "40" });
+        let conditions = ["Launched", "Registered", "Initialized"]
+            .map(|kind| json!({ "type": kind, "status": "True", "reason": kind, "message": "" }));
+        apply(Object::Claim(read(json!({
+            "metadata": { "name": node, "uid": node, "labels": labels, "annotations": annotations, "creationTimestamp": Timestamp::UNIX_EPOCH },
+            "spec": spec,
+            "status": { "providerID": id, "nodeName": node, "capacity": has, "allocatable": has, "conditions": conditions },
+        }))?));
+        labels[labels::REGISTERED] = json!("true");
+        labels[labels::INITIALIZED] = json!("true");
+        apply(Object::Node(read(json!({
+            "metadata": { "name": node, "labels": labels }, "spec": { "providerID": id },
+            "status": { "capacity": has, "allocatable": has, "conditions": [{ "type": "Ready", "status": "True" }] },
+        }))?));
+        for p in 0..args.pods {
+            let pod = format!("pod-{n}-{p}");
+            apply(Object::Pod(read(json!({
+                "metadata": {
+                    "name": pod, "namespace": "default", "uid": pod, "labels": { "app": format!("app-{}", p % 7) },
+                    "creationTimestamp": Timestamp::UNIX_EPOCH,
+                    "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "app", "controller": true }],
+                },
+                "spec": { "nodeName": node, "containers": [{ "name": "c", "resources": { "requests": { "cpu": format!("{milli}m"), "memory": "256Mi" } } }] },
+                "status": { "phase": "Running" },
+            }))?));
+        }
+    }
+    Ok(())
+}

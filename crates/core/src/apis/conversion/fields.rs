@@ -1,0 +1,123 @@
+//! Reading and moving fields of a JSON object, with errors that name them.
+
+use serde_json::{Map, Value};
+
+use super::ConversionError;
+
+/// Longest quoted value in an error.
+const QUOTED: usize = 60;
+
+/// The error for a value of the wrong type; absent values are quoted as such.
+pub(super) fn wrong(field: &str, value: Option<&Value>, wanted: &'static str) -> ConversionError {
+    let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    let mut shown: String = text.chars().take(QUOTED).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
+    }
+    ConversionError::WrongType {
+        field: field.to_owned(),
+        value: shown,
+        wanted,
+    }
+}
+
+/// Puts a field into an object; anything else is left alone.
+pub(super) fn set(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+/// The object at a path of names, if there is one.
+pub(super) fn object_at<'a>(
+    root: &'a mut Value,
+    path: &[&str],
+) -> Result<Option<&'a mut Map<String, Value>>, ConversionError> {
+    let mut at = root;
+    for (depth, name) in path.iter().enumerate() {
+        let Some(next) = at.get_mut(*name).filter(|next| !next.is_null()) else {
+            return Ok(None);
+        };
+        if !next.is_object() {
+            let field = path.get(..=depth).unwrap_or(path).join(".");
+            return Err(wrong(&field, Some(next), "an object"));
+        }
+        at = next;
+    }
+    Ok(at.as_object_mut())
+}
+
+/// The list of this name in an object, if there is one.
+pub(super) fn list_in<'a>(
+    object: &'a mut Map<String, Value>,
+    name: &str,
+    path: &str,
+) -> Result<Option<&'a mut Vec<Value>>, ConversionError> {
+    match object.get_mut(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(list)) => Ok(Some(list)),
+        Some(other) => Err(wrong(&format!("{path}.{name}"), Some(other), "a list")),
+    }
+}
+
+/// The text of this name in an object, if there is one.
+pub(super) fn text_in<'a>(
+    object: &'a Map<String, Value>,
+    name: &str,
+    path: &str,
+) -> Result<Option<&'a str>, ConversionError> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(wrong(&format!("{path}.{name}"), Some(other), "a text")),
+    }
+}
+
+/// An annotation of the object.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object
+        .get("metadata")?
+        .get("annotations")?
+        .get(key)?
+        .as_str()
+}
+
+/// Writes an annotation.
+pub(super) fn annotate(object: &mut Value, key: &str, text: String) {
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    let mut at = object;
+    for name in ["metadata", "annotations"] {
+        let next = at
+            .entry(name)
+            .and_modify(|value| {
+                if value.is_null() {
+                    *value = Value::Object(Map::new());
+                }
+            })
+            .or_insert_with(|| Value::Object(Map::new()));
+        let Some(next) = next.as_object_mut() else {
+            return;
+        };
+        at = next;
+    }
+    at.insert(key.to_owned(), Value::from(text));
+}
+
+/// Takes an annotation away, and the map with it when it was the only one.
+pub(super) fn remove_annotation(object: &mut Value, key: &str) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    let removed = annotations.remove(key).is_some();
+    if removed && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}

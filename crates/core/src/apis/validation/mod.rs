@@ -1,0 +1,289 @@
+//! What is wrong with an object as it is written: the field, the value, what is allowed, and what to write instead.
+//!
+//! ```text
+//! object ─► schema (types, bounds, patterns of our own definitions) ─┐
+//!        ─► rules  (the definitions' CEL rules, with better words) ──┼─► faults
+//!        ─► runtime (what no definition can say: label syntax, cron) ┘
+//! ```
+//!
+//! Admission answers with these before the API server answers with its own words, and `lint` gives the same answers over
+//! files. The schema that is walked is the one of [`CrdSet::manifests`], so what is refused here is what a definition
+//! refuses, and what a pool's conditions would say later.
+//!
+//! Invariant: pure and total. Any JSON value gets an answer; nothing here looks at other objects.
+
+mod ec2nodeclass;
+mod kubelet;
+mod patterns;
+mod rules;
+mod runtime;
+mod schema;
+mod syntax;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::apis::crds::CrdSet;
+use crate::labels::WellKnown;
+
+/// Longest value that is quoted, in characters: enough to recognise it.
+const QUOTED: usize = 80;
+
+/// How sure it is that the object cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// The definition refuses it, with or without this service.
+    Schema,
+    /// The API server would store it, and then nothing could ever be done with it.
+    Unusable,
+    /// It can be used, but hardly means what it says.
+    Doubtful,
+}
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// How bad it is.
+    pub weight: Weight,
+    /// Where, such as `spec.template.spec.requirements[0].operator`.
+    pub field: String,
+    /// The value as JSON, cut to a length that reads; `absent` when there is none.
+    pub value: String,
+    /// What is wrong with it, naming what is allowed.
+    pub problem: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} {}; {}",
+            self.field, self.value, self.problem, self.fix
+        )
+    }
+}
+
+/// Everything that is wrong with an object of this kind, in the order of weight and field. With `old`, the object before an
+/// update, also what must not change; what was wrong before and is unchanged is left out, because an update that does not
+/// touch it must pass.
+#[must_use]
+pub fn faults(
+    set: CrdSet,
+    well_known: &WellKnown,
+    kind: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<Fault> {
+    let mut found = at_present(set, well_known, kind, object, old);
+    if let Some(old) = old {
+        let before = at_present(set, well_known, kind, old, None);
+        found.retain(|fault| !before.contains(fault));
+    }
+    found
+}
+
+fn at_present(
+    set: CrdSet,
+    well_known: &WellKnown,
+    kind: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<Fault> {
+    let mut found = Vec::new();
+    if let Some(spec) = schema::of_spec(set, kind) {
+        let absent = Value::Null;
+        let value = object.get("spec").unwrap_or(&absent);
+        schema::walk(
+            spec,
+            "spec",
+            value,
+            old.and_then(|old| old.get("spec")),
+            &mut found,
+        );
+    }
+    let mut beyond = runtime::faults(kind, object, well_known);
+    // What the schema has refused already needs no second sentence.
+    beyond.retain(|fault| {
+        !found.iter().any(|known| {
+            fault
+                .field
+                .strip_prefix(&known.field)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    });
+    found.append(&mut beyond);
+    obsolete(object, &mut found);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
+/// where nothing else is wrong with it.
+fn obsolete(object: &Value, found: &mut Vec<Fault>) {
+    for advice in crate::apis::obsolete::advice(object) {
+        let mut known = false;
+        for fault in found.iter_mut().filter(|fault| fault.field == advice.field) {
+            fault.fix.clone_from(&advice.instead);
+            known = true;
+        }
+        if !known {
+            found.push(Fault {
+                weight: Weight::Doubtful,
+                field: advice.field,
+                value: advice.found,
+                problem: "has no effect any more".to_owned(),
+                fix: advice.instead,
+            });
+        }
+    }
+}
+
+/// A value as it is quoted in a fault.
+fn quoted(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    };
+    if text.chars().count() <= QUOTED {
+        return text;
+    }
+    let mut short: String = text.chars().take(QUOTED - 3).collect();
+    short.push_str("...");
+    short
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn either<S: AsRef<str>>(words: &[S]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.as_ref().to_owned(),
+        [most @ .., last] => {
+            let most: Vec<&str> = most.iter().map(AsRef::as_ref).collect();
+            format!("{} or {}", most.join(", "), last.as_ref())
+        }
+    }
+}
+
+/// The nearest of the allowed words as a fix, or else the advice given.
+fn meant<S: AsRef<str>>(
+    word: &str,
+    allowed: impl IntoIterator<Item = S>,
+    or: impl FnOnce() -> String,
+) -> String {
+    match crate::nearest::nearest(word, allowed) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => or(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every schema of every definition with its path.
+    fn schemas(schema: &'static Value, path: &str, all: &mut Vec<(String, &'static Value)>) {
+        all.push((path.to_owned(), schema));
+        for (name, property) in schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            schemas(property, &format!("{path}.{name}"), all);
+        }
+        for inner in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get(inner).filter(|inner| inner.is_object()) {
+                schemas(inner, &format!("{path}[]"), all);
+            }
+        }
+    }
+
+    #[test]
+    fn every_pattern_and_every_rule_of_the_definitions_is_known() {
+        let mut all = Vec::new();
+        for set in CrdSet::ALL {
+            for kind in [
+                "NodePool",
+                "NodeClaim",
+                "NodeOverlay",
+                "CapacityBuffer",
+                "EC2NodeClass",
+                "KWOKNodeClass",
+            ] {
+                if let Some(spec) = schema::of_spec(set, kind) {
+                    schemas(spec, &format!("{} {kind}", set.as_str()), &mut all);
+                }
+            }
+        }
+        assert!(all.len() > 300, "{} schemas", all.len());
+        let mut rules_seen = 0;
+        for (path, schema) in all {
+            if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
+                assert!(patterns::of(pattern).is_some(), "{path}: pattern {pattern}");
+            }
+            for rule in schema
+                .get("x-kubernetes-validations")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                let message = rule.get("message").and_then(Value::as_str).unwrap();
+                assert!(rules::of(message).is_some(), "{path}: rule {message}");
+                rules_seen += 1;
+            }
+        }
+        assert!(rules_seen > 100, "{rules_seen} rules");
+    }
+
+    #[test]
+    fn what_was_wrong_before_and_is_not_touched_passes() {
+        let object = |replicas: i64| {
+            serde_json::json!({ "spec": { "weight": 0, "limits": { "nodes": replicas }, "template": { "spec": {
+                "nodeClassRef": { "group": "g", "kind": "K", "name": "n" }, "requirements": [],
+            } } } })
+        };
+        let known = WellKnown::core();
+        let before = faults(CrdSet::Core, &known, "NodePool", &object(1), None);
+        assert_eq!(before.len(), 1, "{before:?}");
+        let after = faults(
+            CrdSet::Core,
+            &known,
+            "NodePool",
+            &object(2),
+            Some(&object(1)),
+        );
+        assert_eq!(after, Vec::new());
+    }
+
+    #[test]
+    fn any_value_gets_an_answer() {
+        let values = [
+            Value::Null,
+            serde_json::json!([]),
+            serde_json::json!("text"),
+            serde_json::json!({ "spec": 7 }),
+            serde_json::json!({ "spec": { "template": [], "disruption": "no", "limits": [1], "weight": 1.5 } }),
+            serde_json::json!({ "spec": { "amiSelectorTerms": { "a": 1 }, "kubelet": [], "tags": "x" } }),
+        ];
+        for kind in [
+            "NodePool",
+            "NodeClaim",
+            "EC2NodeClass",
+            "CapacityBuffer",
+            "NodeOverlay",
+            "Pod",
+        ] {
+            for value in &values {
+                let found = faults(CrdSet::Aws, &WellKnown::aws(), kind, value, Some(value));
+                assert!(
+                    found.iter().all(|fault| !fault.field.is_empty()),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+}

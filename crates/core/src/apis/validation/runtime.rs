@@ -1,0 +1,416 @@
+//! What no definition can say about a single object: objects with such faults are stored, and then nothing is ever done
+//! with them (`Unusable`), or something else than their author thinks (`Doubtful`).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::syntax::{is_label_value, is_qualified_name};
+use super::{Fault, Weight, either, kubelet, meant, quoted};
+use crate::labels::{self, WellKnown};
+use crate::nearest::nearest;
+use crate::requirements::Operator;
+use crate::values::{CronSchedule, GoDuration, Quantity};
+
+/// Collects faults.
+#[derive(Default)]
+pub(super) struct Sink(Vec<Fault>);
+
+impl Sink {
+    fn add(&mut self, weight: Weight, field: String, value: &Value, problem: String, fix: String) {
+        let value = if value.is_null() {
+            "absent".to_owned()
+        } else {
+            quoted(value)
+        };
+        self.0.push(Fault {
+            weight,
+            field,
+            value,
+            problem,
+            fix,
+        });
+    }
+
+    pub(super) fn unusable(
+        &mut self,
+        field: String,
+        value: &Value,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.add(Weight::Unusable, field, value, problem.into(), fix.into());
+    }
+
+    pub(super) fn doubtful(
+        &mut self,
+        field: String,
+        value: &Value,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.add(Weight::Doubtful, field, value, problem.into(), fix.into());
+    }
+}
+
+/// What is wrong with an object beyond its definition.
+pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Vec<Fault> {
+    let mut sink = Sink::default();
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    match kind {
+        "NodePool" => pool(spec, well_known, &mut sink),
+        "NodeClaim" => {
+            taints(spec, "spec", &mut sink);
+            requirements(spec, "spec", well_known, true, &mut sink);
+        }
+        "NodeOverlay" => overlay(spec, well_known, &mut sink),
+        "CapacityBuffer" => buffer(spec, &mut sink),
+        "EC2NodeClass" => {
+            kubelet::faults(spec, &mut sink);
+            mixed_terms(spec, &mut sink);
+        }
+        _ => {}
+    }
+    sink.0
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .enumerate()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
+    let template = spec.get("template").unwrap_or(&Value::Null);
+    let given = template
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object);
+    for (key, value) in given.into_iter().flatten() {
+        let field = format!("spec.template.metadata.labels[{key:?}]");
+        label_key(&field, key, well_known, false, sink);
+        if value.as_str().is_some_and(|text| !is_label_value(text)) {
+            sink.unusable(field, value, NO_LABEL_VALUE, "write for example team-a");
+        }
+    }
+    let inner = template.get("spec").unwrap_or(&Value::Null);
+    taints(inner, "spec.template.spec", sink);
+    requirements(inner, "spec.template.spec", well_known, false, sink);
+    for (n, budget) in list(spec.get("disruption").unwrap_or(&Value::Null), "budgets") {
+        schedule(budget, &format!("spec.disruption.budgets[{n}]"), sink);
+    }
+    let limits = spec.get("limits").and_then(Value::as_object);
+    for (name, limit) in limits.into_iter().flatten() {
+        if limit
+            .as_str()
+            .and_then(|text| Quantity::parse(text).ok())
+            .is_some_and(|limit| limit.signum() < 0)
+        {
+            sink.unusable(
+                format!("spec.limits.{name}"),
+                limit,
+                "is negative, so that no node is ever allowed; quantities of 0 or more are allowed",
+                "write 0 to stop launches, or take the limit out for no limit",
+            );
+        }
+    }
+}
+
+const NO_LABEL_VALUE: &str = "is not a label value: at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends";
+
+fn label_key(field: &str, key: &str, well_known: &WellKnown, of_claim: bool, sink: &mut Sink) {
+    let value = Value::from(key);
+    if key == labels::NODEPOOL && !of_claim {
+        sink.unusable(
+            field.to_owned(),
+            &value,
+            "is set for each node; any other label is allowed",
+            "take it out: each node gets it with the name of its pool",
+        );
+    } else if !is_qualified_name(key) {
+        sink.unusable(
+            field.to_owned(),
+            &value,
+            "is not a qualified name: at most 63 letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not",
+            "write for example example.com/team",
+        );
+    } else if well_known.is_restricted(labels::normalize(key)) {
+        let allowed: Vec<&str> = well_known.keys().map(|known| &**known).collect();
+        let domain = labels::domain(key);
+        let of_domain: Vec<&str> = allowed
+            .iter()
+            .copied()
+            .filter(|known| labels::domain(known) == domain)
+            .collect();
+        sink.unusable(
+            field.to_owned(),
+            &value,
+            format!(
+                "is in a domain that is not yours; allowed in it: {}",
+                if of_domain.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    of_domain.join(", ")
+                }
+            ),
+            meant(key, allowed, || {
+                format!(
+                    "use a domain of your own, such as example.com/{}",
+                    key.rsplit('/').next().unwrap_or_default()
+                )
+            }),
+        );
+    }
+}
+
+fn taints(spec: &Value, at: &str, sink: &mut Sink) {
+    let mut seen: BTreeMap<(String, String), String> = BTreeMap::new();
+    for name in ["taints", "startupTaints"] {
+        for (n, taint) in list(spec, name) {
+            let field = format!("{at}.{name}[{n}]");
+            let key = text(taint, "key");
+            if !key.is_empty() && !is_qualified_name(key) {
+                sink.unusable(
+                    format!("{field}.key"),
+                    &Value::from(key),
+                    "is not a qualified name: at most 63 letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not",
+                    "write for example example.com/dedicated",
+                );
+            }
+            let value = text(taint, "value");
+            if !is_label_value(value) {
+                sink.unusable(
+                    format!("{field}.value"),
+                    &Value::from(value),
+                    NO_LABEL_VALUE,
+                    "write for example team-a",
+                );
+            }
+            let id = (key.to_owned(), text(taint, "effect").to_owned());
+            if let Some(first) = seen.get(&id) {
+                sink.unusable(
+                    field,
+                    &Value::from(format!("{}:{}", id.0, id.1)),
+                    format!("is there already ({first}): each key and effect is allowed once in taints and startupTaints together"),
+                    "take one of the two out, or give it another effect",
+                );
+            } else {
+                seen.insert(id, field);
+            }
+        }
+    }
+}
+
+fn requirements(spec: &Value, at: &str, well_known: &WellKnown, of_claim: bool, sink: &mut Sink) {
+    for (n, requirement) in list(spec, "requirements") {
+        let field = format!("{at}.requirements[{n}]");
+        let key = text(requirement, "key");
+        label_key(&format!("{field}.key"), key, well_known, of_claim, sink);
+        let values: Vec<&str> = requirement
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let operator = text(requirement, "operator").parse::<Operator>().ok();
+        for value in values.iter().filter(|value| !is_label_value(value)) {
+            sink.unusable(
+                format!("{field}.values"),
+                &Value::from(*value),
+                NO_LABEL_VALUE,
+                format!("write a value that a node's label {key} can have"),
+            );
+        }
+        if let Some(operator @ (Operator::Exists | Operator::DoesNotExist)) = operator
+            && !values.is_empty()
+        {
+            sink.doubtful(
+                format!("{field}.values"),
+                &Value::from(values.clone()),
+                format!(
+                    "are ignored: operator {} on {key} takes none",
+                    operator.as_str()
+                ),
+                "take values out, or use operator In (or NotIn)",
+            );
+        }
+        let known = well_known.known_values(labels::normalize(key));
+        if let (Some(known), Some(Operator::In)) = (known, operator)
+            && key == labels::CAPACITY_TYPE
+            && !values.is_empty()
+            && !values
+                .iter()
+                .any(|value| known.iter().any(|known| **known == **value))
+        {
+            let known: Vec<&str> = known.iter().map(|each| &**each).collect();
+            let near = values.iter().find_map(|value| nearest(value, &known));
+            sink.unusable(
+                format!("{field}.values"),
+                &Value::from(values.clone()),
+                format!("has none of {}", known.join(", ")),
+                near.map_or_else(
+                    || format!("write {}", either(&known)),
+                    |near| format!("did you mean \"{near}\"?"),
+                ),
+            );
+        }
+    }
+}
+
+fn schedule(budget: &Value, at: &str, sink: &mut Sink) {
+    if let Some(cron) = budget.get("schedule").and_then(Value::as_str) {
+        let field = format!("{at}.schedule");
+        match CronSchedule::parse(cron) {
+            Err(_) if cron.starts_with("TZ=") || cron.starts_with("CRON_TZ=") => sink.unusable(
+                field,
+                &Value::from(cron),
+                "names a time zone, but schedules are in UTC only",
+                "take the time zone out and move the hours to UTC",
+            ),
+            Err(error) => sink.unusable(
+                field,
+                &Value::from(cron),
+                format!("cannot be read: {}", error.reason),
+                "write minute, hour, day of month, month and day of week in UTC, such as \"0 9 * * 1-5\"",
+            ),
+            // From a fixed day on, so that the answer never depends on when it is asked.
+            Ok(schedule) if schedule.next(Timestamp::UNIX_EPOCH).is_none() => sink.unusable(
+                field,
+                &Value::from(cron),
+                "never comes: there is no such day; a budget that never begins would block for ever",
+                "use a day that the month has, such as \"0 0 28 2 *\"",
+            ),
+            Ok(_) => {}
+        }
+    }
+    let duration = text(budget, "duration");
+    if GoDuration::parse(duration).is_ok_and(|duration| duration.as_nanos() == 0) {
+        sink.doubtful(
+            format!("{at}.duration"),
+            &Value::from(duration),
+            "ends as soon as it begins, so that the budget never holds",
+            "write how long it holds, such as 8h",
+        );
+    }
+}
+
+fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
+    requirements(spec, "spec", well_known, true, sink);
+    let changes = ["price", "priceAdjustment", "capacity"];
+    let set = |name: &&str| spec.get(*name).is_some_and(|value| !value.is_null());
+    if spec.is_object() && !changes.iter().any(set) {
+        sink.doubtful(
+            "spec.price".to_owned(),
+            &Value::Null,
+            format!(
+                "and so are the others of {}: the overlay changes nothing",
+                changes.join(", ")
+            ),
+            "add priceAdjustment: -10%, price or capacity",
+        );
+    }
+}
+
+fn buffer(spec: &Value, sink: &mut Sink) {
+    let has = |name: &str| spec.get(name).is_some_and(|value| !value.is_null());
+    if !has("podTemplateRef") && !has("scalableRef") {
+        sink.unusable(
+            "spec.scalableRef".to_owned(),
+            &Value::Null,
+            "but one of podTemplateRef and scalableRef is needed to tell the shape of the room",
+            "add scalableRef: {apiGroup: apps, kind: Deployment, name: <name>}",
+        );
+    }
+    if let Some(reference) = spec.get("scalableRef").filter(|value| value.is_object()) {
+        let kinds = ["Deployment", "StatefulSet", "ReplicaSet"];
+        let (kind, group) = (text(reference, "kind"), text(reference, "apiGroup"));
+        if !kind.is_empty() && !kinds.contains(&kind) {
+            sink.unusable(
+                "spec.scalableRef.kind".to_owned(),
+                &Value::from(kind),
+                format!("is not one of {}", kinds.join(", ")),
+                meant(kind, kinds, || {
+                    "use podTemplateRef for other kinds".to_owned()
+                }),
+            );
+        } else if !kind.is_empty() && group != "apps" {
+            sink.unusable(
+                "spec.scalableRef.apiGroup".to_owned(),
+                reference.get("apiGroup").unwrap_or(&Value::Null),
+                format!("is not the group of {kind}; apps is allowed"),
+                "write apiGroup: apps (without a version)",
+            );
+        }
+        if !has("replicas") && !has("percentage") && !has("limits") {
+            sink.doubtful(
+                "spec.replicas".to_owned(),
+                &Value::Null,
+                "and so are percentage and limits: how much room is not said",
+                "add percentage: 20, or replicas: 3",
+            );
+        }
+    }
+    if has("percentage") && !has("scalableRef") {
+        sink.doubtful(
+            "spec.percentage".to_owned(),
+            spec.get("percentage").unwrap_or(&Value::Null),
+            "has no effect: it is a share of the replicas of scalableRef, which is absent",
+            "write replicas instead",
+        );
+    }
+    let strategy = text(spec, "provisioningStrategy");
+    let known = ["buffer.x-k8s.io/active-capacity"];
+    if !strategy.is_empty() && !known.contains(&strategy) {
+        sink.doubtful(
+            "spec.provisioningStrategy".to_owned(),
+            &Value::from(strategy),
+            format!(
+                "is treated as {}, the only strategy there is",
+                known.join(", ")
+            ),
+            meant(strategy, known, || "take it out".to_owned()),
+        );
+    }
+}
+
+/// The definition's rule only refuses a list in which every term mixes; one term among others passes, and then selects
+/// less than it seems.
+fn mixed_terms(spec: &Value, sink: &mut Sink) {
+    for (name, field, others) in [
+        ("subnetSelectorTerms", "id", &["tags"][..]),
+        ("securityGroupSelectorTerms", "id", &["tags", "name"]),
+        ("securityGroupSelectorTerms", "name", &["tags"]),
+        (
+            "capacityReservationSelectorTerms",
+            "id",
+            &["tags", "ownerID", "instanceMatchCriteria"],
+        ),
+    ] {
+        for (n, term) in list(spec, name) {
+            let beside: Vec<&str> = others
+                .iter()
+                .copied()
+                .filter(|other| term.get(other).is_some())
+                .collect();
+            if let Some(value) = term.get(field).filter(|_| !beside.is_empty()) {
+                sink.doubtful(
+                    format!("spec.{name}[{n}].{field}"),
+                    value,
+                    format!(
+                        "stands with {}: both must match; terms are the alternatives",
+                        beside.join(", ")
+                    ),
+                    format!("take {} out, or make a second term", beside.join(", ")),
+                );
+            }
+        }
+    }
+}

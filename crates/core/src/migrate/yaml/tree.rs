@@ -1,0 +1,396 @@
+//! A document as a tree with comments.
+
+use serde_json::{Map, Value};
+
+/// Comments at a field or an item.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// A blank line stood before it.
+    pub(crate) blank: bool,
+    /// Lines above it, each with its `#`.
+    pub(crate) before: Vec<String>,
+    /// On the same line, with the blanks before it and its `#`.
+    pub(crate) beside: Option<String>,
+    /// Lines below it, before anything less indented.
+    pub(crate) after: Vec<String>,
+}
+
+impl Notes {
+    /// Every comment, in reading order, `below` being those of what the notes are about.
+    pub(crate) fn all(self, below: Vec<String>) -> Vec<String> {
+        let beside = self.beside.map(|text| text.trim_start().to_owned());
+        self.before
+            .into_iter()
+            .chain(beside)
+            .chain(below)
+            .chain(self.after)
+            .collect()
+    }
+}
+
+/// A text, a number, a bool or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scalar {
+    /// The value.
+    pub(crate) text: String,
+    /// Quoted, or a block of text: always a string.
+    pub(crate) quoted: bool,
+    /// As it stood in the source (quotes and all), where that fits on one line.
+    pub(crate) raw: Option<String>,
+}
+
+impl Scalar {
+    /// A value as a plain word, whatever a reader makes of it.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            quoted: false,
+            raw: Some(text.to_owned()),
+        }
+    }
+
+    /// A string; it is quoted when a reader could take it for something else.
+    pub(crate) fn string(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            quoted: true,
+            raw: None,
+        }
+    }
+}
+
+/// A value and where it stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// What it is.
+    pub(crate) content: Content,
+    /// Line in the source, counted from 1; 0 for what was added.
+    pub(crate) line: usize,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// One value.
+    Scalar(Scalar),
+    /// Fields in their order; `flow`: written in braces.
+    Map {
+        /// The fields.
+        entries: Vec<Entry>,
+        /// Braces on one line.
+        flow: bool,
+    },
+    /// Items in their order; `flow`: written in brackets.
+    List {
+        /// The items.
+        items: Vec<Item>,
+        /// Brackets on one line.
+        flow: bool,
+    },
+}
+
+/// A field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its name.
+    pub(crate) key: Scalar,
+    /// Its value.
+    pub(crate) value: Node,
+    /// Its comments.
+    pub(crate) notes: Notes,
+}
+
+/// An item of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// Its value.
+    pub(crate) value: Node,
+    /// Its comments.
+    pub(crate) notes: Notes,
+}
+
+impl Entry {
+    /// A field that was not there.
+    pub(crate) fn new(key: &str, value: Node) -> Self {
+        Self {
+            key: Scalar {
+                text: key.to_owned(),
+                quoted: false,
+                raw: None,
+            },
+            value,
+            notes: Notes::default(),
+        }
+    }
+
+    /// Every comment at the field and below it, in reading order.
+    pub(crate) fn comments(self) -> Vec<String> {
+        self.notes.all(self.value.comments())
+    }
+}
+
+impl Node {
+    /// A value that was not there.
+    pub(crate) const fn new(content: Content) -> Self {
+        Self { content, line: 0 }
+    }
+
+    /// A string.
+    pub(crate) fn string(text: &str) -> Self {
+        Self::new(Content::Scalar(Scalar::string(text)))
+    }
+
+    /// A plain word: a number, a bool, a duration.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self::new(Content::Scalar(Scalar::plain(text)))
+    }
+
+    /// A map without fields.
+    pub(crate) const fn map() -> Self {
+        Self::new(Content::Map {
+            entries: Vec::new(),
+            flow: false,
+        })
+    }
+
+    /// A list of values.
+    pub(crate) fn list(values: impl IntoIterator<Item = Self>) -> Self {
+        let items = values.into_iter().map(|value| Item {
+            value,
+            notes: Notes::default(),
+        });
+        Self::new(Content::List {
+            items: items.collect(),
+            flow: false,
+        })
+    }
+
+    /// A list of strings, in brackets.
+    pub(crate) fn texts<S: AsRef<str>>(texts: impl IntoIterator<Item = S>) -> Self {
+        let mut list = Self::list(texts.into_iter().map(|text| Self::string(text.as_ref())));
+        if let Content::List { flow, .. } = &mut list.content {
+            *flow = true;
+        }
+        list
+    }
+
+    /// The same values without comments, fields in the order of the JSON text, but `apiVersion`, `kind` and `metadata` first.
+    pub(crate) fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::plain("null"),
+            Value::Bool(_) | Value::Number(_) => Self::plain(&value.to_string()),
+            Value::String(text) => Self::string(text),
+            Value::Array(items) => Self::list(items.iter().map(Self::of)),
+            Value::Object(fields) => {
+                let mut map = Self::map();
+                let first = ["apiVersion", "kind", "metadata"];
+                for name in first {
+                    if let Some(value) = fields.get(name) {
+                        map.set(name, Self::of(value));
+                    }
+                }
+                for (name, value) in fields {
+                    if !first.contains(&name.as_str()) {
+                        map.set(name, Self::of(value));
+                    }
+                }
+                map
+            }
+        }
+    }
+
+    /// The values alone. A plain word becomes what Kubernetes makes of it.
+    pub(crate) fn value(&self) -> Value {
+        match &self.content {
+            Content::Scalar(scalar) => scalar_value(scalar),
+            Content::Map { entries, .. } => Value::Object(
+                entries
+                    .iter()
+                    .map(|entry| (entry.key.text.clone(), entry.value.value()))
+                    .collect::<Map<_, _>>(),
+            ),
+            Content::List { items, .. } => items.iter().map(|item| item.value.value()).collect(),
+        }
+    }
+
+    /// The text of a scalar.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Scalar(scalar) if !is_null(scalar) => Some(&scalar.text),
+            _ => None,
+        }
+    }
+
+    /// Nothing: no value, or an explicit null.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(&self.content, Content::Scalar(scalar) if is_null(scalar))
+    }
+
+    /// The fields of a map; none for anything else.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        match &self.content {
+            Content::Map { entries, .. } => entries,
+            _ => &[],
+        }
+    }
+
+    /// The fields of a map, to change.
+    pub(crate) fn entries_mut(&mut self) -> Option<&mut Vec<Entry>> {
+        match &mut self.content {
+            Content::Map { entries, .. } => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The items of a list; none for anything else.
+    pub(crate) fn items(&self) -> &[Item] {
+        match &self.content {
+            Content::List { items, .. } => items,
+            _ => &[],
+        }
+    }
+
+    /// The items of a list, to change.
+    pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<Item>> {
+        match &mut self.content {
+            Content::List { items, .. } => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        self.entries()
+            .iter()
+            .find(|entry| entry.key.text == key)
+            .map(|entry| &entry.value)
+    }
+
+    /// The value of a field, to change.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        self.entry_mut(key).map(|entry| &mut entry.value)
+    }
+
+    /// A field, to change.
+    pub(crate) fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries_mut()?
+            .iter_mut()
+            .find(|entry| entry.key.text == key)
+    }
+
+    /// The value at a path of fields.
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// The value at a path of fields, to change.
+    pub(crate) fn at_mut(&mut self, path: &[&str]) -> Option<&mut Self> {
+        path.iter().try_fold(self, |node, key| node.get_mut(key))
+    }
+
+    /// The value at a path of fields; maps that are missing on the way are made. What is in the way and no map is replaced:
+    /// look first.
+    pub(crate) fn make(&mut self, path: &[&str]) -> &mut Self {
+        match path.split_first() {
+            None => self,
+            Some((key, rest)) => self.field(key).make(rest),
+        }
+    }
+
+    fn field(&mut self, key: &str) -> &mut Self {
+        if self.entries_mut().is_none() {
+            self.content = Self::map().content;
+        }
+        match self.content {
+            Content::Map {
+                ref mut entries, ..
+            } => {
+                let known = entries.iter().position(|entry| entry.key.text == key);
+                let place = known.unwrap_or_else(|| {
+                    entries.push(Entry::new(key, Self::map()));
+                    entries.len() - 1
+                });
+                &mut entries[place].value
+            }
+            _ => self,
+        }
+    }
+
+    /// Takes a field out, with its comments.
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Entry> {
+        let entries = self.entries_mut()?;
+        let place = entries.iter().position(|entry| entry.key.text == key)?;
+        Some(entries.remove(place))
+    }
+
+    /// Writes a field: in its place when it is there (its comments stay), at the end when it is not.
+    pub(crate) fn set(&mut self, key: &str, value: Self) {
+        match self.entry_mut(key) {
+            Some(entry) => entry.value = value,
+            None => self.push(Entry::new(key, value)),
+        }
+    }
+
+    /// Adds a field at the end; of one that is there the value is replaced and the comments are joined.
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if self.is_nothing() {
+            self.content = Self::map().content;
+        }
+        let Some(entries) = self.entries_mut() else {
+            return;
+        };
+        match entries
+            .iter_mut()
+            .find(|known| known.key.text == entry.key.text)
+        {
+            Some(known) => {
+                known.notes.before.extend(entry.notes.all(Vec::new()));
+                known.value = entry.value;
+            }
+            None => entries.push(entry),
+        }
+    }
+
+    /// Every comment below, in reading order.
+    pub(crate) fn comments(self) -> Vec<String> {
+        match self.content {
+            Content::Scalar(_) => Vec::new(),
+            Content::Map { entries, .. } => entries.into_iter().flat_map(Entry::comments).collect(),
+            Content::List { items, .. } => items
+                .into_iter()
+                .flat_map(|Item { value, notes }| notes.all(value.comments()))
+                .collect(),
+        }
+    }
+}
+
+fn is_null(scalar: &Scalar) -> bool {
+    !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// What a plain word means: the older words for yes and no are bools, as for the tools of Kubernetes.
+pub(crate) fn scalar_value(scalar: &Scalar) -> Value {
+    if scalar.quoted {
+        return Value::from(scalar.text.as_str());
+    }
+    if is_null(scalar) {
+        return Value::Null;
+    }
+    match scalar.text.as_str() {
+        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => true.into(),
+        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => false.into(),
+        text => {
+            let number = text
+                .parse::<i64>()
+                .map(Value::from)
+                .ok()
+                .filter(|_| !text.starts_with('+'));
+            let float = || {
+                let digits = text.contains(|letter: char| letter.is_ascii_digit());
+                let parsed: Option<serde_json::Number> = serde_json::from_str(text).ok();
+                parsed.filter(|_| digits).map(Value::Number)
+            };
+            number.or_else(float).unwrap_or_else(|| text.into())
+        }
+    }
+}

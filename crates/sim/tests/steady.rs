@@ -1,0 +1,111 @@
+//! A cluster in which nothing happens is left alone, and a busy one is not talked to death.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use mortise_core::deciders;
+use mortise_core::record::Verdict;
+use mortise_sim::{Options, Simulation};
+use world::{options, start};
+
+/// Workloads that stay as they are, a cloud that lets them.
+fn quiet() -> Options {
+    let mut options = options(5);
+    options.interruption_every_s = 0;
+    options.shortage_per_mille = 0;
+    options.jobs.clear();
+    for deployment in &mut options.deployments {
+        deployment.period_s = 0;
+    }
+    options
+}
+
+fn run_to(simulation: &mut Simulation, minutes: i64) {
+    simulation.run_until(deciders::after(start(), minutes * 60_000));
+}
+
+#[test]
+fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
+    let mut simulation = Simulation::new(quiet(), deciders::all());
+    // Long enough for the last consolidation, and for every rest after it.
+    run_to(&mut simulation, 60);
+    let before = simulation.stats();
+    simulation.take_records();
+    run_to(&mut simulation, 120);
+    let after = simulation.stats();
+    assert_eq!(after.violations, Vec::<String>::new());
+    let nodes = after.nodes_launched - after.nodes_removed;
+    assert!(nodes >= 3, "there is something to leave alone: {after:#?}");
+
+    let grown = |after: &BTreeMap<&'static str, u64>, before: &BTreeMap<&'static str, u64>| {
+        let mut grown = after.clone();
+        for (kind, count) in before {
+            *grown.entry(kind).or_default() -= count;
+        }
+        grown.retain(|_, count| *count > 0);
+        grown
+    };
+    let mut effects = grown(&after.effects, &before.effects);
+    // Looking is no change: machines every two minutes, the class and each claim every five.
+    assert!(effects.remove("list_instances").unwrap_or(0) <= 31);
+    assert!(effects.remove("resolve").unwrap_or(0) <= 13);
+    assert!(effects.remove("check_drift").unwrap_or(0) <= 13 * nodes);
+    // Why a node stays is said again every quarter of an hour, on Node and claim.
+    let events = grown(&after.events, &before.events);
+    let said = effects.remove("event").unwrap_or(0);
+    assert!(
+        said <= 2 * nodes * 4,
+        "{said} events of {nodes} nodes in an hour: {events:?}"
+    );
+    assert_eq!(effects, BTreeMap::new(), "nothing is written");
+    let records = simulation.take_records();
+    assert!(
+        records.len() as u64 <= nodes * 4,
+        "{} records of {nodes} nodes in an hour: {:#?}",
+        records.len(),
+        records.iter().rev().take(5).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_busy_cluster_is_told_each_thing_once() {
+    let mut simulation = Simulation::new(options(6), deciders::all());
+    run_to(&mut simulation, 60);
+    let stats = simulation.stats();
+    let count = |reason: &str| stats.events.get(reason).copied().unwrap_or(0);
+    let launched = stats.nodes_launched;
+    assert!(
+        launched > 50 && stats.pods_placed > 400,
+        "a busy hour: {stats:#?}"
+    );
+    // A node lives for some twenty minutes here. What is said of it: twice (Node and claim), at most once per period.
+    assert!(count("Unconsolidatable") <= 2 * 2 * launched, "{stats:#?}");
+    assert!(count("DisruptionBlocked") <= 2 * 6 * launched, "{stats:#?}");
+    assert!(count("FailedDraining") <= 4 * launched, "{stats:#?}");
+    for reason in ["Launched", "Registered", "Initialized"] {
+        assert!(count(reason) <= launched, "{reason}: {stats:#?}");
+    }
+    // Of each pod: one place, at most two when its first node goes before it comes.
+    assert!(count("Nominated") <= 2 * stats.pods_placed, "{stats:#?}");
+    let mut told: BTreeMap<String, Timestamp> = BTreeMap::new();
+    for record in simulation.take_records() {
+        if matches!(record.verdict, Verdict::Refused | Verdict::Blocked) {
+            let what = format!(
+                "{} {} {:?} {:?}",
+                record.decider, record.subject, record.verdict, record.reasons
+            );
+            if let Some(before) = told.insert(what.clone(), record.at) {
+                let passed = deciders::since(record.at, before);
+                assert!(passed >= 60_000, "{what} again after {passed} ms");
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The demo's own first questions to its service, as a scheduler and a person ask them: over TCP, TLS and HTTP, with the
+//! client certificate. The commands that are printed after them have been seen working, and the time until then is real.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use mortise_controller::certificates::{self, Files};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::text::Asked;
+
+/// So much of an answer is read; its first line is what counts.
+const MOST: u64 = 1 << 20;
+
+/// Asks for a filter verdict and for an explanation.
+///
+/// # Errors
+/// One of them was not answered with 200.
+pub(super) async fn ask(to: SocketAddr, files: &Files, asked: &Asked) -> anyhow::Result<()> {
+    let tls = TlsConnector::from(Arc::new(client(files)?));
+    let filter = asked.filter().to_string();
+    let questions = [
+        (
+            format!(
+                "POST /extender/v1/filter HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+                filter.len()
+            ),
+            filter,
+        ),
+        (
+            format!("GET {} HTTP/1.1\r\n", asked.explain()),
+            String::new(),
+        ),
+    ];
+    for (head, body) in questions {
+        let request = format!("{head}Host: {to}\r\nConnection: close\r\n\r\n{body}");
+        let answer = exchange(&tls, to, &request).await?;
+        let status = answer.lines().next().unwrap_or_default();
+        ensure!(
+            status.starts_with("HTTP/1.1 200"),
+            "{} was answered with {status:?}",
+            head.lines().next().unwrap_or_default()
+        );
+    }
+    Ok(())
+}
+
+async fn exchange(tls: &TlsConnector, to: SocketAddr, request: &str) -> anyhow::Result<String> {
+    let connection = TcpStream::connect(to).await?;
+    let mut stream = tls.connect(ServerName::from(to.ip()), connection).await?;
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
+    let mut answer = Vec::new();
+    stream.take(MOST).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn client(files: &Files) -> anyhow::Result<ClientConfig> {
+    let file = |name: &str| {
+        files
+            .get(name)
+            .with_context(|| format!("{name} is missing"))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(file(certificates::CA_CERT)?) {
+        roots.add(certificate?)?;
+    }
+    let chain = CertificateDer::pem_slice_iter(file(certificates::EXTENDER_CLIENT_CERT)?)
+        .collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(file(certificates::EXTENDER_CLIENT_KEY)?)?;
+    Ok(ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?)
+}

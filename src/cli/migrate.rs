@@ -1,0 +1,171 @@
+//! `mortise migrate`: manifests of every age as `v1`.
+
+mod input;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use mortise_controller::RunError;
+use mortise_core::migrate::{Level, Migrated, Options, Source, migrate};
+use serde_json::json;
+
+use super::{line, warning};
+
+/// Exit code: converted, with doubts to look at.
+const WITH_DOUBTS: u8 = 7;
+/// Exit code: something could not be converted.
+const NOT_CONVERTED: u8 = 8;
+
+/// Turn manifests of every age into v1
+#[derive(Args)]
+#[command(
+    long_about = "Turn manifests of every age into v1: Provisioner and AWSNodeTemplate, v1beta1, and v1 with words of another age in it.\n\n\
+The manifests go to standard output, or to files in --out; what was decided and what is doubtful goes to standard error. What needs \
+nothing comes out as it went in. Give pools together with their classes: kubelet settings of pools become settings of classes.",
+    after_long_help = "Exit codes: 0 done, 7 done, but there are doubts to look at, 8 something could not be converted and what is written for it\n\
+does not work yet, 1 and 2 nothing was written, 3 to 5 as for every command (--live).\n\n\
+Examples:\n  mortise migrate pools.yaml > v1.yaml\n  mortise migrate manifests/ --out converted/\n  \
+kubectl get provisioners,awsnodetemplates -o yaml | mortise migrate - --role KarpenterNodeRole-mine\n  \
+mortise migrate --live --out converted/ --report json"
+)]
+pub(super) struct MigrateArgs {
+    /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
+    #[arg(value_name = "PATH", required_unless_present = "live")]
+    paths: Vec<PathBuf>,
+    /// Read the objects of the cluster too; nothing is written to it
+    #[arg(long)]
+    live: bool,
+    /// kubeconfig file for --live; without it the usual places of kubectl
+    #[arg(long, value_name = "FILE", requires = "live")]
+    kubeconfig: Option<PathBuf>,
+    /// Write files of the same names into this directory instead of standard output
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace files that are there already
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+    /// IAM role for classes that name none; an instance profile in a class gives way to it
+    #[arg(long, value_name = "NAME")]
+    role: Option<String>,
+    /// Instance profile for classes that name neither a role nor a profile
+    #[arg(long, value_name = "NAME", conflicts_with = "role")]
+    instance_profile: Option<String>,
+    /// Form of the report
+    #[arg(long, value_enum, default_value = "text")]
+    report: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// One line for each finding, and a summary.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Reads, converts, writes and reports.
+pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
+    let mut sources = input::read(&args.paths)?;
+    if args.live {
+        super::serve::install_crypto()?;
+        let live = super::serve::runtime()?.block_on(input::live(args.kubeconfig.as_deref()))?;
+        sources.extend(live);
+    }
+    let options = Options {
+        role: args.role.clone(),
+        instance_profile: args.instance_profile.clone(),
+    };
+    let migrated = migrate(&sources, &options);
+    match &args.out {
+        Some(dir) => write(dir, &migrated.files, args.overwrite)?,
+        None => print(&migrated.files),
+    }
+    report(&migrated, args.report);
+    Ok(match migrated.worst() {
+        Level::Done => ExitCode::SUCCESS,
+        Level::Doubt => ExitCode::from(WITH_DOUBTS),
+        Level::Failed => ExitCode::from(NOT_CONVERTED),
+    })
+}
+
+fn print(files: &[Source]) {
+    for (index, file) in files.iter().enumerate() {
+        if index > 0 && !file.text.starts_with("---") {
+            line("---");
+        }
+        line(file.text.strip_suffix('\n').unwrap_or(&file.text));
+    }
+}
+
+/// Files that are there are looked for before the first is written: all or nothing.
+fn write(dir: &Path, files: &[Source], overwrite: bool) -> anyhow::Result<()> {
+    let place = |file: &Source| match file.name.as_str() {
+        input::STDIN => dir.join("stdin.yaml"),
+        name => dir.join(name),
+    };
+    if !overwrite && let Some(known) = files.iter().map(place).find(|path| path.exists()) {
+        bail!(RunError::Usage(format!(
+            "--out: {} is there already; give another directory, or --overwrite",
+            known.display()
+        )));
+    }
+    for file in files {
+        let path = place(file);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("--out: cannot create {}", parent.display()))?;
+        }
+        std::fs::write(&path, &file.text)
+            .with_context(|| format!("--out: cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn report(migrated: &Migrated, form: Form) {
+    let count = |level| {
+        let of = migrated.findings.iter();
+        of.filter(|finding| finding.level == level).count()
+    };
+    let (doubts, failed) = (count(Level::Doubt), count(Level::Failed));
+    match form {
+        Form::Json => {
+            let report = json!({
+                "changed": migrated.changed,
+                "untouched": migrated.untouched,
+                "doubts": doubts,
+                "failed": failed,
+                "findings": migrated.findings,
+            });
+            warning(&report.to_string());
+        }
+        Form::Text => {
+            for finding in &migrated.findings {
+                let place = match finding.line {
+                    0 => finding.file.clone(),
+                    line => format!("{}:{line}", finding.file),
+                };
+                let field = match finding.field.as_str() {
+                    "" => String::new(),
+                    field => format!(" {field}"),
+                };
+                warning(&format!(
+                    "{place}: {}: {}{field}: {}",
+                    finding.level.label(),
+                    finding.object,
+                    finding.text
+                ));
+            }
+            let plural = |count: usize, word: &str| {
+                format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+            };
+            warning(&format!(
+                "{} changed, {} untouched; {}, {failed} not converted",
+                plural(migrated.changed, "object"),
+                migrated.untouched,
+                plural(doubts, "doubt"),
+            ));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Next to another autoscaler: its pools, claims and nodes are not touched, and nothing is bought for its pools.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::Resource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use mortise_core::apis::{NodeClaim, NodePool};
+use mortise_tests::harness::wait_until;
+use serde_json::{Value, json};
+
+use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::scene::{SOON, Scene};
+
+const FINALIZER: &str = "karpenter.sh/termination";
+
+fn their_class() -> Value {
+    json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "theirs" })
+}
+
+/// A claim as the other autoscaler's would be, except that it expires within seconds.
+fn their_claim(name: &str, finalizers: &[&str]) -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": { "name": name, "finalizers": finalizers, "labels": { "karpenter.sh/nodepool": "theirs" } },
+        "spec": {
+            "nodeClassRef": their_class(),
+            "requirements": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] }],
+            "expireAfter": "1s",
+        },
+    })
+}
+
+async fn version<K>(api: &Api<K>, name: &str) -> Result<String>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let object = api.get(name).await?;
+    object.meta().resource_version.clone().context("a version")
+}
+
+#[tokio::test]
+async fn another_autoscalers_objects_are_left_alone() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let template = json!({ "metadata": { "labels": { "team": "theirs" } }, "spec": { "nodeClassRef": their_class() } });
+    scene
+        .apply(&[
+            their_claim("new", &[]),
+            their_claim("going", &[FINALIZER]),
+            pool("theirs", &[ON_DEMAND], json!({ "template": template })),
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {
+                    "name": "their-node", "finalizers": [FINALIZER],
+                    "labels": { "karpenter.k8s.aws/ec2nodeclass": "theirs", "karpenter.sh/nodepool": "theirs" },
+                },
+                "spec": { "providerID": "aws:///us-west-2a/i-0123456789abcdef0" },
+            }),
+        ])
+        .await?;
+    let claims: Api<NodeClaim> = Api::all(scene.plane.client());
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let nodes: Api<Node> = Api::all(scene.plane.client());
+    let launched = json!({ "status": { "providerID": "aws:///us-west-2a/i-0123456789abcdef0" } });
+    claims
+        .patch_status("going", &PatchParams::default(), &Patch::Merge(launched))
+        .await?;
+    claims.delete("going", &DeleteParams::default()).await?;
+    nodes.delete("their-node", &DeleteParams::default()).await?;
+    let before = [
+        version(&claims, "new").await?,
+        version(&claims, "going").await?,
+        version(&pools, "theirs").await?,
+    ];
+
+    // Work of our own: a deployment of our pool is served, and goes again.
+    let selector = json!({ "nodeSelector": { "team": "theirs" } });
+    let requirements = [types(&["c-4x-amd64-linux"]), ON_DEMAND];
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("ours", &requirements, json!({})),
+            deployment("theirs", 1, ("1", "1Gi"), selector),
+            deployment("ours", 3, ("1", "1Gi"), json!({})),
+        ])
+        .await?;
+    scene.running("ours", 3).await?;
+    wait_until("a claim of our own", SOON, || async {
+        let claims = scene.claims().await?;
+        let ours: Vec<_> = claims
+            .values()
+            .filter(|claim| claim.pool().as_deref() == Some("ours"))
+            .collect();
+        ensure!(
+            ours.len() == 1 && ours[0].is_true("Initialized"),
+            "{ours:?}"
+        );
+        ensure!(claims.len() == 3, "{:?}", claims.keys());
+        Ok(())
+    })
+    .await?;
+    // The pod that only their pool could take was planned, and is told why it waits.
+    let waiting = scene.pods("theirs").await?;
+    let name = waiting[0].metadata.name.as_deref().context("a name")?;
+    wait_until("the pod to be decided on", SOON, || async {
+        let view = scene
+            .mortise
+            .debug(&format!("explain?pod=default/{name}"))
+            .await?;
+        ensure!(view.to_string().contains("no pool can take it"), "{view}");
+        Ok(())
+    })
+    .await?;
+    scene.scale("ours", 0).await?;
+    wait_until("our machine to be gone", SOON, || async {
+        let claims = scene.claims().await?;
+        ensure!(claims.len() == 2, "{:?}", claims.keys());
+        Ok(())
+    })
+    .await?;
+
+    let after = [
+        version(&claims, "new").await?,
+        version(&claims, "going").await?,
+        version(&pools, "theirs").await?,
+    ];
+    ensure!(
+        before == after,
+        "claims or the pool were written: {before:?} {after:?}"
+    );
+    let new = claims.get("new").await?;
+    ensure!(
+        new.metadata.finalizers.is_none() && new.status.conditions.is_empty(),
+        "{new:?}"
+    );
+    // Kubernetes itself writes to a silent node, so its version says nothing.
+    let node = nodes.get("their-node").await?;
+    ensure!(
+        node.metadata.finalizers.as_deref() == Some(&[FINALIZER.to_owned()]),
+        "{:?}",
+        node.metadata.finalizers
+    );
+    let spec = node.spec.context("a spec")?;
+    ensure!(
+        !spec
+            .taints
+            .unwrap_or_default()
+            .iter()
+            .any(|taint| taint.key.starts_with("karpenter.sh/")),
+        "it was tainted"
+    );
+    let view = scene.mortise.debug("snapshot").await?;
+    ensure!(view.to_string().contains("\"left_to_others\":3"), "{view}");
+    scene.end().await;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Overlays and buffers against what is there.
+
+use mortise_core::apis::nodeoverlay::NodeOverlay;
+use mortise_core::objects::requirements_of;
+use serde_json::Value;
+
+use super::super::review::Request;
+use super::super::text::did_you_mean;
+use super::catalogue::unknown;
+use super::{Answer, Facts};
+
+/// An overlay that matches no instance type of any class.
+pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &mut Answer) {
+    let Ok(overlay) = serde_json::from_value::<NodeOverlay>(object.clone()) else {
+        return; // refused by the definition
+    };
+    let requirements = requirements_of(&overlay.spec.requirements);
+    let catalogs = &facts.snapshot.catalogs;
+    if catalogs.is_empty() {
+        return;
+    }
+    let matches = |catalog: &&std::sync::Arc<mortise_core::catalog::Catalog>| {
+        catalog.count_meeting(&requirements) > 0
+    };
+    if catalogs.values().any(|catalog| matches(&catalog)) {
+        return;
+    }
+    let Some(catalog) = catalogs.values().next() else {
+        return;
+    };
+    for requirement in requirements.iter() {
+        answer
+            .warnings
+            .extend(unknown(catalog, &facts.snapshot.well_known, requirement));
+    }
+    answer
+        .warnings
+        .push("the overlay matches no instance type, so it changes nothing".to_owned());
+}
+
+/// A buffer that follows pods which are not there.
+pub(in crate::admission) fn buffer(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
+    let text = |pointer: &str| request.object.pointer(pointer).and_then(Value::as_str);
+    let namespace = Some(request.namespace.as_str())
+        .filter(|namespace| !namespace.is_empty())
+        .or_else(|| text("/metadata/namespace"));
+    let (Some(namespace), Some(kind), Some(name)) = (
+        namespace,
+        text("/spec/scalableRef/kind"),
+        text("/spec/scalableRef/name"),
+    ) else {
+        return;
+    };
+    if !facts.snapshot.synced {
+        return;
+    }
+    // Workloads are known by their pods; one with zero replicas has none, so this is no more than a hint.
+    let owners: std::collections::BTreeSet<&str> = facts
+        .snapshot
+        .pods
+        .values()
+        .filter(|pod| *pod.key.namespace == *namespace)
+        .filter_map(|pod| pod.owner.as_ref())
+        .filter(|owner| &*owner.kind == owner_kind(kind))
+        .map(|owner| workload(kind, &owner.name))
+        .collect();
+    if !owners.contains(name) {
+        let hint = did_you_mean(name, owners.iter());
+        if !hint.is_empty() {
+            answer.warnings.push(format!(
+                "scalableRef: no pod of a {kind} \"{name}\" runs in {namespace}{hint}"
+            ));
+        }
+    }
+}
+
+/// Pods of a Deployment belong to its ReplicaSets.
+fn owner_kind(kind: &str) -> &str {
+    if kind == "Deployment" {
+        "ReplicaSet"
+    } else {
+        kind
+    }
+}
+
+fn workload<'a>(kind: &str, owner: &'a str) -> &'a str {
+    match owner.rsplit_once('-') {
+        Some((deployment, _)) if kind == "Deployment" => deployment,
+        _ => owner,
+    }
+}

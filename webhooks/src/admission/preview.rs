@@ -1,0 +1,121 @@
+//! What an edit would do: which nodes drift, and what their replacements cost.
+//!
+//! The count is told with every edit that drifts nodes. The price is a solve over their pods, so it is told in dry runs
+//! (`kubectl apply --dry-run=server`) and only as long as it is quick.
+
+use mortise_core::apis::Ec2NodeClass;
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::money::MicroUsd;
+use mortise_core::names::NodeClassKey;
+use mortise_core::preview::{Concerned, Replacement, edited_class, edited_pool, replacement};
+use mortise_core::snapshot::Snapshot;
+use serde_json::Value;
+
+use super::Facts;
+use super::review::{Answer, Request};
+use super::text::count;
+
+/// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
+pub(super) fn pool(
+    facts: &Facts<'_>,
+    request: &Request,
+    pool: &NodePool,
+    before: Option<&NodePool>,
+    answer: &mut Answer,
+) {
+    if before.is_some_and(|old| old.spec.template == pool.spec.template) {
+        let nodes = facts.snapshot.nodes_of_pool(&pool.name()).count();
+        none(request, nodes, answer);
+        return;
+    }
+    let (view, concerned) = edited_pool(facts.now, facts.snapshot, pool);
+    tell(facts, request, &view, &concerned, answer);
+}
+
+/// The preview of an edited EC2NodeClass. What its selectors resolve to is known only when it is resolved.
+pub(super) fn ec2_class(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
+    let read = |object: &Value| serde_json::from_value::<Ec2NodeClass>(object.clone()).ok();
+    let (Some(new), Some(old)) = (read(&request.object), request.before().and_then(read)) else {
+        return;
+    };
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let key = NodeClassKey::new(
+        request.kind.group.as_str(),
+        request.kind.kind.as_str(),
+        name,
+    );
+    // The certificate of the cluster, which is hashed along, is the same on both sides.
+    let changes = new.hash("") != old.hash("");
+    let concerned = edited_class(facts.snapshot, &key, changes);
+    tell(facts, request, facts.snapshot, &concerned, answer);
+    let (new, old) = (&new.spec, &old.spec);
+    let selectors = new.ami_selector_terms != old.ami_selector_terms
+        || new.subnet_selector_terms != old.subnet_selector_terms
+        || new.security_group_selector_terms != old.security_group_selector_terms
+        || new.capacity_reservation_selector_terms != old.capacity_reservation_selector_terms;
+    if selectors && concerned.drifting.len() < concerned.all.len() {
+        answer.warnings.push(format!(
+            "new selectors are resolved after this; any of the {} that differs from what they find drifts too",
+            count(concerned.all.len(), "node")
+        ));
+    }
+}
+
+fn tell(
+    facts: &Facts<'_>,
+    request: &Request,
+    view: &Snapshot,
+    concerned: &Concerned,
+    answer: &mut Answer,
+) {
+    let asked = request.dry_run == Some(true);
+    let (drifting, all) = (concerned.drifting.len(), concerned.all.len());
+    if drifting == 0 {
+        none(request, all, answer);
+        return;
+    }
+    let mut text = format!("drifts {drifting} of {}", count(all, "node"));
+    if asked {
+        let answered = if (facts.stop)() {
+            None
+        } else {
+            replacement(facts.now, view, concerned, facts.stop)
+        };
+        match answered {
+            Some(found) => text.push_str(&priced(&found)),
+            None => text.push_str("; price preview skipped: it takes too long just now"),
+        }
+    }
+    answer.warnings.push(text);
+}
+
+fn none(request: &Request, all: usize, answer: &mut Answer) {
+    if request.dry_run == Some(true) && all > 0 {
+        answer
+            .warnings
+            .push(format!("drifts none of {}", count(all, "node")));
+    }
+}
+
+fn priced(found: &Replacement) -> String {
+    let Replacement {
+        before,
+        after,
+        homeless,
+    } = found;
+    let money = |price: &Option<MicroUsd>| {
+        price.map_or_else(
+            || "unknown".to_owned(),
+            |price| format!("${:.2}", price.dollars()),
+        )
+    };
+    let homeless = match homeless {
+        0 => String::new(),
+        some => format!("; {} would find no place", count(*some, "pod")),
+    };
+    format!(
+        "; hourly price {} -> {}{homeless}",
+        money(before),
+        money(after)
+    )
+}

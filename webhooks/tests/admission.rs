@@ -1,0 +1,543 @@
+//! What admission answers: to manifests with one mistake each, and about a cluster with nodes and pods.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking where its expectation stands"
+)]
+
+mod world;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use world::{World, good, merged, pool};
+
+const BAD_MANIFESTS: &str = include_str!("data/bad_manifests.yaml");
+
+/// Longest warning that clients show whole.
+const WARNING_MAX: usize = 120;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bad {
+    name: String,
+    kind: String,
+    /// `kwok` for its definitions.
+    #[serde(default)]
+    set: String,
+    #[serde(default)]
+    answer: String,
+    change: Value,
+    from: Option<Value>,
+    says: [String; 4],
+}
+
+#[test]
+fn bad_manifests_are_answered_with_field_value_what_is_allowed_and_a_fix() {
+    let rows: Vec<Bad> = serde_saphyr::from_str(BAD_MANIFESTS).unwrap();
+    assert!(rows.len() >= 60, "{} manifests", rows.len());
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let mut world = if row.set == "kwok" {
+            World::kwok()
+        } else {
+            World::new()
+        };
+        let object = merged(good(&row.kind), &row.change);
+        let answer = match &row.from {
+            Some(from) => {
+                let old = merged(good(&row.kind), from);
+                world.ask("UPDATE", &object, Some(&old))
+            }
+            None => world.ask("CREATE", &object, None),
+        };
+        let told = if row.answer == "warning" {
+            &answer.warnings
+        } else {
+            &answer.denied
+        };
+        let holds = |text: &&String| row.says.iter().all(|part| text.contains(part.as_str()));
+        let fitting = told
+            .iter()
+            .find(holds)
+            .is_some_and(|text| row.answer != "warning" || text.chars().count() <= WARNING_MAX);
+        if !fitting {
+            wrong.push(format!(
+                "{}: {:?} is not in {answer:#?}",
+                row.name, row.says
+            ));
+        }
+        // One mistake, one answer: nothing else is made up about the same manifest.
+        if answer.denied.len() > 1 {
+            wrong.push(format!("{}: {answer:#?}", row.name));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {} manifests:\n{}",
+        wrong.len(),
+        rows.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn good_manifests_are_not_talked_about() {
+    for kind in ["NodePool", "NodeClaim", "CapacityBuffer", "EC2NodeClass"] {
+        let answer = World::new().ask("CREATE", &good(kind), None);
+        assert_eq!(answer.denied, Vec::<String>::new(), "{kind}");
+        assert_eq!(answer.warnings, Vec::<String>::new(), "{kind}");
+    }
+}
+
+/// Warnings of an answer that is no refusal.
+fn warned(answer: &mortise_webhooks::admission::Answer) -> &[String] {
+    assert_eq!(answer.denied, Vec::<String>::new());
+    for text in &answer.warnings {
+        assert!(text.chars().count() <= WARNING_MAX, "{text}");
+    }
+    &answer.warnings
+}
+
+#[test]
+fn impossible_pools_are_refused_where_that_is_wanted() {
+    let arm = json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"] },
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] },
+    ] } } } });
+    let answer = World::new()
+        .strict()
+        .ask("CREATE", &pool("arm", &arm), None);
+    assert_eq!(
+        answer.denied,
+        [
+            "no instance type is left: arch In [arm64] removes the last 2 of 4; \"amd64\" (2) would bring some back"
+        ]
+    );
+    // Each label is there, but no type is sold so.
+    let mut world = World::new();
+    let answer = world.ask(
+        "CREATE",
+        &pool(
+            "numbers",
+            &json!({ "spec": { "template": { "spec": { "requirements": [
+            { "key": "karpenter.k8s.aws/instance-cpu", "operator": "Gt", "values": ["64"] },
+        ] } } } }),
+        ),
+        None,
+    );
+    assert_eq!(
+        warned(&answer),
+        [
+            "no instance type is left: instance-cpu >=65 removes the last 4 of 4; \"2\" (3) or \"4\" (1) would bring some back"
+        ]
+    );
+}
+
+#[test]
+fn a_class_that_is_not_ready_is_named_with_its_reason() {
+    let mut world = World::new();
+    world.class("default", json!({ "status": { "conditions": [
+        { "type": "SubnetsReady", "status": "False", "reason": "SubnetsNotFound", "message": "SubnetSelector did not match any Subnets" },
+        { "type": "Ready", "status": "False", "reason": "UnhealthyDependents", "message": "SubnetsReady=False" },
+    ] } }));
+    let answer = world.ask("CREATE", &good("NodePool"), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "nodeClassRef: EC2NodeClass \"default\" is not ready: SubnetsNotFound: SubnetSelector did not match any Subnets"
+        ]
+    );
+    world.class(
+        "default",
+        json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z" } }),
+    );
+    let answer = world.ask("CREATE", &good("NodePool"), None);
+    assert!(
+        warned(&answer)[0].contains("is being deleted"),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn pools_with_the_same_right_are_named() {
+    let mut world = World::new();
+    world.pool(&pool("first", &json!({})));
+    world.pool(&pool("tainted", &json!({ "spec": { "template": { "spec": { "taints": [{ "key": "gpu", "effect": "NoSchedule" }] } } } })));
+    world.pool(&pool("heavy", &json!({ "spec": { "weight": 10 } })));
+    world.pool(&pool(
+        "arm",
+        &json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] } ] } } } }),
+    ));
+    let amd = json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"] } ] } } } });
+    let answer = world.ask("CREATE", &pool("second", &amd), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "overlaps NodePool \"first\" at equal weight 0: the last by name is used; give them different weights"
+        ]
+    );
+    // An update that changes neither is not told again.
+    let changed = merged(
+        pool("second", &amd),
+        &json!({ "spec": { "limits": { "nodes": "9" } } }),
+    );
+    let answer = world.ask("UPDATE", &changed, Some(&pool("second", &amd)));
+    assert_eq!(warned(&answer), [] as [&str; 0]);
+}
+
+#[test]
+fn limits_below_what_is_there_are_told_with_both_numbers() {
+    let mut world = World::new();
+    world.pool(&pool("default", &json!({})));
+    for n in 0..3 {
+        world.node("default", "m5.large", n, 1);
+    }
+    let old = pool("default", &json!({}));
+    let less = pool(
+        "default",
+        &json!({ "spec": { "limits": { "cpu": "4", "nodes": "2", "memory": "1Ti" } } }),
+    );
+    let answer = world.ask("UPDATE", &less, Some(&old));
+    let told = warned(&answer);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].starts_with("limits.nodes 2 is below the 3 in use"),
+        "{told:?}"
+    );
+    assert!(
+        told[1].starts_with("limits.cpu 4 is below the 6 in use"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn budgets_that_hold_always_never_and_in_between() {
+    let told = |budgets: Value| {
+        let object = pool(
+            "x",
+            &json!({ "spec": { "disruption": { "budgets": budgets } } }),
+        );
+        warned(&World::new().ask("CREATE", &object, None)).to_vec()
+    };
+    let cases = [
+        (
+            json!([]),
+            "all nodes may be disrupted at once for any reason",
+        ),
+        (
+            json!([{ "nodes": "100%" }]),
+            "all nodes may be disrupted at once for any reason",
+        ),
+        (json!([{ "nodes": "0%" }]), "no node may ever be disrupted"),
+        // A window that begins again before it ends never ends.
+        (
+            json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "@hourly", "duration": "2h" }]),
+            "no node may ever be disrupted",
+        ),
+        (
+            json!([{ "nodes": "0", "schedule": "0 9 * * 1-5", "duration": "8h" }]),
+            "outside the scheduled windows all nodes may be disrupted",
+        ),
+        (
+            json!([{ "nodes": "10%" }, { "nodes": "0", "reasons": ["Drifted"] }]),
+            "for Drifted",
+        ),
+    ];
+    for (budgets, part) in cases {
+        let told = told(budgets.clone());
+        assert!(
+            told.len() == 1 && told[0].contains(part),
+            "{budgets}: {told:?}"
+        );
+    }
+    for budgets in [
+        json!([{ "nodes": "10%" }]),
+        json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "0 9 * * 1-5", "duration": "8h" }]),
+        json!([{ "nodes": "5", "schedule": "@daily", "duration": "24h" }]),
+    ] {
+        assert_eq!(told(budgets.clone()), Vec::<String>::new(), "{budgets}");
+    }
+}
+
+#[test]
+fn pods_that_never_let_their_node_go_are_forecast() {
+    let expiring = json!({ "spec": { "template": { "spec": { "expireAfter": "720h" } } } });
+    let cases = [
+        (
+            json!({ "minAvailable": 1 }),
+            1,
+            Some("minAvailable 1 of 1 pod"),
+        ),
+        (json!({ "maxUnavailable": 0 }), 3, Some("maxUnavailable 0")),
+        (
+            json!({ "minAvailable": "100%" }),
+            3,
+            Some("minAvailable 100% of 3 pods"),
+        ),
+        (
+            json!({ "minAvailable": "51%" }),
+            1,
+            Some("minAvailable 51% of 1 pod"),
+        ),
+        (json!({ "minAvailable": 1 }), 2, None),
+        (json!({ "maxUnavailable": 1 }), 1, None),
+    ];
+    for (spec, expected, why) in cases {
+        let mut world = World::new();
+        world.pool(&pool("default", &json!({})));
+        world.node("default", "m5.large", 0, 1);
+        world.pdb(spec.clone(), expected);
+        let answer = world.ask(
+            "UPDATE",
+            &pool("default", &expiring),
+            Some(&pool("default", &json!({}))),
+        );
+        let told = warned(&answer)
+            .iter()
+            .find(|text| text.contains("never ends"));
+        match why {
+            Some(why) => {
+                let told = told.unwrap_or_else(|| panic!("{spec}: {answer:?}"));
+                assert!(
+                    told.contains(why) && told.contains("default/web") && told.contains("1 pod"),
+                    "{told}"
+                );
+            }
+            None => assert_eq!(told, None, "{spec}"),
+        }
+        // With a grace period every drain ends.
+        let bounded = merged(
+            pool("default", &expiring),
+            &json!({ "spec": { "template": { "spec": { "terminationGracePeriod": "1h" } } } }),
+        );
+        let answer = world.ask("UPDATE", &bounded, Some(&pool("default", &json!({}))));
+        assert!(
+            !warned(&answer)
+                .iter()
+                .any(|text| text.contains("never ends")),
+            "{answer:?}"
+        );
+    }
+    let mut world = World::new();
+    world.pool(&pool("default", &json!({})));
+    let node = world.node("default", "m5.large", 0, 1);
+    world.pod(
+        "still",
+        &node,
+        json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
+    let answer = world.ask(
+        "UPDATE",
+        &pool("default", &expiring),
+        Some(&pool("default", &json!({}))),
+    );
+    assert!(
+        warned(&answer)
+            .iter()
+            .any(|text| text.contains("waits for 1 pod with do-not-disrupt")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn deletions_say_what_goes_along() {
+    let mut world = World::new();
+    world.pool(&pool("default", &json!({})));
+    for n in 0..12 {
+        world.node("default", "m5.large", n, 2);
+    }
+    let answer = world.ask("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
+    assert_eq!(
+        warned(&answer),
+        ["deleting NodePool \"default\" drains 12 nodes with 24 pods"]
+    );
+    world.pdb(json!({ "maxUnavailable": 0 }), 24);
+    let answer = world.ask("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
+    assert_eq!(
+        warned(&answer)[1],
+        "the drain never ends: 24 pods behind PDB default/web (maxUnavailable 0); set terminationGracePeriod"
+    );
+    let protected = pool(
+        "default",
+        &json!({ "metadata": { "annotations": { "mortise.sh/protect": "true" } } }),
+    );
+    let answer = world.ask("DELETE", &Value::Null, Some(&protected));
+    assert!(
+        answer.denied.len() == 1
+            && answer.denied[0].contains("mortise.sh/protect")
+            && answer.denied[0].contains("12 nodes with 24 pods"),
+        "{answer:?}"
+    );
+    let answer = world.ask("DELETE", &Value::Null, Some(&good("EC2NodeClass")));
+    assert_eq!(
+        warned(&answer),
+        [
+            "deleting EC2NodeClass \"default\" stops launches of NodePool \"default\"",
+            "EC2NodeClass \"default\" is used by 12 NodeClaims and goes when they are gone",
+        ]
+    );
+    let claim = merged(
+        good("NodeClaim"),
+        &json!({ "metadata": { "name": "default-3" } }),
+    );
+    let answer = world.ask("DELETE", &Value::Null, Some(&claim));
+    assert_eq!(
+        warned(&answer),
+        ["deleting NodeClaim \"default-3\" drains node default-3 with 2 pods"]
+    );
+    // What is on its way out is not talked about again.
+    let going = pool(
+        "default",
+        &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z", "annotations": { "mortise.sh/protect": "true" } } }),
+    );
+    let answer = world.ask("DELETE", &Value::Null, Some(&going));
+    assert_eq!(warned(&answer), [] as [&str; 0]);
+}
+
+#[test]
+fn edits_are_previewed_in_dry_runs() {
+    let mut world = World::new();
+    let old = pool("default", &json!({}));
+    world.pool(&old);
+    for n in 0..3 {
+        world.node("default", "m5.xlarge", n, 2);
+    }
+    world.node("default", "m5.large", 3, 2);
+    // Only the big ones drift; their pods fit on half as many machines of half the price each.
+    let small = pool(
+        "default",
+        &json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"] },
+        { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] },
+    ] } } } }),
+    );
+    let answer = world.dry_run(&small, &old);
+    assert_eq!(
+        warned(&answer),
+        ["drifts 3 of 4 nodes; hourly price $0.67 -> $0.38"]
+    );
+    // The real edit is told without the price.
+    let answer = world.ask("UPDATE", &small, Some(&old));
+    assert_eq!(warned(&answer), ["drifts 3 of 4 nodes"]);
+    // A label drifts all of them, by the hash.
+    let labelled = pool(
+        "default",
+        &json!({ "spec": { "template": { "metadata": { "labels": { "team": "a" } } } } }),
+    );
+    let answer = world.dry_run(&labelled, &old);
+    assert!(
+        warned(&answer)[0].starts_with("drifts 4 of 4 nodes; hourly price $0.67 -> $"),
+        "{answer:?}"
+    );
+    // Outside the template nothing drifts.
+    let weighted = pool("default", &json!({ "spec": { "weight": 7 } }));
+    let answer = world.dry_run(&weighted, &old);
+    assert_eq!(warned(&answer), ["drifts none of 4 nodes"]);
+    // Pods that would find no place are counted.
+    let arm = pool(
+        "default",
+        &json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] } ] } }, "limits": { "nodes": "5" } } }),
+    );
+    let answer = world.dry_run(&arm, &old);
+    assert!(
+        warned(&answer)
+            .iter()
+            .any(|text| text.starts_with("drifts 4 of 4 nodes")
+                && text.contains("would find no place")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn edits_of_classes_are_previewed() {
+    let mut world = World::new();
+    let hash = |version: &str| {
+        json!({ "metadata": { "annotations": {
+        "karpenter.k8s.aws/ec2nodeclass-hash": "1", "karpenter.k8s.aws/ec2nodeclass-hash-version": version,
+    } } })
+    };
+    world.class("default", hash("v6"));
+    world.pool(&pool("default", &json!({})));
+    for n in 0..2 {
+        world.node("default", "m5.large", n, 1);
+    }
+    let old = good("EC2NodeClass");
+    let tagged = merged(old.clone(), &json!({ "spec": { "tags": { "team": "a" } } }));
+    // The claims carry no hash of the class: nobody knows what they were made from.
+    let answer = world.dry_run(&tagged, &old);
+    assert_eq!(warned(&answer), ["drifts none of 2 nodes"]);
+    let name = world.node("default", "m5.large", 2, 1);
+    let snapshot = world.snapshot();
+    let mut claim = (**snapshot.claims.get(name.as_str()).unwrap()).clone();
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    for (key, value) in hash("v6")["metadata"]["annotations"].as_object().unwrap() {
+        annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
+    }
+    world.apply(mortise_core::index::Object::Claim(Box::new(claim)));
+    let answer = world.dry_run(&tagged, &old);
+    assert_eq!(
+        warned(&answer),
+        ["drifts 1 of 3 nodes; hourly price $0.29 -> $0.19"]
+    );
+    let selecting = merged(
+        old.clone(),
+        &json!({ "spec": { "amiSelectorTerms": [{ "alias": "al2023@v20250101" }] } }),
+    );
+    let answer = world.dry_run(&selecting, &old);
+    assert_eq!(warned(&answer).len(), 2, "{answer:?}");
+    assert!(
+        answer.warnings[1].contains("new selectors are resolved after this"),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn updates_that_leave_the_spec_alone_pass_whatever_it_is() {
+    let mut world = World::new();
+    let bad = pool("default", &json!({ "spec": { "weight": 1000 } }));
+    let without_finalizer = merged(bad.clone(), &json!({ "metadata": { "finalizers": [] } }));
+    let answer = world.ask("UPDATE", &without_finalizer, Some(&bad));
+    assert_eq!((answer.denied, answer.warnings), (Vec::new(), Vec::new()));
+    // And what was wrong before may stay while something else is put right.
+    let limited = merged(
+        bad.clone(),
+        &json!({ "spec": { "limits": { "cpu": "10" } } }),
+    );
+    let answer = world.ask("UPDATE", &limited, Some(&bad));
+    assert_eq!(answer.denied, Vec::<String>::new());
+    let going = merged(
+        limited,
+        &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z" }, "spec": { "weight": 2000 } }),
+    );
+    let answer = world.ask("UPDATE", &going, Some(&bad));
+    assert_eq!(answer.denied, Vec::<String>::new());
+}
+
+#[test]
+fn fields_that_the_api_server_drops_are_told_where_kubectl_wrote_them_down() {
+    let written = pool(
+        "default",
+        &json!({ "spec": { "ttlSecondsAfterEmpty": 30, "limit": { "cpu": "10" } } }),
+    );
+    let object = merged(
+        good("NodePool"),
+        &json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": written.to_string() } } }),
+    );
+    let answer = World::new().ask("CREATE", &object, None);
+    let told = warned(&answer);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told.iter()
+            .any(|text| text.contains("spec.limit") && text.contains("did you mean \"limits\"?")),
+        "{told:?}"
+    );
+    assert!(
+        told.iter()
+            .any(|text| text.contains("ttlSecondsAfterEmpty") && text.contains("WhenEmpty")),
+        "{told:?}"
+    );
+}

@@ -1,0 +1,347 @@
+//! A small cluster on EC2: four instance types, a class, pools, nodes with pods.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "test support: each test uses a part of it, and fails by panicking"
+)]
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::catalog::Catalog;
+use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, NodeClassObject, Offering};
+use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::labels::{self, WellKnown};
+use mortise_core::money::MicroUsd;
+use mortise_core::names::NodeClassKey;
+use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::resources::Resources;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::admission::{Answer, Facts, Request, Rules, default, validate};
+use serde_json::{Value, json};
+
+const GIB: i64 = 1 << 30;
+
+/// Now, in this world.
+pub(crate) fn now() -> Timestamp {
+    "2026-03-04T10:00:00Z".parse().unwrap()
+}
+
+/// Objects on their way into a picture.
+pub(crate) struct World {
+    index: Index,
+    rules: Rules,
+}
+
+/// The good object of each kind.
+pub(crate) fn good(kind: &str) -> Value {
+    let reference =
+        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
+    let (version, spec) = match kind {
+        "NodePool" => (
+            "karpenter.sh/v1",
+            json!({
+                "template": { "spec": { "nodeClassRef": reference, "requirements": [], "expireAfter": "Never" } },
+                "disruption": { "consolidateAfter": "1m", "budgets": [{ "nodes": "10%" }] },
+            }),
+        ),
+        "NodeClaim" => (
+            "karpenter.sh/v1",
+            json!({ "nodeClassRef": reference, "requirements": [], "expireAfter": "720h" }),
+        ),
+        "NodeOverlay" => ("karpenter.sh/v1alpha1", json!({ "requirements": [] })),
+        "CapacityBuffer" => (
+            "autoscaling.x-k8s.io/v1beta1",
+            json!({ "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" }, "replicas": 3 }),
+        ),
+        "EC2NodeClass" => (
+            "karpenter.k8s.aws/v1",
+            json!({
+                "role": "nodes",
+                "amiSelectorTerms": [{ "alias": "al2023@latest" }],
+                "subnetSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
+                "securityGroupSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
+            }),
+        ),
+        _ => ("karpenter.kwok.sh/v1alpha1", json!({})),
+    };
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "default" }, "spec": spec })
+}
+
+/// A merge patch: `null` removes.
+pub(crate) fn merged(mut target: Value, patch: &Value) -> Value {
+    merge(&mut target, patch);
+    target
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+/// A pool with another name and changes.
+pub(crate) fn pool(name: &str, change: &Value) -> Value {
+    let named = merged(good("NodePool"), &json!({ "metadata": { "name": name } }));
+    merged(named, change)
+}
+
+fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType {
+    let (family, size) = name.split_once('.').unwrap();
+    let zones = ["us-east-1a", "us-east-1b"];
+    let offerings = zones
+        .iter()
+        .flat_map(|zone| {
+            [
+                (CapacityType::Spot, milli / 3),
+                (CapacityType::OnDemand, milli),
+            ]
+            .map(|(capacity_type, milli)| Offering {
+                zone: Arc::from(*zone),
+                capacity_type,
+                price: Some(MicroUsd(milli * 1_000)),
+                available: true,
+                reservation: None,
+                labels: Vec::new(),
+            })
+        })
+        .collect();
+    let mut requirements = Requirements::new();
+    for (key, value) in [
+        (labels::INSTANCE_TYPE, name.to_owned()),
+        (labels::ARCH, arch.to_owned()),
+        (labels::OS, "linux".to_owned()),
+        (labels::aws::INSTANCE_FAMILY, family.to_owned()),
+        (labels::aws::INSTANCE_SIZE, size.to_owned()),
+        (labels::aws::INSTANCE_CPU, cpus.to_string()),
+    ] {
+        requirements.add(Requirement::is(key, value));
+    }
+    requirements.add(Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, zones));
+    requirements.add(Requirement::new(
+        labels::CAPACITY_TYPE,
+        Operator::In,
+        ["spot", "on-demand"],
+    ));
+    InstanceType {
+        name: Arc::from(name),
+        requirements,
+        capacity: Resources::of(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
+        overhead: Resources::default(),
+        offerings,
+    }
+}
+
+impl World {
+    /// A synced world with the class `default` and its catalogue.
+    pub(crate) fn new() -> Self {
+        let rules = Rules {
+            deny_impossible: false,
+            node_class_kinds: vec![NodeClassKind {
+                group: "karpenter.k8s.aws",
+                version: "v1",
+                kind: "EC2NodeClass",
+                plural: "ec2nodeclasses",
+            }],
+        };
+        let mut world = Self {
+            index: Index::new(WellKnown::aws(), false, now()),
+            rules,
+        };
+        world.class("default", json!({}));
+        let types = vec![
+            instance_type("m5.large", "amd64", 2, 96),
+            instance_type("m5.xlarge", "amd64", 4, 192),
+            instance_type("c5.large", "amd64", 2, 85),
+            instance_type("m6g.large", "arm64", 2, 77),
+        ];
+        world.index.set_catalog(
+            &NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
+            Arc::new(Catalog::build(types)),
+        );
+        world.index.set_synced();
+        world
+    }
+
+    /// With simulated machines instead of EC2.
+    pub(crate) fn kwok() -> Self {
+        let mut world = Self::new();
+        world.rules.node_class_kinds = vec![NodeClassKind {
+            group: "karpenter.kwok.sh",
+            version: "v1alpha1",
+            kind: "KWOKNodeClass",
+            plural: "kwoknodeclasses",
+        }];
+        world
+    }
+
+    /// Refuses what no instance type satisfies.
+    pub(crate) const fn strict(mut self) -> Self {
+        self.rules.deny_impossible = true;
+        self
+    }
+
+    pub(crate) fn apply(&mut self, object: Object) {
+        self.index.apply(News::Applied(object, Source::Watch));
+    }
+
+    /// Puts a class, with changes.
+    pub(crate) fn class(&mut self, name: &str, change: Value) {
+        let named = merged(
+            good("EC2NodeClass"),
+            &json!({ "metadata": { "name": name } }),
+        );
+        self.apply(Object::NodeClass(NodeClassObject {
+            key: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", name),
+            object: Arc::new(merged(named, &change)),
+        }));
+    }
+
+    /// Puts a pool that is ready.
+    pub(crate) fn pool(&mut self, pool: &Value) {
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "" }] } });
+        let mut typed: mortise_core::apis::NodePool =
+            serde_json::from_value(merged(pool.clone(), &ready)).unwrap();
+        let hash = typed.hash().to_string();
+        let annotations = typed.metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash);
+        annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), "v3".to_owned());
+        self.apply(Object::Pool(Box::new(typed)));
+    }
+
+    /// Puts a running node of a pool with so many pods of one CPU each. Returns the claim's name.
+    pub(crate) fn node(&mut self, pool: &str, type_: &str, n: usize, pods: usize) -> String {
+        let (name, id) = (
+            format!("{pool}-{n}"),
+            format!("aws:///us-east-1a/i-{pool}{n}"),
+        );
+        let hash = self
+            .index
+            .pool(&pool.into())
+            .unwrap()
+            .metadata
+            .annotations
+            .clone()
+            .unwrap();
+        let arch = if type_.starts_with("m6g") {
+            "arm64"
+        } else {
+            "amd64"
+        };
+        let labels = json!({
+            labels::NODEPOOL: pool, labels::INSTANCE_TYPE: type_, labels::TOPOLOGY_ZONE: "us-east-1a",
+            labels::CAPACITY_TYPE: "on-demand", labels::ARCH: arch, labels::OS: "linux",
+            labels::aws::INSTANCE_FAMILY: type_.split('.').next().unwrap(),
+        });
+        let cpu = if type_.ends_with(".xlarge") { 4 } else { 2 };
+        let has =
+            json!({ "cpu": cpu.to_string(), "memory": format!("{}Gi", cpu * 4), "pods": "110" });
+        let is = |type_: &str| json!({ "type": type_, "status": "True", "reason": type_, "message": "" });
+        let conditions = ["Launched", "Registered", "Initialized"].map(is);
+        let claim = json!({
+            "metadata": { "name": name, "uid": name, "labels": labels, "annotations": hash, "creationTimestamp": now() },
+            "spec": good("NodeClaim")["spec"],
+            "status": { "providerID": id, "nodeName": name, "capacity": has, "allocatable": has,
+                "conditions": conditions },
+        });
+        self.apply(Object::Claim(Box::new(
+            serde_json::from_value(claim).unwrap(),
+        )));
+        let mut node_labels = labels;
+        node_labels[labels::REGISTERED] = json!("true");
+        node_labels[labels::INITIALIZED] = json!("true");
+        let node = json!({
+            "metadata": { "name": name, "labels": node_labels },
+            "spec": { "providerID": id },
+            "status": { "capacity": has, "allocatable": has, "conditions": [is("Ready")] },
+        });
+        self.apply(Object::Node(Box::new(
+            serde_json::from_value(node).unwrap(),
+        )));
+        for pod in 0..pods {
+            self.pod(&format!("{name}-{pod}"), &name, json!({}));
+        }
+        name
+    }
+
+    /// Puts a running pod with label `app: web`, with changes.
+    pub(crate) fn pod(&mut self, name: &str, node: &str, change: Value) {
+        let pod = json!({
+            "metadata": { "name": name, "namespace": "default", "uid": name, "labels": { "app": "web" },
+                "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs", "controller": true }] },
+            "spec": { "nodeName": node, "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" } } }] },
+            "status": { "phase": "Running" },
+        });
+        let pod = serde_json::from_value(merged(pod, &change)).unwrap();
+        self.apply(Object::Pod(Box::new(pod)));
+    }
+
+    /// Puts a budget of the pods with label `app: web`.
+    pub(crate) fn pdb(&mut self, spec: Value, expected: i32) {
+        let pdb = json!({
+            "metadata": { "name": "web", "namespace": "default" },
+            "spec": merged(json!({ "selector": { "matchLabels": { "app": "web" } } }), &spec),
+            "status": { "expectedPods": expected, "currentHealthy": expected },
+        });
+        self.apply(Object::Pdb(Box::new(serde_json::from_value(pdb).unwrap())));
+    }
+
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        self.index.freeze(now())
+    }
+
+    /// Asks both webhooks in the order of the API server.
+    pub(crate) fn ask(&mut self, operation: &str, object: &Value, old: Option<&Value>) -> Answer {
+        self.review(operation, object, old, false)
+    }
+
+    pub(crate) fn dry_run(&mut self, object: &Value, old: &Value) -> Answer {
+        self.review("UPDATE", object, Some(old), true)
+    }
+
+    fn review(
+        &mut self,
+        operation: &str,
+        object: &Value,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Answer {
+        let some = if object.is_null() {
+            old.unwrap()
+        } else {
+            object
+        };
+        let version = some["apiVersion"].as_str().unwrap();
+        let (group, version) = version.split_once('/').unwrap();
+        let request: Request = serde_json::from_value(json!({
+            "uid": "1", "kind": { "group": group, "version": version, "kind": some["kind"] },
+            "name": some["metadata"]["name"], "namespace": "default", "operation": operation, "object": object,
+            "oldObject": old, "dryRun": dry_run,
+        }))
+        .unwrap();
+        let snapshot = self.snapshot();
+        let first = default(&self.rules, &snapshot.well_known, &request);
+        if !first.denied.is_empty() {
+            return first;
+        }
+        let facts = Facts {
+            snapshot: &snapshot,
+            rules: &self.rules,
+            now: now(),
+            stop: &|| false,
+        };
+        validate(&facts, &request)
+    }
+}
