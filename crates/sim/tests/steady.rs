@@ -83,12 +83,16 @@ fn a_busy_cluster_is_told_each_thing_once() {
     let count = |reason: &str| stats.events.get(reason).copied().unwrap_or(0);
     let launched = stats.nodes_launched;
     assert!(
-        launched > 50 && stats.pods_placed > 400,
+        launched > 50 && stats.pods_placed > 350,
         "a busy hour: {stats:#?}"
     );
-    // A node lives for some twenty minutes here. What is said of it: twice (Node and claim), at most once per period.
+    // A node lives for some twenty minutes here. What is said of it: twice (Node and claim), at most once per period; of
+    // what is in the way, each kind (promised, not initialized, a pod, a budget), two of them at a time.
     assert!(count("Unconsolidatable") <= 2 * 2 * launched, "{stats:#?}");
-    assert!(count("DisruptionBlocked") <= 2 * 6 * launched, "{stats:#?}");
+    assert!(
+        count("DisruptionBlocked") <= 2 * 2 * 6 * launched,
+        "{stats:#?}"
+    );
     assert!(count("FailedDraining") <= 4 * launched, "{stats:#?}");
     for reason in ["Launched", "Registered", "Initialized"] {
         assert!(count(reason) <= launched, "{reason}: {stats:#?}");

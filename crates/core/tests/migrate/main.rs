@@ -7,11 +7,13 @@
     reason = "test support: a panic is its failure"
 )]
 
+mod any_text;
+mod forms;
+
 use std::path::Path;
 
 use expect_test::{Expect, expect, expect_file};
-use mortise_core::migrate::{Level, Migrated, Options, Source, migrate, of_cluster};
-use proptest::prelude::*;
+use mortise_core::migrate::{Level, Migrated, Options, Source, migrate};
 use serde_json::{Value, json};
 
 fn source(name: &str, text: &str) -> Source {
@@ -550,44 +552,6 @@ fn what_cannot_be_converted_says_so() {
 }
 
 #[test]
-fn lists_and_json() {
-    let list = json!({
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            { "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": { "name": "a", "uid": "1" },
-              "spec": { "template": { "spec": { "nodeClassRef": { "name": "c" }, "requirements": [] } } }, "status": {} },
-            { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b" } },
-        ],
-    });
-    let text = serde_json::to_string_pretty(&list).unwrap();
-    let as_json = migrate(&[source("in.json", &text)], &Options::default());
-    let read: Vec<Value> =
-        serde_json::Deserializer::from_str(&as_json.files[0].text.replace("---\n", ""))
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
-    assert_eq!(read.len(), 2);
-    assert_eq!(read[0]["apiVersion"], "karpenter.sh/v1");
-    assert_eq!(read[0]["metadata"], json!({ "name": "a" }));
-    assert_eq!(read[1]["kind"], "ConfigMap");
-    assert_eq!(objects(&run(&text).files[0].text), read);
-    let live = of_cluster(&list["items"][0]);
-    assert_eq!(live.name, "nodepool-a.yaml");
-    assert!(!live.text.contains("uid"));
-}
-
-#[test]
-fn anchors_are_written_out() {
-    let text = "x-common: &common\n  operator: In\nkind: NodePool\napiVersion: karpenter.sh/v1beta1\nmetadata: {name: x}\nspec:\n  template:\n    spec:\n      nodeClassRef: {name: y}\n      requirements:\n        - <<: *common\n          key: a\n          values: &v [b]\n        - {key: c, operator: In, values: *v}\n";
-    let requirements = object(text)["spec"]["template"]["spec"]["requirements"].clone();
-    assert_eq!(
-        requirements,
-        json!([{ "operator": "In", "key": "a", "values": ["b"] }, { "key": "c", "operator": "In", "values": ["b"] }])
-    );
-}
-
-#[test]
 fn a_role_that_was_asked_for() {
     let text = "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: x}\nspec:\n  instanceProfile: p # old\n  subnetSelector: {a: b}\n  securityGroupSelector: {a: b}\n";
     let with = |role: Option<&str>, profile: Option<&str>| {
@@ -605,67 +569,3 @@ fn a_role_that_was_asked_for() {
     );
     assert!(with(None, Some("q")).contains("instanceProfile: p # old"));
 }
-
-proptest! {
-    /// Whatever is pasted: no panic, nothing of other kinds is touched, and a second run changes nothing.
-    #[test]
-    fn any_text_is_survived(lines in prop::collection::vec(0..LINES.len(), 0..24)) {
-        let text: String = lines.iter().map(|line| format!("{}\n", LINES[*line])).collect();
-        let once = run(&text);
-        let ours = once.findings.iter().any(|finding| finding.level == Level::Failed) || once.changed > 0;
-        if !ours {
-            prop_assert_eq!(&once.files[0].text, &text);
-        }
-        if once.worst() != Level::Failed {
-            let twice = migrate(&once.files, &Options::default());
-            prop_assert_eq!(&twice.files, &once.files, "{}", text);
-        }
-    }
-}
-
-const LINES: &[&str] = &[
-    "apiVersion: karpenter.sh/v1beta1",
-    "apiVersion: karpenter.sh/v1alpha5",
-    "apiVersion: karpenter.sh/v1",
-    "apiVersion: karpenter.k8s.aws/v1alpha1",
-    "apiVersion: karpenter.k8s.aws/v1beta1",
-    "kind: NodePool",
-    "kind: Provisioner",
-    "kind: AWSNodeTemplate",
-    "kind: EC2NodeClass",
-    "kind: NodeClaim",
-    "kind: List",
-    "items:",
-    "- kind: Provisioner",
-    "  apiVersion: karpenter.sh/v1alpha5",
-    "metadata:",
-    "  name: x",
-    "spec:",
-    "  template:",
-    "    spec:",
-    "      requirements:",
-    "      - key: karpenter.sh/do-not-consolidate",
-    "        operator: DoesNotExist",
-    "      kubelet: {maxPods: 3}",
-    "      nodeClassRef: {name: x}",
-    "  disruption:",
-    "    expireAfter: 30d",
-    "    consolidateAfter: Never",
-    "    budgets: [{nodes: 1, duration: 5m}]",
-    "  consolidation: {enabled: true}",
-    "  ttlSecondsAfterEmpty: 30",
-    "  ttlSecondsUntilExpired: x",
-    "  provider: {subnetSelector: {a: 'b,c'}}",
-    "  providerRef: {name: x}",
-    "  limits: {resources: {cpu: 1}}",
-    "  limits: 3",
-    "  amiFamily: AL2",
-    "  amiSelector: {aws::ids: ami-1}",
-    "  subnetSelector: {a: b}",
-    "  securityGroupSelector:",
-    "    a: b, c",
-    "  # a comment",
-    "# another",
-    "---",
-    "  expireAfter: 1h",
-];
