@@ -109,11 +109,8 @@ pub(crate) fn run(args: &LiveArgs) -> Result<()> {
         .context("the async runtime does not start")?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
     let text = serde_json::to_string_pretty(&results)?;
-    let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{text}")?;
-    } else {
-        table::print(&mut out, &results)?;
+        writeln!(std::io::stdout(), "{text}")?;
     }
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/live.json");
     let Some(path) = args
@@ -133,37 +130,10 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
         args.many_nodes,
         args.nodes
     );
+    // Sections are shown as they come: the whole takes minutes.
+    let shown = !args.json;
+    let out = &mut std::io::stdout();
     let mut cluster = Box::pin(Cluster::start()).await?;
-    let mut memory = vec![cluster.memory_of_empty().await?];
-    let starts = cluster.starts().await?;
-
-    progress(&format!("{} pods, one at a time", args.pods));
-    let mut claims = vec![claims::singles(&cluster, args.pods, args.seed).await?];
-    for burst in claims::BURSTS {
-        progress(&format!("{} bursts of {} pods", burst.rounds, burst.pods));
-        claims.push(claims::bursts(&cluster, burst).await?);
-    }
-
-    progress(&format!("{} machines", args.nodes));
-    let pods = cluster.launch_machines(args.nodes as usize).await?;
-    let mut extender = extender::rows(
-        &cluster,
-        "waits-early",
-        args.nodes as usize,
-        args.calls / 10,
-    )
-    .await?;
-    cluster.let_run(&pods).await?;
-    memory.push(cluster.memory().await?);
-    extender.extend(extender::rows(&cluster, "waits", args.nodes as usize, args.calls).await?);
-    if args.many_nodes > 0 {
-        progress(&format!("{} nodes", args.many_nodes));
-        cluster.add_nodes(args.many_nodes as usize).await?;
-        memory.push(cluster.memory().await?);
-        let calls = (args.calls / 10).max(10);
-        extender
-            .extend(extender::rows(&cluster, "waits-late", args.many_nodes as usize, calls).await?);
-    }
     let inputs = Inputs {
         binary_bytes: cluster.binary_bytes()?,
         kubernetes: cluster.version().await?,
@@ -173,8 +143,48 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
         calls: args.calls,
         settings: SETTINGS,
     };
+    if shown {
+        table::heading(out, &machine, args.seed, &inputs)?;
+    }
+    let mut memory = vec![cluster.memory_of_empty().await?];
+    let starts = cluster.starts().await?;
+    if shown {
+        table::starts(out, &starts)?;
+    }
+
+    progress(&format!("{} pods, one at a time", args.pods));
+    let mut claims = vec![claims::singles(&cluster, args.pods, args.seed).await?];
+    for burst in claims::BURSTS {
+        progress(&format!("{} bursts of {} pods", burst.rounds, burst.pods));
+        claims.push(claims::bursts(&cluster, burst).await?);
+    }
+    if shown {
+        table::claims(out, &claims)?;
+    }
+
+    progress(&format!("{} machines", args.nodes));
+    let nodes = args.nodes as usize;
+    let pods = cluster.launch_machines(nodes).await?;
+    let mut extender = extender::rows(&cluster, "waits-early", nodes, args.calls / 10).await?;
+    cluster.let_run(&pods).await?;
+    memory.push(cluster.memory().await?);
+    extender.extend(extender::rows(&cluster, "waits", nodes, args.calls).await?);
+    if args.many_nodes > 0 {
+        progress(&format!("{} nodes", args.many_nodes));
+        let nodes = args.many_nodes as usize;
+        cluster.add_nodes(nodes).await?;
+        memory.push(cluster.memory().await?);
+        let calls = (args.calls / 10).max(10);
+        extender.extend(extender::rows(&cluster, "waits-late", nodes, calls).await?);
+    }
+    if shown {
+        table::extender(out, &extender)?;
+    }
     cluster.end().await;
     memory.insert(1, Box::pin(aws::memory_of_empty()).await?);
+    if shown {
+        table::memory(out, &memory)?;
+    }
     Ok(Results {
         machine,
         seed: args.seed,

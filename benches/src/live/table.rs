@@ -4,8 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::Results;
+use super::process::{Memory, Starts};
 use super::quantiles::Quantiles;
+use super::{Inputs, claims, extender};
 use crate::machine::Machine;
 
 /// What the project wants to hold (`docs/benchmarks.md`).
@@ -13,17 +14,13 @@ const CLAIM_MS: f64 = 300.0;
 const FILTER_MS: f64 = 2.0;
 const EMPTY_MIB: f64 = 40.0;
 
-/// Everything.
-pub(crate) fn print(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        seed,
-        inputs,
-        starts,
-        memory,
-        claims,
-        extender,
-    } = results;
+/// On what and with what it is measured.
+pub(crate) fn heading(
+    out: &mut impl Write,
+    machine: &Machine,
+    seed: u64,
+    inputs: &Inputs,
+) -> Result<()> {
     let Machine {
         cpu,
         processors,
@@ -48,7 +45,11 @@ pub(crate) fn print(out: &mut impl Write, results: &Results) -> Result<()> {
         "Kubernetes {}; binary {size:.1} MiB; {}",
         inputs.kubernetes, inputs.settings
     )?;
+    Ok(())
+}
 
+/// How fast it starts.
+pub(crate) fn starts(out: &mut impl Write, starts: &Starts) -> Result<()> {
     writeln!(out, "\n{:<28}{}", "start", quantile_heads())?;
     for (name, times) in [
         ("--help", &starts.help),
@@ -57,7 +58,11 @@ pub(crate) fn print(out: &mut impl Write, results: &Results) -> Result<()> {
     ] {
         writeln!(out, "{name:<28}{}", quantiles(times))?;
     }
+    Ok(())
+}
 
+/// Memory.
+pub(crate) fn memory(out: &mut impl Write, memory: &[Memory]) -> Result<()> {
     writeln!(
         out,
         "\n{:<28}{:>10}{:>10}{:>10}{:>10}",
@@ -72,7 +77,11 @@ pub(crate) fn print(out: &mut impl Write, results: &Results) -> Result<()> {
         let target = (row.when == "empty cluster").then_some(EMPTY_MIB);
         writeln!(out, "{}", verdict(target, row.resident_mib, "MiB"))?;
     }
+    Ok(())
+}
 
+/// Pods to claims.
+pub(crate) fn claims(out: &mut impl Write, claims: &[claims::Row]) -> Result<()> {
     writeln!(
         out,
         "\n{:<28}{:>8}{:>10}{:>8}  last pod created to",
@@ -115,7 +124,11 @@ pub(crate) fn print(out: &mut impl Write, results: &Results) -> Result<()> {
             verdict(Some(CLAIM_MS), row.beyond_rule.p99_ms, "ms")
         )?;
     }
+    Ok(())
+}
 
+/// Extender calls.
+pub(crate) fn extender(out: &mut impl Write, extender: &[extender::Row]) -> Result<()> {
     writeln!(
         out,
         "\n{:<12}{:>7}{:>10}{:>7}{:>7}{}{:>9}{:>8}",
