@@ -123,24 +123,17 @@ pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
 }
 
 fn table(out: &mut impl std::io::Write, results: &Results) -> Result<()> {
-    let Machine {
-        cpu,
-        processors,
-        commit,
-        load,
-        debug_build,
-    } = &results.machine;
-    writeln!(
-        out,
-        "machine {cpu}, {processors} processors, load {load}; commit {commit}; {} nodes, {} pods, {} pools, {} instance types; {LIMITS}",
-        results.nodes, results.pods, results.pools, results.instance_types
-    )?;
-    if *debug_build {
-        writeln!(
-            out,
-            "DEBUG BUILD: speeds mean nothing; build with --release"
-        )?;
-    }
+    let Results {
+        nodes,
+        pods,
+        pools,
+        instance_types,
+        ..
+    } = results;
+    let measured = format!(
+        "{nodes} nodes, {pods} pods, {pools} pools, {instance_types} instance types; {LIMITS}"
+    );
+    results.machine.heading(out, &measured)?;
     writeln!(
         out,
         "{:<34}{:>7}{:>10}{:>10}{:>10}{:>12}  answer",

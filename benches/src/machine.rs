@@ -1,6 +1,7 @@
 //! What the figures were measured on.
 
 use std::fs;
+use std::io::{self, Write};
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,28 @@ impl Machine {
             load: load(),
             debug_build: cfg!(debug_assertions),
         }
+    }
+
+    /// The line above a table: this machine, and what was measured on it.
+    pub(crate) fn heading(&self, out: &mut impl Write, measured: &str) -> io::Result<()> {
+        let Self {
+            cpu,
+            processors,
+            commit,
+            load,
+            debug_build,
+        } = self;
+        writeln!(
+            out,
+            "machine {cpu}, {processors} processors, load {load}; commit {commit}; {measured}"
+        )?;
+        if *debug_build {
+            writeln!(
+                out,
+                "DEBUG BUILD: figures mean nothing; build with --release"
+            )?;
+        }
+        Ok(())
     }
 }
 

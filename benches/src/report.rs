@@ -16,24 +16,8 @@ pub(crate) fn heading(
     seed: u64,
     runs: usize,
 ) -> Result<()> {
-    let Machine {
-        cpu,
-        processors,
-        commit,
-        load,
-        debug_build,
-    } = machine;
-    writeln!(
-        out,
-        "machine {cpu}, {processors} processors, load {load}; commit {commit}; seed {seed}; median of {runs} runs; inputs {}",
-        inputs
-    )?;
-    if *debug_build {
-        writeln!(
-            out,
-            "DEBUG BUILD: speeds mean nothing; build with --release"
-        )?;
-    }
+    let measured = format!("seed {seed}; median of {runs} runs; inputs {inputs}");
+    machine.heading(out, &measured)?;
     writeln!(
         out,
         "gap is what the plan costs above the linear-programming bound; speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"

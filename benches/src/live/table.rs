@@ -21,23 +21,8 @@ pub(crate) fn heading(
     seed: u64,
     inputs: &Inputs,
 ) -> Result<()> {
-    let Machine {
-        cpu,
-        processors,
-        commit,
-        load,
-        debug_build,
-    } = machine;
-    writeln!(
-        out,
-        "machine {cpu}, {processors} processors (control plane, mortise and this client share them), load {load}; commit {commit}; seed {seed}"
-    )?;
-    if *debug_build {
-        writeln!(
-            out,
-            "DEBUG BUILD: times and memory mean nothing; build with --release"
-        )?;
-    }
+    let measured = format!("control plane, mortise and this client share it; seed {seed}");
+    machine.heading(out, &measured)?;
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     let size = inputs.binary_bytes as f64 / f64::from(1 << 20);
     writeln!(
