@@ -207,6 +207,15 @@ struct OwnArgs {
     /// A machine launched for a move, or that received moved pods, is left alone this long
     #[arg(long, env = "MORTISE_CHURN_REST", default_value = "5m")]
     churn_rest: Millis,
+    /// Machines that are tried at a time until the first of a pool's present template registers (0 = any number)
+    #[arg(long, env = "MORTISE_LAUNCH_TRIAL", default_value_t = 8)]
+    launch_trial: usize,
+    /// Launches of a pool are held back after so many machines in a row that did not register (0 = never)
+    #[arg(long, env = "MORTISE_LAUNCH_FAILURES", default_value_t = 3)]
+    launch_failures: u32,
+    /// For how long at first; it doubles with each further machine that does not register, up to an hour
+    #[arg(long, env = "MORTISE_LAUNCH_BACKOFF", default_value = "5m")]
+    launch_backoff: Millis,
     /// How often claims without machines and machines without claims are looked for
     #[arg(long, env = "MORTISE_GARBAGE_COLLECTION", default_value = "2m")]
     garbage_collection: Millis,
@@ -286,6 +295,9 @@ impl ServeArgs {
             hold_ms: own.disruption_hold.0,
             bind_grace_ms: own.bind_grace.0,
             churn_rest_ms: own.churn_rest.0,
+            launch_trial: own.launch_trial,
+            launch_failures: own.launch_failures,
+            launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_ms: own.garbage_collection.0,
             resolve_ms: own.resolve.0,
             ..Settings::default()

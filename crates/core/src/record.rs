@@ -151,6 +151,18 @@ pub enum Reason {
     PodsWithoutPlace { pods: Vec<PodKey> },
     /// A pool's limit would not hold.
     Limit { pool: PoolName, message: String },
+    /// The pool is to have so many nodes, and has so many.
+    Replicas {
+        pool: PoolName,
+        wanted: i64,
+        there: i64,
+    },
+    /// So many machines of the pool in a row did not register: none is launched until then.
+    HeldBack {
+        pool: PoolName,
+        failures: u32,
+        until: Timestamp,
+    },
     /// A premise of the command no longer holds.
     Stale { what: String },
     /// The cloud or the API server failed.
@@ -221,6 +233,19 @@ impl fmt::Display for Reason {
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
             Self::PodsWithoutPlace { pods } => write!(f, "no place for {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
+            Self::Replicas {
+                pool,
+                wanted,
+                there,
+            } => write!(f, "pool {pool} is to have {wanted} nodes and has {there}"),
+            Self::HeldBack {
+                pool,
+                failures,
+                until,
+            } => write!(
+                f,
+                "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
+            ),
             Self::Stale { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::ConditionIs {

@@ -30,6 +30,12 @@ pub struct Settings {
     pub launch_timeout_ms: i64,
     /// A claim that is not registered is given up after this (15 min).
     pub registration_timeout_ms: i64,
+    /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
+    pub launch_trial: usize,
+    /// After so many machines of a pool in a row that did not register, launches are held back; 0 for never.
+    pub launch_failures: u32,
+    /// So long at first; doubles with each machine that was tried and did not register, up to 1 h (5 min).
+    pub launch_backoff_ms: i64,
     /// A launched machine, and a pod moved by consolidation, rest this long before consolidation touches them again.
     pub churn_rest_ms: i64,
     /// How often claims without machines and machines without claims are looked for (2 min).
@@ -54,6 +60,9 @@ impl Default for Settings {
             min_drain_ms: 5_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
+            launch_trial: 8,
+            launch_failures: 3,
+            launch_backoff_ms: 5 * 60_000,
             churn_rest_ms: 5 * 60_000,
             garbage_collection_ms: 2 * 60_000,
             resolve_ms: 5 * 60_000,

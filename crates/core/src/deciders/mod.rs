@@ -18,6 +18,7 @@ mod node_class;
 mod node_pool;
 mod outbox;
 mod provisioning;
+mod static_capacity;
 mod termination;
 #[cfg(test)]
 mod testing;
@@ -43,6 +44,7 @@ pub use lifecycle::Lifecycle;
 pub use node_class::NodeClass;
 pub use node_pool::{NodePool, faults_of_pool};
 pub use provisioning::Provisioning;
+pub use static_capacity::StaticCapacity;
 pub use termination::Termination;
 
 use crate::cloud::Notice;
@@ -73,6 +75,8 @@ pub enum DeciderId {
     Expiration,
     /// Claims without machines, machines without claims.
     GarbageCollection,
+    /// Pools with a fixed number of nodes.
+    StaticCapacity,
     /// Pending pods.
     Provisioning,
     /// Nodes that are empty, drifted or too dear.
@@ -92,6 +96,7 @@ impl DeciderId {
             Self::Conditions => "conditions",
             Self::Expiration => "expiration",
             Self::GarbageCollection => "garbage_collection",
+            Self::StaticCapacity => "static_capacity",
             Self::Provisioning => "provisioning",
             Self::Disruption => "disruption",
         }
@@ -226,6 +231,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(ClaimConditions::default()),
         Box::new(Expiration::default()),
         Box::new(GarbageCollection::default()),
+        Box::new(StaticCapacity::default()),
         Box::new(Provisioning::default()),
         Box::new(Disruption::default()),
     ]

@@ -20,9 +20,12 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
+mod health;
 mod launch;
 mod registration;
 
+#[cfg(test)]
+mod health_tests;
 #[cfg(test)]
 mod tests;
 
@@ -41,9 +44,11 @@ use crate::cloud::Launched;
 use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{ClaimName, Uid};
+use crate::names::{ClaimName, PoolName, Uid};
+use crate::objects::LAUNCHES_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::StateNode;
+use health::{Health, News};
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -94,6 +99,9 @@ pub struct Lifecycle {
     wanted: BTreeMap<Uid, ClaimName>,
     asked: BTreeMap<Uid, ClaimName>,
     search: InFlight<()>,
+    health: Health,
+    /// When claims that were held back stopped to be: their time to launch runs from then.
+    released: BTreeMap<Uid, Timestamp>,
 }
 
 impl Default for Lifecycle {
@@ -118,6 +126,8 @@ impl Lifecycle {
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
             search: InFlight::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
+            health: Health::new(),
+            released: BTreeMap::new(),
         }
     }
 
@@ -138,6 +148,7 @@ impl Lifecycle {
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 match target {
                     ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
+                    ObjectRef::Pool(name) => self.health.look_at(name, Some(now)),
                     ObjectRef::Node(name) => {
                         todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name()))
                     }
@@ -165,6 +176,10 @@ impl Lifecycle {
         let uid = claim.uid()?;
         self.note_phase(input, claim, step);
         let deleting = claim.metadata.deletion_timestamp.is_some();
+        if deleting {
+            self.health.ended(&uid);
+            self.health.release(claim);
+        }
         if claim.provider_id().is_none() {
             if let Some(machine) = self.machines.get(&uid).cloned() {
                 return self.adopt(input, claim, &machine, deleting, step);
@@ -187,10 +202,12 @@ impl Lifecycle {
         self.empty.remove(uid);
         self.failures.remove(uid);
         self.wanted.remove(uid);
+        self.released.remove(uid);
     }
 
     fn forget(&mut self, uid: &Uid) {
         self.forget_launch(uid);
+        self.health.ended(uid);
         self.doomed.remove(uid);
         self.launches.retain(|each| each != uid);
     }
@@ -204,8 +221,15 @@ impl Lifecycle {
             .insert(claim.name(), (uid.clone(), phase))
             .filter(|(was, _)| *was == uid)
         else {
+            if phase == Phase::Launched && claim.metadata.deletion_timestamp.is_none() {
+                self.health.trying(claim, &uid, input.now);
+            }
             return;
         };
+        if before < Phase::Registered && phase >= Phase::Registered {
+            let news = self.health.registered(claim, &uid);
+            self.tell(input, news, step);
+        }
         let target = ObjectRef::Claim(claim.name());
         let machine = claim
             .provider_id()
@@ -277,6 +301,8 @@ impl Lifecycle {
             ),
         };
         let since = writes::since_transition(&claim.metadata, &claim.status.conditions, condition)?;
+        let held_until = self.released.get(uid).filter(|_| condition == "Launched");
+        let since = held_until.map_or(since, |until| since.max(*until));
         let deadline = after(since, limit);
         if deadline > input.now {
             return Some(deadline);
@@ -295,8 +321,75 @@ impl Lifecycle {
                 Verdict::LaunchFailed,
                 vec![reason],
             );
+            let news = self.health.timed_out(input, claim, uid, condition);
+            self.tell(input, news, step);
         }
         None
+    }
+
+    /// Says that launches are held back, or are no longer.
+    fn tell(&self, input: &StepInput<'_>, news: Option<News>, step: &mut Step) {
+        let (pool, event, verdict, reason) = match news {
+            None => return,
+            Some(News::Closed {
+                pool,
+                failures,
+                until,
+            }) => {
+                let target = ObjectRef::Pool(pool.clone());
+                let reason = Reason::HeldBack {
+                    pool,
+                    failures,
+                    until,
+                };
+                let event = Event::warning(target.clone(), LAUNCHES_HELD_BACK, reason.to_string());
+                (target, event, Verdict::Blocked, reason)
+            }
+            Some(News::Opened { pool }) => {
+                let target = ObjectRef::Pool(pool);
+                let text = "launches are no longer held back".to_owned();
+                let event = Event::normal(target.clone(), LAUNCHES_HELD_BACK, text.clone());
+                (target, event, Verdict::Condition, Reason::Note { text })
+            }
+        };
+        step.event(event);
+        step.record(input, DeciderId::Lifecycle, pool, verdict, vec![reason]);
+    }
+
+    /// Reads pools that changed.
+    fn see_pools(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        let changes = input.changes;
+        if changes.everything {
+            // Another process may have led meanwhile: the objects know more than this one.
+            self.health = Health::begin(input);
+            return;
+        }
+        let mut names: BTreeSet<PoolName> = changes.pools.clone();
+        if !changes.node_classes.is_empty() {
+            let pools = input
+                .snapshot
+                .pools
+                .iter()
+                .filter(|(_, pool)| changes.node_classes.contains(&pool.node_class_key()));
+            names.extend(pools.map(|(name, _)| name.clone()));
+        }
+        for name in &names {
+            let news = self.health.see(input, name);
+            self.tell(input, news, step);
+        }
+    }
+
+    /// Writes how machines of pools register.
+    fn write_health(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for name in self.health.take_changed(input.now) {
+            let (write, at) = self.health.status(input, &name);
+            let again =
+                write.and_then(|write| self.outbox.send(input.now, write, step).err().flatten());
+            self.health.look_at(&name, earlier(at, again));
+        }
+        if let Some(at) = self.health.next() {
+            step.wake_at(at);
+        }
     }
 
     /// Launched: registration, then initialization.
@@ -416,12 +509,17 @@ impl Decider for Lifecycle {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        changes.everything || !changes.claims.is_empty() || !changes.nodes.is_empty()
+        changes.everything
+            || !changes.claims.is_empty()
+            || !changes.nodes.is_empty()
+            || !changes.pools.is_empty()
+            || !changes.node_classes.is_empty()
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
+        self.see_pools(input, &mut step);
         for delivery in input.inbox {
             if let Delivery::Outcome(outcome) = delivery {
                 self.outcome(input, outcome, &mut todo, &mut step);
@@ -445,6 +543,11 @@ impl Decider for Lifecycle {
             let again = self.look(input, &name, &mut step);
             self.agenda.set(&name, again);
         }
+        for name in self.health.take_ready() {
+            let again = self.look(input, &name, &mut step);
+            self.agenda.set(&name, again);
+        }
+        self.write_health(input, &mut step);
         self.search(input.now, &mut step);
         self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {

@@ -322,12 +322,13 @@ fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
         world.claim(&format!("c{n}"), &json!({}));
         claims.push(format!("NodeClaim/c{n}"));
     }
-    world.settle();
+    world.pass(500); // their conditions and their hashes were written at the same moment
     for claim in &claims {
         world.delete(claim);
     }
     world.settle();
-    assert!(claims.iter().all(|claim| !world.has(claim)));
+    let left: Vec<&String> = claims.iter().filter(|claim| world.has(claim)).collect();
+    assert!(left.is_empty(), "{left:?} {:?}", world.done);
     assert_eq!(
         world
             .done

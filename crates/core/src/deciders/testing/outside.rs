@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use super::{Machine, World, merge_into, ours, ref_key};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{
     CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, Launched,
     Offering, ResolvedNodeClass, Retry, Terminated,
@@ -99,8 +100,26 @@ impl World {
                 self.acknowledged.push(notice.to_string());
                 Ok(Done::Acknowledged)
             }
-            Effect::CreateClaim(_) | Effect::Event(_) => Ok(Done::Written),
+            Effect::CreateClaim(claim) => self.create(claim),
+            Effect::Event(_) => Ok(Done::Sent),
         }
+    }
+
+    fn create(&mut self, claim: &NodeClaim) -> Result<Done, EffectError> {
+        let key = format!("NodeClaim/{}", claim.name());
+        if self.refused_creations > 0 {
+            self.refused_creations -= 1;
+            return Err(EffectError::Refused {
+                code: 403,
+                message: "denied by a policy".to_owned(),
+            });
+        }
+        if !self.has(&key) {
+            let mut value = serde_json::to_value(claim).unwrap();
+            value["kind"] = json!("NodeClaim");
+            self.put(&value);
+        }
+        Ok(Done::Written)
     }
 
     fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
