@@ -23,3 +23,5 @@ mod objects;
 mod provisioning;
 mod scale_to_zero;
 mod scene;
+mod slow_launches;
+mod static_pools;

@@ -62,6 +62,9 @@ pub const LAUNCHES_HELD_BACK: &str = "LaunchesHeldBack";
 /// Reason of [`LAUNCHES_HELD_BACK`] while one machine may be tried.
 pub const ONE_IS_TRIED: &str = "OneIsTried";
 
+/// Reason of the condition `Launched` of a claim that waits until machines of its pool are known to register.
+pub const LAUNCH_HELD_BACK: &str = "LaunchHeldBack";
+
 /// How far launches of a pool are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack<'a> {

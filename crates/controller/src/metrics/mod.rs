@@ -8,6 +8,7 @@
 mod bounded;
 mod conditions;
 mod labels;
+mod life;
 mod observe;
 mod page;
 mod reason;

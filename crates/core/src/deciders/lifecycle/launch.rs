@@ -15,11 +15,9 @@ use crate::deciders::{DeciderId, Step, StepInput, writes};
 use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, ProviderRef, machines_for};
 use crate::labels;
 use crate::names::{ClaimName, ProviderId, Uid};
+use crate::objects::LAUNCH_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::Snapshot;
-
-/// Reason of the condition `Launched` of a claim that waits until machines of its pool are known to register.
-const HELD_BACK: &str = "LaunchHeldBack";
 
 impl Lifecycle {
     /// What became of a launch.
@@ -238,7 +236,7 @@ impl Lifecycle {
             Gate::Wait(why, at) => {
                 self.health.hold(claim);
                 self.failures
-                    .insert(uid.clone(), (HELD_BACK.to_owned(), why));
+                    .insert(uid.clone(), (LAUNCH_HELD_BACK.to_owned(), why));
                 let noted = self.note_failure(input.now, claim, uid, step);
                 Some(earlier(at, noted))
             }
@@ -251,7 +249,7 @@ impl Lifecycle {
                     ObjectRef::Claim(claim.name()),
                     Verdict::LaunchFailed,
                     vec![
-                        launched_is("Unknown", HELD_BACK.to_owned()),
+                        launched_is("Unknown", LAUNCH_HELD_BACK.to_owned()),
                         Reason::Note { text: why },
                     ],
                 );
