@@ -21,6 +21,7 @@ mod kubectl;
 mod migrate;
 mod objects;
 mod provisioning;
+mod repair;
 mod scale_to_zero;
 mod scene;
 mod slow_launches;

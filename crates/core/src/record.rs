@@ -121,6 +121,12 @@ pub enum Reason {
     Expired,
     /// The cloud will take it back.
     Interrupted,
+    /// A condition of the node has been bad for too long.
+    Unhealthy {
+        condition: String,
+        status: String,
+        since: Timestamp,
+    },
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
     /// The cloud does not have its machine any more.
@@ -218,6 +224,11 @@ impl fmt::Display for Reason {
             Self::Drifted { why } => write!(f, "drifted: {why}"),
             Self::Expired => f.write_str("older than expireAfter"),
             Self::Interrupted => f.write_str("the cloud takes the machine back"),
+            Self::Unhealthy {
+                condition,
+                status,
+                since,
+            } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),

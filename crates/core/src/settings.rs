@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::cloud::RepairPolicy;
 use crate::scheduling::SpreadDefaults;
+use crate::served::Served;
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +22,9 @@ pub struct Settings {
     pub spread_defaults: SpreadDefaults,
     /// Feature gates of upstream's flag.
     pub gates: FeatureGates,
+    /// Conditions of nodes that call for repair, by provider.
+    #[serde(skip)]
+    pub repair: Vec<Repair>,
     /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
     pub hold_ms: i64,
     /// How long new pods are kept off a node before its pods are looked at for the last time.
@@ -55,6 +60,7 @@ impl Default for Settings {
             min_values_best_effort: false,
             spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
+            repair: Vec::new(),
             hold_ms: 15_000,
             bind_grace_ms: 2_000,
             min_drain_ms: 5_000,
@@ -69,6 +75,15 @@ impl Default for Settings {
             max_instance_types: 600,
         }
     }
+}
+
+/// What a provider says about sick nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// Node classes whose nodes it is about.
+    pub serves: Served,
+    /// Bad conditions. May be empty.
+    pub policies: Vec<RepairPolicy>,
 }
 
 /// Upstream's feature gates with upstream's defaults.

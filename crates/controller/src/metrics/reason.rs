@@ -19,6 +19,7 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             Reason::Drifted { .. } => ("drifted", Some("")),
             Reason::Expired => ("expired", None),
             Reason::Interrupted => ("spot_interrupted", None),
+            Reason::Unhealthy { .. } => ("unhealthy", None),
             Reason::MachineGone { .. } => ("garbage_collected", None),
             Reason::ConditionIs { why, .. } => (given_up(why)?, None),
             _ => return None,
@@ -27,6 +28,14 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             reason,
             consolidation_type,
         })
+    })
+}
+
+/// The condition that a repair is about.
+pub(super) fn unhealthy(reasons: &[Reason]) -> Option<&str> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::Unhealthy { condition, .. } => Some(condition.as_str()),
+        _ => None,
     })
 }
 

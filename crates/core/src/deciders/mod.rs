@@ -18,6 +18,7 @@ mod node_class;
 mod node_pool;
 mod outbox;
 mod provisioning;
+mod repair;
 mod static_capacity;
 mod termination;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use lifecycle::Lifecycle;
 pub use node_class::NodeClass;
 pub use node_pool::{NodePool, faults_of_pool};
 pub use provisioning::Provisioning;
+pub use repair::Repair;
 pub use static_capacity::StaticCapacity;
 pub use termination::Termination;
 
@@ -75,6 +77,8 @@ pub enum DeciderId {
     Expiration,
     /// Claims without machines, machines without claims.
     GarbageCollection,
+    /// Nodes whose conditions are bad.
+    Repair,
     /// Pools with a fixed number of nodes.
     StaticCapacity,
     /// Pending pods.
@@ -96,6 +100,7 @@ impl DeciderId {
             Self::Conditions => "conditions",
             Self::Expiration => "expiration",
             Self::GarbageCollection => "garbage_collection",
+            Self::Repair => "repair",
             Self::StaticCapacity => "static_capacity",
             Self::Provisioning => "provisioning",
             Self::Disruption => "disruption",
@@ -231,6 +236,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(ClaimConditions::default()),
         Box::new(Expiration::default()),
         Box::new(GarbageCollection::default()),
+        Box::new(Repair::default()),
         Box::new(StaticCapacity::default()),
         Box::new(Provisioning::default()),
         Box::new(Disruption::default()),

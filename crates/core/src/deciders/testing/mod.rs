@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
-    NodeClass, NodePool, StaticCapacity, Termination, after,
+    NodeClass, NodePool, Repair, StaticCapacity, Termination, after,
 };
 use crate::cloud::{LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
 use crate::effect::{Event, ObjectRef};
@@ -93,12 +93,18 @@ fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
         Box::new(ClaimConditions::new()),
         Box::new(Expiration::new()),
         Box::new(GarbageCollection::new()),
+        Box::new(Repair::new()),
         Box::new(StaticCapacity::new()),
     ];
     if settings.gates.static_capacity {
         all.push(Box::new(Disruption::new()));
     }
     all
+}
+
+/// Kinds of node classes that these tests serve.
+pub(super) fn served() -> Served {
+    ours()
 }
 
 fn ours() -> Served {
