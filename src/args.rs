@@ -213,6 +213,9 @@ struct OwnArgs {
     /// A claim whose machine has not joined as a node after this is given up; longer for machines that start slowly
     #[arg(long, env = "MORTISE_REGISTRATION_TIMEOUT", default_value = "15m")]
     registration_timeout: Millis,
+    /// A node that is not initialized this long after it registered is given up (0s = never)
+    #[arg(long, env = "MORTISE_INITIALIZATION_TIMEOUT", default_value = "0s")]
+    initialization_timeout: Millis,
     /// Machines that are tried at a time until the first of a pool's present template registers (0 = any number)
     #[arg(long, env = "MORTISE_LAUNCH_TRIAL", default_value_t = 8)]
     launch_trial: usize,
@@ -303,6 +306,7 @@ impl ServeArgs {
             churn_rest_ms: own.churn_rest.0,
             launch_timeout_ms: own.launch_timeout.0,
             registration_timeout_ms: own.registration_timeout.0,
+            initialization_timeout_ms: own.initialization_timeout.0,
             launch_trial: own.launch_trial,
             launch_failures: own.launch_failures,
             launch_backoff_ms: own.launch_backoff.0,

@@ -400,3 +400,8 @@ pub const REPAIR: &str = "mortise.sh/repair";
 pub const REPAIR_AFTER: &str = "mortise.sh/repair-after";
 /// Annotation of ours on pools: how many nodes may be sick at once for repair to go on: a number or a percentage.
 pub const REPAIR_LIMIT: &str = "mortise.sh/repair-limit";
+/// Annotation of ours on claims (from the pool's template): names of hooks, separated by commas, that must be done before
+/// a node counts as registered.
+pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
+/// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
+pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";

@@ -35,6 +35,8 @@ pub struct Settings {
     pub launch_timeout_ms: i64,
     /// A claim that is not registered is given up after this (15 min).
     pub registration_timeout_ms: i64,
+    /// A claim whose node is not initialized so long after it registered is given up; 0 for never, as upstream.
+    pub initialization_timeout_ms: i64,
     /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
     pub launch_trial: usize,
     /// After so many machines of a pool in a row that did not register, launches are held back; 0 for never.
@@ -66,6 +68,7 @@ impl Default for Settings {
             min_drain_ms: 5_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
+            initialization_timeout_ms: 0,
             launch_trial: 8,
             launch_failures: 3,
             launch_backoff_ms: 5 * 60_000,

@@ -46,6 +46,7 @@ fn given_up(why: &str) -> Option<&'static str> {
         "nodeclass_not_ready",
         "launch_timeout",
         "registration_timeout",
+        "initialization_timeout",
     ];
     words.into_iter().find(|word| *word == why)
 }

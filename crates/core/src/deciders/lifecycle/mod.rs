@@ -20,6 +20,7 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
+mod arrival;
 mod health;
 mod launch;
 mod registration;
@@ -32,13 +33,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
 use super::agenda::{Agenda, earlier};
 use super::outbox::Outbox;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
-use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Launched;
 use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
@@ -191,10 +190,14 @@ impl Lifecycle {
             };
         }
         self.forget_launch(&uid);
-        if deleting || claim.is_true("Initialized") {
+        if deleting {
             return None;
         }
-        self.come_up(input, claim, uid, step)
+        let again = self.hydrate(input, claim, step);
+        if claim.is_true("Initialized") {
+            return again;
+        }
+        earlier(again, self.come_up(input, claim, uid, step))
     }
 
     fn forget_launch(&mut self, uid: &Uid) {
@@ -270,7 +273,7 @@ impl Lifecycle {
     }
 
     /// Deletes a claim that is doomed. `true` when there is nothing else to do for it.
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         now: Timestamp,
         claim: &NodeClaim,
@@ -285,7 +288,7 @@ impl Lifecycle {
     }
 
     /// Dooms a claim whose condition did not come true in time. Otherwise returns the deadline.
-    fn in_time(
+    pub(super) fn in_time(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
@@ -295,12 +298,22 @@ impl Lifecycle {
     ) -> Option<Timestamp> {
         let (limit, why) = match condition {
             "Launched" => (input.settings.launch_timeout_ms, "launch_timeout"),
+            "Initialized" => (
+                input.settings.initialization_timeout_ms,
+                "initialization_timeout",
+            ),
             _ => (
                 input.settings.registration_timeout_ms,
                 "registration_timeout",
             ),
         };
-        let since = writes::since_transition(&claim.metadata, &claim.status.conditions, condition)?;
+        // A node has its whole time to initialize from the moment at which it registered.
+        let measured = if condition == "Initialized" {
+            "Registered"
+        } else {
+            condition
+        };
+        let since = writes::since_transition(&claim.metadata, &claim.status.conditions, measured)?;
         let held_until = self.released.get(uid).filter(|_| condition == "Launched");
         let since = held_until.map_or(since, |until| since.max(*until));
         let deadline = after(since, limit);
@@ -321,8 +334,10 @@ impl Lifecycle {
                 Verdict::LaunchFailed,
                 vec![reason],
             );
-            let news = self.health.timed_out(input, claim, uid, condition);
-            self.tell(input, news, step);
+            if condition != "Initialized" {
+                let news = self.health.timed_out(input, claim, uid, condition);
+                self.tell(input, news, step);
+            }
         }
         None
     }
@@ -390,116 +405,6 @@ impl Lifecycle {
         if let Some(at) = self.health.next() {
             step.wake_at(at);
         }
-    }
-
-    /// Launched: registration, then initialization.
-    fn come_up(
-        &mut self,
-        input: &StepInput<'_>,
-        claim: &NodeClaim,
-        uid: Uid,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        let machine = claim
-            .provider_id()
-            .and_then(|id| input.snapshot.nodes.get(id));
-        let node = machine
-            .and_then(|machine| machine.node.as_deref())
-            .filter(|node| node.metadata.deletion_timestamp.is_none());
-        let mut again = None;
-        let mut registered = claim.is_true("Registered");
-        if !registered {
-            again = self.in_time(input, claim, &uid, "Registered", step);
-            match self.give_up(input.now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
-                Err(at) => return at,
-            }
-            if let Some(node) = node {
-                match registration::node_patch(claim, node) {
-                    Some(patch) => {
-                        return earlier(again, self.register(input.now, claim, node, patch, step));
-                    }
-                    None => registered = true,
-                }
-            }
-        }
-        let missing = node.map(|node| registration::missing(claim, node));
-        if let (true, Some(node), Some(None)) = (registered, node, &missing)
-            && !registration::is_marked(node, labels::INITIALIZED)
-        {
-            let target = writes::node_ref(node);
-            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
-            let sent = self
-                .outbox
-                .send(input.now, writes::unversioned(target, mark), step);
-            return earlier(again, sent.err().flatten());
-        }
-        let list = writes::edited_claim(claim, input.now, |conditions| {
-            conditions.set_true("Launched");
-            if registered {
-                conditions.set_true("Registered");
-            } else {
-                conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
-                return;
-            }
-            match missing {
-                Some(None) => conditions.set_true("Initialized"),
-                Some(Some((reason, message))) => {
-                    conditions.set_unknown("Initialized", reason, &message)
-                }
-                None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
-            };
-        });
-        let node_name = node
-            .filter(|_| registered)
-            .and_then(|node| node.metadata.name.clone());
-        let renamed = node_name.is_some() && claim.status.node_name != node_name;
-        if list.is_none() && !renamed {
-            return again;
-        }
-        let mut fields = Map::new();
-        if renamed {
-            fields.insert("nodeName".to_owned(), json!(node_name));
-        }
-        let list = list.as_deref().unwrap_or(&claim.status.conditions);
-        let sent = self
-            .outbox
-            .send(input.now, writes::claim_status(claim, fields, list), step);
-        earlier(again, sent.err().flatten())
-    }
-
-    fn register(
-        &mut self,
-        now: Timestamp,
-        claim: &NodeClaim,
-        node: &Node,
-        patch: serde_json::Value,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        let target = writes::node_ref(node);
-        let write = writes::versioned(target.clone(), &node.metadata, patch);
-        if let Err(at) = self.outbox.send(now, write, step) {
-            return at;
-        }
-        let born_tainted = node
-            .spec
-            .taints
-            .iter()
-            .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
-        if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
-            let text = format!(
-                "node {} joined without taint {}, pods may have been bound too early",
-                target,
-                labels::UNREGISTERED_TAINT
-            );
-            step.event(Event::warning(
-                ObjectRef::Claim(claim.name()),
-                "UnregisteredTaintMissing",
-                text,
-            ));
-        }
-        None
     }
 }
 
