@@ -13,6 +13,7 @@ mod consolidation;
 mod conversion;
 mod crash;
 mod crds;
+mod drains;
 mod edges;
 mod emulator;
 mod extender;

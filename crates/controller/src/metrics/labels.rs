@@ -46,4 +46,5 @@ labels! {
     Path { path: &'static str }
     Outcome { outcome: &'static str }
     Call { call: &'static str }
+    Shape { shape: &'static str }
 }

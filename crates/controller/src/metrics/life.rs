@@ -1,14 +1,16 @@
 //! What keeps machines from coming up or from going, computed from the snapshot.
 
+use jiff::Timestamp;
 use mortise_core::apis::conditions::find;
+use mortise_core::deciders::{going_since, since, stuck_drains};
 use mortise_core::objects::LAUNCH_HELD_BACK;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use super::labels;
-use super::page::MOST_POOLS;
+use super::page::{MOST_POOLS, seconds};
 
 /// Pools whose machines do not register, and the claims that wait for that. A pool without either has no series.
 pub(super) fn held_back(live: &mut Registry, snapshot: &Snapshot) {
@@ -39,5 +41,31 @@ pub(super) fn held_back(live: &mut Registry, snapshot: &Snapshot) {
         "mortise_nodeclaims_held_back",
         "NodeClaims that wait until a machine of their pool has registered",
         claims,
+    );
+}
+
+/// Nodes that go: how long the oldest has, and what is in the way of those that take long.
+pub(super) fn drains(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
+    let going = snapshot.nodes.values();
+    let oldest = going
+        .filter_map(|machine| going_since(snapshot, machine))
+        .min();
+    let blocked = Family::<labels::Shape, Gauge>::default();
+    for drain in stuck_drains(snapshot, now) {
+        let shape = drain
+            .obstacles
+            .first()
+            .map_or("unknown", |first| first.shape.label());
+        blocked.get_or_create(&labels::Shape { shape }).inc();
+    }
+    live.register(
+        "mortise_drain_oldest_seconds",
+        "Time since the oldest deletion of a node that has not come to its end",
+        ConstGauge::new(seconds(oldest.map_or(0, |oldest| since(now, oldest)))),
+    );
+    live.register(
+        "mortise_drains_blocked",
+        "Nodes that have been going for more than 45 s, by what is in their way first",
+        blocked,
     );
 }

@@ -53,6 +53,7 @@ impl Metrics {
         state(&mut live, shared, &snapshot);
         let left_out = pools(&mut live, &snapshot);
         life::held_back(&mut live, &snapshot);
+        life::drains(&mut live, &snapshot, shared.now());
         budgets(&mut live, &snapshot, shared.now());
         let conditions_left_out = conditions::gauges(&mut live, &snapshot, shared.now());
         live.register(

@@ -47,7 +47,9 @@ pub use node_pool::{NodePool, faults_of_pool};
 pub use provisioning::Provisioning;
 pub use repair::Repair;
 pub use static_capacity::StaticCapacity;
-pub use termination::Termination;
+pub use termination::{
+    Obstacle, Shape, StuckDrain, Termination, going_since, in_the_way, stuck_drains,
+};
 
 use crate::cloud::Notice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};

@@ -15,8 +15,8 @@ use super::{
     ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
     NodeClass, NodePool, Repair, StaticCapacity, Termination, after,
 };
-use crate::cloud::{LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
-use crate::effect::{Event, ObjectRef};
+use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
+use crate::effect::{EffectError, Event, ObjectRef};
 use crate::engine::{Engine, Input};
 use crate::index::{News, Object, ObjectKind, Source};
 use crate::labels::{self, WellKnown};
@@ -57,6 +57,13 @@ pub(super) struct World {
     /// Pods whose eviction a budget refuses, and pods that never end.
     pub(super) blocked: BTreeSet<String>,
     pub(super) stuck: BTreeSet<String>,
+    /// Other answers to evictions, by pod.
+    pub(super) eviction_errors: BTreeMap<String, EffectError>,
+    /// What the cloud says instead of ending a machine, and how long it takes to end one.
+    pub(super) terminate_error: Option<CloudError>,
+    pub(super) machine_exit_ms: i64,
+    /// Objects that an admission webhook does not let anybody change.
+    pub(super) refused_writes: BTreeSet<String>,
     /// What the provider says about drift, by claim.
     pub(super) drifted: BTreeMap<String, String>,
     /// Pods on their way out.
@@ -158,6 +165,10 @@ impl World {
             launch_errors: VecDeque::new(),
             blocked: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            eviction_errors: BTreeMap::new(),
+            terminate_error: None,
+            machine_exit_ms: 3_000,
+            refused_writes: BTreeSet::new(),
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
             again_ms: None,
