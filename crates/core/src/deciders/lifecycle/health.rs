@@ -366,7 +366,7 @@ impl Health {
         if !conditions::NODE_POOL
             .dependents
             .iter()
-            .all(|type_| is_judged(type_))
+            .all(is_judged)
         {
             return (None, None);
         }
