@@ -21,5 +21,6 @@ mod kubectl;
 mod migrate;
 mod objects;
 mod provisioning;
+mod rotation;
 mod scale_to_zero;
 mod scene;
