@@ -541,3 +541,75 @@ fn fields_that_the_api_server_drops_are_told_where_kubectl_wrote_them_down() {
         "{told:?}"
     );
 }
+
+/// Every manifest of ours among those that people paste is answered when it is sent as it is: whatever is old in it is told
+/// with what to write instead, whether the API server has dropped it already or not.
+#[test]
+fn pasted_manifests_are_told_what_to_write_instead() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/manifests");
+    let (mut objects, mut answered) = (0, 0);
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for manifest in mortise_core::manifest::manifests(&text) {
+            let object = manifest.unwrap().value();
+            let version = object["apiVersion"].as_str().unwrap_or_default();
+            if !version.starts_with("karpenter.") {
+                continue; // of others, or a piece, which no API server takes
+            }
+            objects += 1;
+            let is_old = !version.ends_with("/v1");
+            let mut wanted: Vec<String> = mortise_core::apis::obsolete::advice(&object)
+                .into_iter()
+                .map(|advice| advice.instead)
+                .collect();
+            if is_old {
+                wanted.push("`mortise migrate` converts it".to_owned());
+            }
+            let answer = World::new().ask("CREATE", &object, None);
+            let said = [answer.denied, answer.warnings].concat().join("\n");
+            for part in &wanted {
+                assert!(
+                    said.contains(part.as_str()),
+                    "{path:?} {object:#}: {part:?} is not in\n{said}"
+                );
+            }
+            answered += usize::from(!said.is_empty());
+            // As the API server has it when it was written by an older kubectl: the record of it is all that is left.
+            if !is_old {
+                let record = json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": object.to_string() } } });
+                let kept = merged(good(object["kind"].as_str().unwrap()), &record);
+                let said = World::new().ask("CREATE", &kept, None).warnings.join("\n");
+                for part in &wanted {
+                    assert!(
+                        said.contains(part.as_str()),
+                        "{path:?}: {part:?} is not in\n{said}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(objects >= 15 && answered >= 8, "{answered} of {objects}");
+}
+
+#[test]
+fn clients_of_older_versions_are_told() {
+    let request = |request_kind: Value| -> mortise_webhooks::admission::Request {
+        serde_json::from_value(json!({
+            "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "requestKind": request_kind,
+            "operation": "CREATE", "object": good("NodePool"),
+        }))
+        .unwrap()
+    };
+    let mut world = World::new();
+    let old = request(json!({ "group": "karpenter.sh", "version": "v1beta1", "kind": "NodePool" }));
+    assert_eq!(
+        warned(&world.asked(&old)),
+        ["apiVersion: of an older release; write karpenter.sh/v1; `mortise migrate` converts it"]
+    );
+    let new = request(json!({ "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }));
+    assert_eq!(warned(&world.asked(&new)), Vec::<String>::new());
+}

@@ -391,6 +391,7 @@ impl Parts {
             charges: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::Rules {
                 deny_impossible: config.deny_impossible,
+                offline: false,
                 node_class_kinds: node_classes,
             }),
         };

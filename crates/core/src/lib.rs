@@ -10,6 +10,7 @@
 //! signal are arguments; the shell and the simulator drive the same [`engine::Engine`].
 
 pub mod apis;
+pub mod calendar;
 pub mod catalog;
 pub mod cloud;
 pub mod deciders;
@@ -18,6 +19,7 @@ pub mod engine;
 pub mod index;
 pub mod labels;
 pub mod ledger;
+pub mod manifest;
 pub mod migrate;
 pub mod money;
 pub mod names;

@@ -1,13 +1,14 @@
 //! Overlays and buffers against what is there.
 
 use mortise_core::apis::nodeoverlay::NodeOverlay;
+use mortise_core::labels;
 use mortise_core::objects::requirements_of;
 use serde_json::Value;
 
 use super::super::review::Request;
 use super::super::text::did_you_mean;
 use super::catalogue::unknown;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// An overlay that matches no instance type of any class.
 pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &mut Answer) {
@@ -29,13 +30,24 @@ pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &
         return;
     };
     for requirement in requirements.iter() {
-        answer
-            .warnings
-            .extend(unknown(catalog, &facts.snapshot.well_known, requirement));
+        let at = overlay
+            .spec
+            .requirements
+            .iter()
+            .position(|each| labels::normalize(&each.key) == requirement.key());
+        let place = at.map_or_else(
+            || "spec.requirements".to_owned(),
+            |at| format!("spec.requirements[{at}]"),
+        );
+        for text in unknown(catalog, &facts.snapshot.well_known, requirement) {
+            answer.warn(Check::Catalogue, place.as_str(), text);
+        }
     }
-    answer
-        .warnings
-        .push("the overlay matches no instance type, so it changes nothing".to_owned());
+    answer.warn(
+        Check::Overlay,
+        "spec.requirements",
+        "the overlay matches no instance type, so it changes nothing",
+    );
 }
 
 /// A buffer that follows pods which are not there.
@@ -67,9 +79,11 @@ pub(in crate::admission) fn buffer(facts: &Facts<'_>, request: &Request, answer:
     if !owners.contains(name) {
         let hint = did_you_mean(name, owners.iter());
         if !hint.is_empty() {
-            answer.warnings.push(format!(
-                "scalableRef: no pod of a {kind} \"{name}\" runs in {namespace}{hint}"
-            ));
+            answer.warn(
+                Check::Buffer,
+                "spec.scalableRef.name",
+                format!("scalableRef: no pod of a {kind} \"{name}\" runs in {namespace}{hint}"),
+            );
         }
     }
 }

@@ -14,11 +14,14 @@
 
 mod ec2nodeclass;
 mod kubelet;
+mod metadata;
 mod patterns;
 mod rules;
 mod runtime;
 mod schema;
 mod syntax;
+
+pub use metadata::metadata_faults;
 
 use std::fmt;
 
@@ -41,6 +44,19 @@ pub enum Weight {
     Doubtful,
 }
 
+/// What a fault is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// A type, a bound, a pattern or a rule of the definition.
+    Definition,
+    /// A field that the definition does not have.
+    UnknownField,
+    /// A field, a value or a place of an older version.
+    Obsolete,
+    /// What no definition can say.
+    Meaning,
+}
+
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
@@ -54,6 +70,24 @@ pub struct Fault {
     pub problem: String,
     /// What to write instead.
     pub fix: String,
+    /// What it is about.
+    pub topic: Topic,
+}
+
+impl Fault {
+    /// The word that is nearest to what was written, where the fix is one.
+    #[must_use]
+    pub fn nearest(&self) -> Option<&str> {
+        nearest_in(&self.fix)
+    }
+}
+
+/// The word in `did you mean "word"?`.
+#[must_use]
+pub fn nearest_in(fix: &str) -> Option<&str> {
+    let (_, rest) = fix.split_once("did you mean ")?;
+    let (word, _) = rest.rsplit_once('?')?;
+    Some(word.trim_matches('"'))
 }
 
 impl fmt::Display for Fault {
@@ -94,6 +128,7 @@ fn at_present(
 ) -> Vec<Fault> {
     let mut found = Vec::new();
     if let Some(spec) = schema::of_spec(set, kind) {
+        schema::beside_spec(object, &mut found);
         let absent = Value::Null;
         let value = object.get("spec").unwrap_or(&absent);
         schema::walk(
@@ -128,6 +163,7 @@ fn obsolete(object: &Value, found: &mut Vec<Fault>) {
         let mut known = false;
         for fault in found.iter_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
+            fault.topic = Topic::Obsolete;
             known = true;
         }
         if !known {
@@ -137,6 +173,7 @@ fn obsolete(object: &Value, found: &mut Vec<Fault>) {
                 value: advice.found,
                 problem: "has no effect any more".to_owned(),
                 fix: advice.instead,
+                topic: Topic::Obsolete,
             });
         }
     }
