@@ -613,3 +613,126 @@ fn clients_of_older_versions_are_told() {
     let new = request(json!({ "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }));
     assert_eq!(warned(&world.asked(&new)), Vec::<String>::new());
 }
+
+/// Overlays of equal weight that set the same thing of the same offerings name each other; what differs in weight, types,
+/// offerings, pools or in what is set does not.
+#[test]
+fn overlays_that_contradict_each_other_are_named() {
+    let overlay = |name: &str, spec: Value| {
+        let named = merged(
+            good("NodeOverlay"),
+            &json!({ "metadata": { "name": name } }),
+        );
+        merged(named, &json!({ "spec": spec }))
+    };
+    let family = |family: &str| json!([{ "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": [family] }]);
+    let mut world = World::new();
+    world.pool(&pool(
+        "team",
+        &json!({ "spec": { "template": { "metadata": { "labels": { "team": "a" } } } } }),
+    ));
+    world.overlay(&overlay(
+        "cheap",
+        json!({ "weight": 5, "price": "0.01", "requirements": family("m5") }),
+    ));
+    world.overlay(&overlay(
+        "fuse",
+        json!({ "capacity": { "smarter-devices/fuse": "2" }, "requirements": family("c5") }),
+    ));
+    let mut said = |name: &str, spec: Value| -> Vec<String> {
+        let answer = world.ask("CREATE", &overlay(name, spec), None);
+        warned(&answer).to_vec()
+    };
+    let rejected = "change a weight";
+    assert_eq!(
+        said(
+            "all",
+            json!({ "weight": 5, "priceAdjustment": "-10%", "requirements": [] })
+        ),
+        [format!(
+            "NodeOverlay \"cheap\" of equal weight sets the price of 2 types too, and this one is rejected; {rejected}"
+        )]
+    );
+    assert_eq!(
+        said(
+            "later",
+            json!({ "weight": 5, "price": "0.02", "requirements": family("m5") })
+        ),
+        [format!(
+            "NodeOverlay \"cheap\" of equal weight sets the price of 2 types too, and that one is rejected; {rejected}"
+        )]
+    );
+    assert_eq!(
+        said(
+            "more-fuse",
+            json!({ "capacity": { "smarter-devices/fuse": "9" }, "requirements": [] })
+        ),
+        [format!(
+            "NodeOverlay \"fuse\" of equal weight sets smarter-devices/fuse of 1 type too, and that one is rejected; {rejected}"
+        )]
+    );
+    let none = Vec::<String>::new();
+    // Itself, another weight, other types, another thing.
+    assert_eq!(
+        said(
+            "cheap",
+            json!({ "weight": 5, "price": "0.02", "requirements": family("m5") })
+        ),
+        none
+    );
+    assert_eq!(
+        said(
+            "heavier",
+            json!({ "weight": 6, "price": "0.02", "requirements": family("m5") })
+        ),
+        none
+    );
+    assert_eq!(
+        said(
+            "other",
+            json!({ "weight": 5, "price": "0.02", "requirements": family("c5") })
+        ),
+        none
+    );
+    assert_eq!(
+        said(
+            "device",
+            json!({ "weight": 5, "capacity": { "a.b/c": "1" }, "requirements": family("m5") })
+        ),
+        none
+    );
+    // A label of the pool is known; one that nothing has is not met.
+    let with = |value: &str| json!([{ "key": "team", "operator": "In", "values": [value] }, { "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"] }]);
+    assert_eq!(
+        said(
+            "team-a",
+            json!({ "weight": 5, "price": "0.02", "requirements": with("a") })
+        )
+        .len(),
+        1
+    );
+    assert_eq!(
+        said(
+            "team-b",
+            json!({ "weight": 5, "price": "0.02", "requirements": with("b") })
+        ),
+        none
+    );
+    // The same types, but never the same offering.
+    let sold = |capacity_type: &str, zone: &str| json!([{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type] }, { "key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone] }]);
+    world.overlay(&overlay(
+        "spot",
+        json!({ "weight": 7, "price": "0.01", "requirements": sold("spot", "us-east-1a") }),
+    ));
+    let answer = world.ask("CREATE", &overlay("on-demand", json!({ "weight": 7, "price": "0.02", "requirements": sold("on-demand", "us-east-1a") })), None);
+    assert_eq!(warned(&answer), none);
+    let answer = world.ask(
+        "CREATE",
+        &overlay(
+            "spot-too",
+            json!({ "weight": 7, "price": "0.02", "requirements": sold("spot", "us-east-1a") }),
+        ),
+        None,
+    );
+    assert_eq!(warned(&answer).len(), 1);
+}

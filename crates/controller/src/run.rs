@@ -112,6 +112,9 @@ pub async fn start(
     if !config.settings.spread_defaults.is_empty() {
         kinds.extend(Kind::selecting());
     }
+    if config.settings.gates.node_overlay {
+        kinds.push(Kind::overlays());
+    }
     let namespace = config
         .namespace
         .clone()

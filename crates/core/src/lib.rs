@@ -25,6 +25,7 @@ pub mod money;
 pub mod names;
 pub mod nearest;
 pub mod objects;
+pub mod overlays;
 pub mod pods;
 pub mod preview;
 pub mod record;

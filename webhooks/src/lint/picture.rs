@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mortise_core::apis::nodeoverlay::NodeOverlay;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::cloud::NodeClassObject;
 use mortise_core::index::{Index, News, Object, Source};
@@ -51,6 +52,11 @@ pub(super) fn of<'a>(
                 classes.insert(key);
             }
             index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+        } else if kind.kind == "NodeOverlay"
+            && let Ok(overlay) = serde_json::from_value::<NodeOverlay>(object.clone())
+        {
+            let overlay = Object::Overlay(Box::new(overlay));
+            index.apply(News::Applied(overlay, Source::Watch));
         }
     }
     if let Some(catalog) = &options.catalog {

@@ -220,6 +220,12 @@ impl World {
         }));
     }
 
+    /// Puts an overlay.
+    pub(crate) fn overlay(&mut self, overlay: &Value) {
+        let typed = serde_json::from_value(overlay.clone()).unwrap();
+        self.apply(Object::Overlay(Box::new(typed)));
+    }
+
     /// Puts a pool that is ready.
     pub(crate) fn pool(&mut self, pool: &Value) {
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "" }] } });

@@ -2,11 +2,11 @@
 
 use mortise_core::apis::nodeoverlay::NodeOverlay;
 use mortise_core::labels;
-use mortise_core::objects::requirements_of;
+use mortise_core::overlays::rivals;
 use serde_json::Value;
 
 use super::super::review::Request;
-use super::super::text::did_you_mean;
+use super::super::text::{count, did_you_mean, some};
 use super::catalogue::unknown;
 use super::{Answer, Check, Facts};
 
@@ -15,7 +15,7 @@ pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &
     let Ok(overlay) = serde_json::from_value::<NodeOverlay>(object.clone()) else {
         return; // refused by the definition
     };
-    let requirements = requirements_of(&overlay.spec.requirements);
+    let requirements = overlay.requirements();
     let catalogs = &facts.snapshot.catalogs;
     if catalogs.is_empty() {
         return;
@@ -24,6 +24,7 @@ pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &
         catalog.count_meeting(&requirements) > 0
     };
     if catalogs.values().any(|catalog| matches(&catalog)) {
+        conflicts(facts, &overlay, answer);
         return;
     }
     let Some(catalog) = catalogs.values().next() else {
@@ -48,6 +49,30 @@ pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &
         "spec.requirements",
         "the overlay matches no instance type, so it changes nothing",
     );
+}
+
+/// Overlays of equal weight that set the same thing: the last by name is used, the other rejected as a whole.
+fn conflicts(facts: &Facts<'_>, overlay: &NodeOverlay, answer: &mut Answer) {
+    let own = overlay.name();
+    for rival in rivals(facts.snapshot, overlay) {
+        let what = match (rival.price, rival.resources.as_slice()) {
+            (0, resources) => format!(
+                "{} of {}",
+                some(resources, 1),
+                count(rival.capacity, "type")
+            ),
+            (types, _) => format!("the price of {}", count(types, "type")),
+        };
+        let loser = if rival.name < own { "that" } else { "this" };
+        answer.warn(
+            Check::Overlap,
+            "spec.weight",
+            format!(
+                "NodeOverlay \"{}\" of equal weight sets {what} too, and {loser} one is rejected; change a weight",
+                rival.name
+            ),
+        );
+    }
 }
 
 /// A buffer that follows pods which are not there.

@@ -28,6 +28,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::apis::crds::CrdSet;
+use crate::apis::nodepool::NodePool;
 use crate::labels::WellKnown;
 
 /// Longest value that is quoted, in characters: enough to recognise it.
@@ -116,6 +117,31 @@ pub fn faults(
         let before = at_present(set, well_known, kind, old, None);
         found.retain(|fault| !before.contains(fault));
     }
+    found
+}
+
+/// The lists of a pool's template that say which nodes it makes.
+const MAKES_NODES: [&str; 4] = [
+    "spec.template.metadata.labels",
+    "spec.template.spec.requirements",
+    "spec.template.spec.startupTaints",
+    "spec.template.spec.taints",
+];
+
+/// What is wrong with the labels, taints and requirements of a pool's template, so that no node can be made from it. The rest
+/// of a pool that was stored all the same has safe readings of its own (a budget that cannot be read allows nothing).
+#[must_use]
+pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
+    let Ok(object) = serde_json::to_value(pool) else {
+        return Vec::new(); // every pool can be written: it was read from the same form
+    };
+    let mut found = at_present(CrdSet::Core, well_known, "NodePool", &object, None);
+    found.retain(|fault| {
+        // An empty taint value breaks the definition's pattern, and harms no node.
+        let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
+        let makes_nodes = MAKES_NODES.iter().any(|list| fault.field.starts_with(list));
+        fault.weight != Weight::Doubtful && makes_nodes && !empty_taint
+    });
     found
 }
 
