@@ -18,6 +18,7 @@ mod emulator;
 mod extender;
 mod harness;
 mod kubectl;
+mod lint;
 mod migrate;
 mod objects;
 mod provisioning;

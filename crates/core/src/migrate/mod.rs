@@ -9,13 +9,13 @@
 mod class;
 mod disruption;
 mod edit;
-mod finding;
+pub(crate) mod finding;
 mod links;
-mod others;
+pub(crate) mod others;
 mod pool;
 mod requirements;
 mod selectors;
-mod yaml;
+pub(crate) mod yaml;
 
 use edit::set_type;
 use finding::Log;
@@ -210,7 +210,7 @@ fn written(work: &Work, as_json: bool) -> String {
 }
 
 /// Kind and name.
-fn label(root: &Node) -> String {
+pub(crate) fn label(root: &Node) -> String {
     let text = |path: &[&str]| root.at(path).and_then(Node::text).map(str::to_owned);
     match (text(&["kind"]), text(&["metadata", "name"])) {
         (Some(kind), Some(name)) => format!("{kind} {name}"),
@@ -220,7 +220,7 @@ fn label(root: &Node) -> String {
 }
 
 /// Whether a text that cannot be read is about us.
-fn about_us(text: &str) -> bool {
+pub(crate) fn about_us(text: &str) -> bool {
     [
         "karpenter.sh",
         "karpenter.k8s.aws",
@@ -328,7 +328,7 @@ fn open(file: usize, name: &str, document: Document, findings: &mut Vec<Finding>
 }
 
 /// The objects of a `List`.
-fn list_items(root: &Node) -> Vec<Node> {
+pub(crate) fn list_items(root: &Node) -> Vec<Node> {
     let is_list = root
         .get("kind")
         .and_then(Node::text)
@@ -363,7 +363,7 @@ fn kind_of(root: &Node) -> Kind {
 }
 
 /// A piece of a pool, as texts quote them: without kind and name.
-fn is_part(root: &Node) -> bool {
+pub(crate) fn is_part(root: &Node) -> bool {
     let words = [
         "budgets",
         "consolidateAfter",
