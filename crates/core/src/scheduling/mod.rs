@@ -26,6 +26,7 @@ mod daemons;
 mod defaults;
 mod fits;
 mod host;
+mod of_pool;
 mod outcome;
 mod pass;
 pub mod plan;
@@ -49,6 +50,7 @@ pub use defaults::{
     BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
+pub use of_pool::plan_of_pool;
 pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
     SolveReport, Unplaced,

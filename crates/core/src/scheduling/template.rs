@@ -12,6 +12,7 @@ use crate::catalog::{Bits, Catalog, TypeTable};
 use crate::labels::{self, WellKnown};
 use crate::ledger::{PoolLimits, PoolUsage};
 use crate::names::PoolName;
+use crate::objects::HeldBack;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
 use crate::snapshot::Snapshot;
@@ -92,7 +93,8 @@ pub(super) fn templates(
 }
 
 impl Template {
-    fn of(
+    /// The pool as a template, if it can be used; otherwise why not.
+    pub(super) fn of(
         pool: &Arc<NodePool>,
         snapshot: &Snapshot,
         daemons: &Daemons,
@@ -102,6 +104,18 @@ impl Template {
     ) -> Result<Self, String> {
         if !pool.is_ready() {
             return Err("nodepool is not ready".to_owned());
+        }
+        let mut limits = pool.limits();
+        match pool.held_back() {
+            None => {}
+            Some(HeldBack::All(why)) => return Err(format!("launches are held back: {why}")),
+            Some(HeldBack::AllButOne(why)) => {
+                if is_trying(snapshot, &pool.name()) {
+                    return Err(format!("launches are held back: {why}"));
+                }
+                let one_more = usage.nodes + 1;
+                limits.nodes = Some(limits.nodes.map_or(one_more, |limit| limit.min(one_more)));
+            }
         }
         let catalog = snapshot
             .catalog_of(pool)
@@ -127,7 +141,7 @@ impl Template {
             taints,
             types,
             groups,
-            limits: pool.limits(),
+            limits,
             usage,
             largest: Resources::zero(),
             net,
@@ -197,6 +211,19 @@ impl Template {
         }
         most
     }
+}
+
+/// Some machine of the pool is on its way and has not registered.
+fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
+    let comes = |node: &Arc<crate::snapshot::StateNode>| {
+        node.is_managed() && !node.registered && !node.deleting
+    };
+    snapshot
+        .ledger
+        .coming()
+        .values()
+        .any(|coming| coming.pool == *pool)
+        || snapshot.nodes_of_pool(pool).any(comes)
 }
 
 /// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.

@@ -104,6 +104,8 @@ pub struct StateNode {
     pub initialized: bool,
     /// Node or claim is being deleted, or its instance is terminating.
     pub deleting: bool,
+    /// Further Nodes with the same provider id; such a machine is not registered.
+    pub twins: Vec<NodeName>,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
 }
