@@ -26,6 +26,9 @@ pub(crate) struct AgreementArgs {
     /// Print the results as JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Print the objects of the scenarios, one a line, instead of playing them.
+    #[arg(long, conflicts_with_all = ["advice", "json"])]
+    show: bool,
 }
 
 /// The scenarios with one kind of advice.
@@ -58,6 +61,9 @@ const SOURCES: [&str; 5] = [
 
 /// Runs the scenarios.
 pub(crate) fn run(args: &AgreementArgs) -> Result<()> {
+    if args.show {
+        return show(args);
+    }
     let machine = Machine::here(&SOURCES);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -93,6 +99,25 @@ pub(crate) fn run(args: &AgreementArgs) -> Result<()> {
         return Ok(());
     }
     table(out, &results)
+}
+
+fn show(args: &AgreementArgs) -> Result<()> {
+    let out = &mut std::io::stdout();
+    for number in args.first..args.first + args.scenarios {
+        let scenario = Scenario::draw(args.seed, number);
+        for of in &scenario.types {
+            let ways = of.offerings.iter().filter(|each| each.available);
+            let ways: Vec<String> = ways
+                .map(|each| format!("{} {}", each.zone, each.capacity_type))
+                .collect();
+            writeln!(out, "type {} sold as {}", of.name, ways.join(", "))?;
+        }
+        let pods = scenario.pods.iter().map(|pod| &pod.object);
+        for object in scenario.pools.iter().chain(&scenario.before).chain(pods) {
+            writeln!(out, "{object}")?;
+        }
+    }
+    Ok(())
 }
 
 async fn round(args: &AgreementArgs, advice: Advice) -> Result<Round> {

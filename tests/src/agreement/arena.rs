@@ -147,7 +147,8 @@ impl Arena {
         self.settled(scenario, old_nodes).await?;
 
         let now = Timestamp::now();
-        let mut index = scenario.index(self.read(scenario).await?, now)?;
+        let objects = alike_in_every_run(self.read(scenario).await?);
+        let mut index = scenario.index(objects, now)?;
         let plan = scenario.plan(now, &index.freeze(now))?;
         for node in &plan.nodes {
             let csi = csi_node(&node.name, scenario.number, None);
@@ -366,6 +367,17 @@ impl Arena {
         }
         Ok(())
     }
+}
+
+/// Pods that differ in nothing else are told apart by age and UID. Names take their place, so that a scenario has one plan.
+fn alike_in_every_run(mut objects: Vec<Object>) -> Vec<Object> {
+    for object in &mut objects {
+        if let Object::Pod(pod) = object {
+            pod.metadata.creation_timestamp = None;
+            pod.metadata.uid.clone_from(&pod.metadata.name);
+        }
+    }
+    objects
 }
 
 /// Pods as the scheduler's queue has them when all come at once: by priority, then by age.

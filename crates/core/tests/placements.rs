@@ -1,0 +1,58 @@
+//! Placements that kube-scheduler once refused to bind (`mortise-bench agreement`), each as small as it gets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod one_pool;
+
+use std::collections::BTreeMap;
+
+use mortise_core::labels;
+use one_pool::{World, pod};
+use serde_json::{Value, json};
+
+/// A hard spread over a label for pods with `app: a`, with further fields.
+fn spread(key: &str, max_skew: usize, more: &Value) -> Value {
+    let mut all = json!({
+        "maxSkew": max_skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        all[key] = value.clone();
+    }
+    json!([all])
+}
+
+/// How many pods of the plan each machine has, the fullest first.
+fn crowds(plan: &BTreeMap<String, Vec<String>>) -> Vec<usize> {
+    let mut all: Vec<usize> = plan.values().map(Vec::len).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all
+}
+
+/// The first pod leaves open what its machine is; the others want amd64, and no two of their kind on one machine. When one
+/// of them joins the first, the first is of its kind.
+#[test]
+fn a_pod_counts_once_its_machine_is_what_a_spread_looks_at() {
+    let amd64 = json!({labels::ARCH: "amd64"});
+    let apart = spread(labels::HOSTNAME, 1, &json!({}));
+    let plan = World::new()
+        .pending(pod("large", "a", "2", json!({})))
+        .pending(pod(
+            "b-0",
+            "a",
+            "1",
+            json!({"nodeSelector": amd64, "topologySpreadConstraints": apart}),
+        ))
+        .pending(pod(
+            "b-1",
+            "a",
+            "1",
+            json!({"nodeSelector": amd64, "topologySpreadConstraints": apart}),
+        ))
+        .places();
+    assert_eq!(crowds(&plan), [1, 1, 1], "{plan:?}");
+}
