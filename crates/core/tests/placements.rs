@@ -56,3 +56,64 @@ fn a_pod_counts_once_its_machine_is_what_a_spread_looks_at() {
         .places();
     assert_eq!(crowds(&plan), [1, 1, 1], "{plan:?}");
 }
+
+/// What one pod asks of labels, in the ways in which a pod can.
+fn asks(selector: Value, required: Value, preferred: Value) -> Value {
+    let term = |all: &Value| json!({"matchExpressions": all});
+    let mut affinity = json!({});
+    if required != json!([]) {
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": [term(&required)]});
+    }
+    if preferred != json!([]) {
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] =
+            json!([{"weight": 1, "preference": term(&preferred)}]);
+    }
+    json!({"nodeSelector": selector, "affinity": {"nodeAffinity": affinity}})
+}
+
+/// What contradicts itself is not met by a node without the label, nor does `NotIn` take back what `Exists` asks.
+#[test]
+fn a_contradiction_is_not_met_by_absence() {
+    let is = |operator: &str, value: &str| json!({"key": "team", "operator": operator, "values": [value]});
+    let exists = json!({"key": "team", "operator": "Exists"});
+    let absent = json!({"key": "team", "operator": "DoesNotExist"});
+    let none = || json!([]);
+    let cases = [
+        (
+            "two values",
+            asks(json!({"team": "red"}), json!([is("In", "blue")]), none()),
+        ),
+        (
+            "there and not there",
+            asks(json!({}), json!([exists, absent]), none()),
+        ),
+        (
+            "this and not this",
+            asks(
+                json!({}),
+                json!([is("In", "red"), is("NotIn", "red")]),
+                none(),
+            ),
+        ),
+        (
+            "there, but not this",
+            asks(json!({}), json!([exists, is("NotIn", "red")]), none()),
+        ),
+        (
+            "a wish for another value",
+            asks(json!({"team": "red"}), none(), json!([is("In", "blue")])),
+        ),
+    ];
+    for (name, asked) in cases {
+        let world = World::new()
+            .node(one_pool::node("plain", "z1", json!({})))
+            .pending(pod("p", "a", "1", asked));
+        let places = world.places();
+        assert!(places.is_empty(), "{name}: {places:?}");
+    }
+    // Where the label may be missing, it may be missing in both ways of saying so.
+    let either = asks(json!({}), json!([absent, is("NotIn", "red")]), none());
+    let places = World::new().pending(pod("p", "a", "1", either)).places();
+    assert_eq!(places.len(), 1, "{places:?}");
+}
