@@ -117,3 +117,51 @@ fn a_contradiction_is_not_met_by_absence() {
     let places = World::new().pending(pod("p", "a", "1", either)).places();
     assert_eq!(places.len(), 1, "{places:?}");
 }
+
+/// Required anti-affinity to pods with `app: a`.
+fn apart(key: &str) -> Value {
+    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": key},
+    ]}}})
+}
+
+/// Where a node has no such label there is no domain, and so nobody to stay away from.
+#[test]
+fn anti_affinity_looks_only_at_nodes_with_the_label() {
+    let here = |name: &str, zone: &str| one_pool::node(name, zone, json!({}));
+    // One pod of the kind in every zone, and a node outside of all of them.
+    let mut outside = here("outside", "z1");
+    outside["metadata"]["labels"]
+        .as_object_mut()
+        .unwrap()
+        .remove(labels::TOPOLOGY_ZONE);
+    let mut world = World::new().node(outside);
+    for (at, zone) in one_pool::ZONES.iter().enumerate() {
+        let node = format!("n{at}");
+        world = world
+            .node(here(&node, zone))
+            .running(&node, pod(&format!("r{at}"), "a", "1", json!({})));
+    }
+    let places = world
+        .pending(pod("p", "b", "1", apart(labels::TOPOLOGY_ZONE)))
+        .places();
+    assert_eq!(
+        places.get("other:///outside"),
+        Some(&vec!["p".to_owned()]),
+        "{places:?}"
+    );
+
+    // No node of the pool has racks.
+    let racks = (0..2).fold(World::new(), |world, at| {
+        world.pending(pod(&format!("p{at}"), "a", "1", apart("rack")))
+    });
+    assert_eq!(crowds(&racks.places()), [2]);
+    // But a spread over racks holds for nodes with racks only, as kube-scheduler has it.
+    let spread = json!({"topologySpreadConstraints": spread("rack", 1, &json!({}))});
+    assert!(
+        World::new()
+            .pending(pod("p", "a", "1", spread))
+            .places()
+            .is_empty()
+    );
+}

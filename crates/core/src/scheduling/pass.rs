@@ -217,8 +217,12 @@ impl Pass<'_> {
             if rules.iter().any(|rule| rule.refuses(at)) {
                 continue;
             }
+            // Of a machine that is not launched yet, no domain means that it is not known.
             let in_domain = |each: &KeyAllow| {
-                host_domains[each.key][at].is_some_and(|domain| each.domains.has(domain))
+                host_domains[each.key][at]
+                    .map_or(each.absent && hosts[at].unlaunched.is_none(), |domain| {
+                        each.domains.has(domain)
+                    })
             };
             if !allow.iter().all(in_domain) {
                 continue;
@@ -264,7 +268,7 @@ impl Pass<'_> {
                 continue;
             }
             let claim = &claims[at];
-            if !allow.is_empty() && !meets(shapes, topology, claim.shape, allow) {
+            if !allow.is_empty() && !meets(shapes, templates, topology, claim.shape, allow) {
                 continue;
             }
             let template = shapes.get(claim.shape).template;

@@ -145,6 +145,14 @@ impl Template {
             .is_some_and(|limit| self.usage.nodes >= limit)
     }
 
+    /// No machine of the pool has the label: neither the pool nor any type says anything about it.
+    pub(super) fn never_has(&self, key: &str) -> bool {
+        self.requirements
+            .get(key)
+            .is_none_or(|own| own.is_empty() && own.allows_absence())
+            && self.catalog.table().values(key).next().is_none()
+    }
+
     /// The types that the limits still allow; `None` when they allow all.
     pub(super) fn within_limits(&self) -> Option<Bits> {
         let room = |name: &str, limit: i64| limit.saturating_sub(self.usage.capacity.get(name));

@@ -190,6 +190,9 @@ pub(super) struct KeyAllow {
     pub(super) domains: Bits,
     /// The pod must be in one of them that is known: a spread constraint counts, or a first pod settles its group.
     pub(super) one: bool,
+    /// A node without the label suits too: all constraints only keep pods apart, and where there is no domain nobody is in
+    /// it.
+    pub(super) absent: bool,
     /// Group whose emptiest domains are tried first.
     order: Option<usize>,
 }
@@ -293,20 +296,26 @@ impl Topology {
             }
             let (domains, one) = self.domains_of(at, asking);
             let spread = matches!(group.statement.kind, Kind::Spread { .. }).then_some(at);
+            let absent = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
             match all.iter_mut().find(|each| each.key == group.key) {
                 Some(known) => {
                     known.domains.and(&domains);
                     known.one |= one;
+                    known.absent &= absent;
                     known.order = known.order.or(spread);
                 }
                 None => all.push(KeyAllow {
                     key: group.key,
                     domains,
                     one,
+                    absent,
                     order: spread,
                 }),
             }
-            if all.iter().any(|each| each.domains.is_empty()) {
+            if all
+                .iter()
+                .any(|each| each.domains.is_empty() && !each.absent)
+            {
                 return Err(at);
             }
         }
