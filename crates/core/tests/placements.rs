@@ -165,3 +165,18 @@ fn anti_affinity_looks_only_at_nodes_with_the_label() {
             .is_empty()
     );
 }
+
+/// The first of a group that wants to be together may go anywhere; one whose group runs on a full node may not.
+#[test]
+fn a_group_on_a_full_node_is_still_there() {
+    let together = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": labels::HOSTNAME},
+    ]}}});
+    let first = World::new().pending(pod("p", "a", "1", together.clone()));
+    assert_eq!(crowds(&first.places()), [1]);
+    let next = World::new()
+        .node(one_pool::node("n", "z1", json!({})))
+        .running("n", pod("r", "a", "8", json!({})))
+        .pending(pod("p", "a", "1", together));
+    assert!(next.places().is_empty(), "{:?}", next.places());
+}

@@ -24,6 +24,7 @@ mod claim_object;
 mod class;
 mod daemons;
 mod defaults;
+mod explain;
 mod fits;
 mod host;
 mod outcome;
@@ -38,6 +39,7 @@ mod take;
 mod template;
 mod topology;
 mod volumes;
+mod words;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -48,6 +50,7 @@ pub use daemons::{Daemon, Daemons, Overhead};
 pub use defaults::{
     BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
+pub use explain::{Explanation, Standing, explain};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
 pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,

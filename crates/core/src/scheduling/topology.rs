@@ -158,7 +158,7 @@ pub(super) struct Group {
     pub(super) key: usize,
     /// Matching pods per domain; [`NO_DOMAIN`] where the domain does not exist for it. Host names beyond the end have 0.
     pub(super) counts: Vec<i32>,
-    /// Domains with a count above zero.
+    /// Domains with a count above zero, and pods on machines that are no domains of the pass.
     pub(super) occupied: usize,
 }
 
@@ -322,7 +322,8 @@ impl Topology {
         Ok(all)
     }
 
-    fn domains_of(&self, at: usize, asking: &Asking<'_>) -> (Bits, bool) {
+    /// The domains that suit one group, and whether the pod must be in one of them that is known. Not for host names.
+    pub(super) fn domains_of(&self, at: usize, asking: &Asking<'_>) -> (Bits, bool) {
         let group = &self.groups[at];
         let key = &self.keys[group.key];
         let own = asking.strict.get(&key.name);

@@ -66,7 +66,10 @@ pub(super) fn sold_out(
         });
         for way in ways {
             reserved |= way.reservation.as_ref().is_some_and(|(_, left)| *left == 0);
-            all.push(format!("{} in {} ({})", of.name, way.zone, way.capacity_type));
+            all.push(format!(
+                "{} in {} ({})",
+                of.name, way.zone, way.capacity_type
+            ));
         }
     }
     if all.is_empty() {
@@ -112,7 +115,10 @@ pub(super) fn clash(clash: &Incompatible, whose: &str) -> (Blocker, String) {
                 each.asked
             ));
         } else {
-            parts.push(format!("{whose} asks for {}, the pool for {}", each.asked, each.had));
+            parts.push(format!(
+                "{whose} asks for {}, the pool for {}",
+                each.asked, each.had
+            ));
         }
     }
     let blocker = if host {
@@ -159,7 +165,7 @@ pub(super) fn limit(
         (used.saturating_add(least) > *limit).then(|| {
             let amount = |of: i64| quantity(name, of);
             format!(
-                "limit {name} is {}, {} are in use, the smallest type has {}",
+                "limit {name} is {}, {} are in use, the smallest type that would do has {}",
                 amount(*limit),
                 amount(used),
                 amount(least)
