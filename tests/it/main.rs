@@ -4,6 +4,7 @@
 
 mod access;
 mod admission;
+mod agreement;
 mod availability;
 mod aws;
 mod bad_input;
