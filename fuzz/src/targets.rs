@@ -19,6 +19,7 @@ static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 
 static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
     deny_impossible: true,
+    offline: false,
     node_class_kinds: vec![NodeClassKind {
         group: "karpenter.k8s.aws",
         version: "v1",
