@@ -4,6 +4,7 @@
 
 mod access;
 mod admission;
+mod agreement;
 mod availability;
 mod aws;
 mod bad_input;
@@ -19,10 +20,12 @@ mod emulator;
 mod extender;
 mod harness;
 mod kubectl;
+mod lint;
 mod migrate;
 mod objects;
 mod provisioning;
 mod repair;
+mod rotation;
 mod scale_to_zero;
 mod scene;
 mod slow_launches;

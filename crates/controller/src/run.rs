@@ -115,6 +115,9 @@ pub async fn start(
     if !config.settings.spread_defaults.is_empty() {
         kinds.extend(Kind::selecting());
     }
+    if config.settings.gates.node_overlay {
+        kinds.push(Kind::overlays());
+    }
     let namespace = config
         .namespace
         .clone()
@@ -403,6 +406,7 @@ impl Parts {
             charges: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::Rules {
                 deny_impossible: config.deny_impossible,
+                offline: false,
                 node_class_kinds: node_classes,
             }),
         };

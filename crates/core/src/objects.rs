@@ -16,6 +16,10 @@ use crate::ledger::PoolLimits;
 use crate::names::{ClaimName, NodeClassKey, PoolName, Uid};
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::{NODES, Resources};
+use crate::values::{Budget, Budgets, GoDuration};
+
+/// The budget of a pool that says nothing.
+const DEFAULT_BUDGET: &str = "10%";
 
 impl NodeClassRef {
     /// The reference as a key.
@@ -208,6 +212,40 @@ impl NodePool {
             self.metadata.name.as_deref().unwrap_or_default(),
         ));
         all
+    }
+
+    /// Its disruption budgets, in their order; the default where it has none.
+    #[must_use]
+    pub fn budgets(&self) -> Budgets {
+        let written = self
+            .spec
+            .disruption
+            .as_ref()
+            .and_then(|disruption| disruption.budgets.as_ref());
+        let Some(written) = written else {
+            let only = Budget::new(DEFAULT_BUDGET, None, None, None::<[&str; 0]>);
+            return std::iter::once(only).collect();
+        };
+        written
+            .iter()
+            .map(|budget| {
+                let reasons = budget
+                    .reasons
+                    .as_ref()
+                    .map(|reasons| reasons.iter().map(String::as_str));
+                let duration = budget
+                    .duration
+                    .as_ref()
+                    .map(|text| GoDuration::parse(text.as_str()));
+                match duration.transpose() {
+                    Ok(duration) => {
+                        Budget::new(&budget.nodes, budget.schedule.as_deref(), duration, reasons)
+                    }
+                    // The CRD refuses such a text; should one be stored, nothing is allowed until it is mended.
+                    Err(_) => Budget::new("0", None, None, None::<[&str; 0]>),
+                }
+            })
+            .collect()
     }
 
     /// Keeps a fixed number of nodes.

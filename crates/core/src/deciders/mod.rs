@@ -43,7 +43,7 @@ pub use in_flight::InFlight;
 pub use interruption::Interruption;
 pub use lifecycle::Lifecycle;
 pub use node_class::NodeClass;
-pub use node_pool::{NodePool, faults_of_pool};
+pub use node_pool::NodePool;
 pub use provisioning::Provisioning;
 pub use repair::Repair;
 pub use static_capacity::StaticCapacity;

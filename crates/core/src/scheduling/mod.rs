@@ -24,6 +24,7 @@ mod claim_object;
 mod class;
 mod daemons;
 mod defaults;
+mod explain;
 mod fits;
 mod host;
 mod of_pool;
@@ -39,6 +40,7 @@ mod take;
 mod template;
 mod topology;
 mod volumes;
+mod words;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -49,6 +51,7 @@ pub use daemons::{Daemon, Daemons, Overhead};
 pub use defaults::{
     BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
+pub use explain::{Explanation, Standing, explain};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
 pub use of_pool::plan_of_pool;
 pub use plan::{

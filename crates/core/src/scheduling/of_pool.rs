@@ -34,7 +34,8 @@ pub fn plan_of_pool(
     let dimensions = Dimensions::of(daemons.all().iter().map(|each| &each.class.requests));
     let best_effort = settings.min_values_best_effort;
     let usage = PoolUsage::default();
-    let template = Template::of(pool, snapshot, &daemons, &dimensions, usage, best_effort)?;
+    let template = Template::of(pool, snapshot, &daemons, &dimensions, usage, best_effort)
+        .map_err(|unusable| unusable.why)?;
     let (catalog, table) = (&template.catalog, template.catalog.table());
     let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
     let mut types = Bits::none(table.len());

@@ -152,6 +152,19 @@ impl StateNode {
             .map(ClaimName::from)
     }
 
+    /// Names of the Node object and of the NodeClaim object.
+    #[must_use]
+    pub fn names(&self) -> (Option<&str>, Option<&str>) {
+        (
+            self.node
+                .as_ref()
+                .and_then(|node| node.metadata.name.as_deref()),
+            self.claim
+                .as_ref()
+                .and_then(|claim| claim.metadata.name.as_deref()),
+        )
+    }
+
     /// Provider id of the machine.
     #[must_use]
     pub fn provider_id(&self) -> Option<ProviderId> {
