@@ -38,6 +38,7 @@ mod shape;
 mod take;
 mod template;
 mod topology;
+mod type_reasons;
 mod volumes;
 mod words;
 
