@@ -230,6 +230,7 @@ fn rules() -> Rules {
     };
     Rules {
         deny_impossible: false,
+        offline: false,
         node_class_kinds: vec![
             kind(
                 "karpenter.test.sh",

@@ -109,6 +109,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         charges: Arc::default(),
         rules: Arc::new(mortise_webhooks::admission::Rules {
             deny_impossible: false,
+            offline: false,
             node_class_kinds: vec![world::node_class_kind()],
         }),
     };

@@ -1,6 +1,6 @@
 //! `mortise migrate`: manifests of every age as `v1`.
 
-mod input;
+pub(super) mod input;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

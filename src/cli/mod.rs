@@ -2,9 +2,10 @@
 //!
 //! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 resource definitions are
 //! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with doubts to look at · 8 something could
-//! not be converted.
+//! not be converted, or is wrong.
 
 mod demo;
+mod lint;
 mod manifests;
 mod migrate;
 mod output;
@@ -26,7 +27,7 @@ pub use output::{line, warning};
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with doubts to look at, 8 something could not be converted."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with doubts to look at, 8 something could not be converted or is wrong."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -42,6 +43,7 @@ enum Command {
     /// Write the manifests that a cluster needs
     Manifests(manifests::ManifestsArgs),
     Migrate(Box<migrate::MigrateArgs>),
+    Lint(Box<lint::LintArgs>),
 }
 
 /// Reads the command line and runs it.
@@ -53,6 +55,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Manifests(args) => manifests::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Lint(args) => lint::run(&args),
     };
     match result {
         Ok(code) => code,

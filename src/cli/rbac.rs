@@ -63,6 +63,8 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["nodepools", "nodeclaims"],
             &["get", "list", "watch", "patch"],
         ),
+        // With the feature gate NodeOverlay.
+        rule(&["karpenter.sh"], &["nodeoverlays"], read),
         rule(
             &["karpenter.sh"],
             &["nodepools/status", "nodeclaims/status"],

@@ -1,5 +1,5 @@
 //! Every synchronous question the control plane asks: admission of NodePools and node classes, conversion
-//! of their older versions, and kube-scheduler's filter, prioritize and preempt.
+//! of their older versions, and kube-scheduler's filter, prioritize and preempt; and the same about files (`lint`).
 //!
 //! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's charge map and
 //! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
@@ -8,6 +8,7 @@ pub mod admission;
 pub mod conversion;
 pub mod counters;
 pub mod extender;
+pub mod lint;
 pub mod manifests;
 pub mod router;
 pub mod routes;

@@ -358,6 +358,12 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .iter()
             .map(|(key, _)| ObjectKey::Attachment(Arc::clone(key)))
             .collect(),
+        ObjectKind::Overlay => snapshot
+            .overlays
+            .keys()
+            .cloned()
+            .map(ObjectKey::Overlay)
+            .collect(),
         ObjectKind::Namespace => snapshot
             .namespaces
             .keys()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use mortise_core::apis::k8s::SelectingKind;
-use mortise_core::apis::{NodeClaim, NodePool, k8s};
+use mortise_core::apis::{NodeClaim, NodeOverlay, NodePool, k8s};
 use mortise_core::cloud::{NodeClassKind, NodeClassObject};
 use mortise_core::effect::ObjectRef;
 use mortise_core::index::{Object, ObjectKey, ObjectKind};
@@ -83,6 +83,11 @@ impl Kind {
         kinds
     }
 
+    /// Node overlays; watched only with their feature gate.
+    pub(crate) fn overlays() -> Self {
+        Self::of::<NodeOverlay>(ObjectKind::Overlay, false)
+    }
+
     /// Kinds from which default spread constraints take their selectors; watched only when there are such constraints.
     pub(crate) fn selecting() -> impl Iterator<Item = Self> {
         SelectingKind::ALL.into_iter().map(|kind| Self {
@@ -116,8 +121,16 @@ impl Kind {
     pub(crate) const fn is_custom(&self) -> bool {
         matches!(
             self.index,
-            ObjectKind::Pool | ObjectKind::Claim | ObjectKind::NodeClass { .. }
+            ObjectKind::Pool
+                | ObjectKind::Claim
+                | ObjectKind::NodeClass { .. }
+                | ObjectKind::Overlay
         )
+    }
+
+    /// It is written to, beside being read.
+    pub(crate) const fn is_written(&self) -> bool {
+        self.is_custom() && !matches!(self.index, ObjectKind::Overlay)
     }
 
     /// Path of the whole collection, or of a namespace's part of it.
@@ -151,6 +164,7 @@ impl Kind {
             ObjectKind::StorageClass => ObjectKey::StorageClass(name.into()),
             ObjectKind::CsiNode => ObjectKey::CsiNode(name.into()),
             ObjectKind::Attachment => ObjectKey::Attachment(name.into()),
+            ObjectKind::Overlay => ObjectKey::Overlay(name.into()),
             ObjectKind::Namespace => ObjectKey::Namespace(name.into()),
             ObjectKind::Selecting(kind) => ObjectKey::Selecting(*kind, namespaced()),
         }
@@ -176,6 +190,7 @@ impl Kind {
             ObjectKind::StorageClass => Object::StorageClass(slim(text)?),
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
+            ObjectKind::Overlay => Object::Overlay(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
             ObjectKind::Selecting(kind) => {
                 let mut object: k8s::Selecting = serde_json::from_str(text)?;

@@ -147,7 +147,7 @@ fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
     let mut all = Vec::new();
     for kind in kinds {
         all.extend(["list", "watch"].map(|verb| right(verb, kind.group, kind.plural)));
-        if kind.is_custom() {
+        if kind.is_written() {
             all.push(right("patch", kind.group, kind.plural));
             all.push(right(
                 "patch",

@@ -10,6 +10,7 @@
 //! signal are arguments; the shell and the simulator drive the same [`engine::Engine`].
 
 pub mod apis;
+pub mod calendar;
 pub mod catalog;
 pub mod cloud;
 pub mod deciders;
@@ -18,11 +19,13 @@ pub mod engine;
 pub mod index;
 pub mod labels;
 pub mod ledger;
+pub mod manifest;
 pub mod migrate;
 pub mod money;
 pub mod names;
 pub mod nearest;
 pub mod objects;
+pub mod overlays;
 pub mod pods;
 pub mod preview;
 pub mod record;

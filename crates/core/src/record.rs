@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::deciders::DeciderId;
+use crate::deciders::{DeciderId, Shape};
 use crate::effect::ObjectRef;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
@@ -80,6 +80,8 @@ impl Verdict {
 pub enum Blocker {
     /// The pool or its node class is not ready.
     NotReady,
+    /// Launches of the pool are held back because its machines do not register.
+    HeldBack,
     /// The pool's own requirements leave no type.
     NoTypes,
     /// The pool may have no further node.
@@ -126,6 +128,7 @@ impl Blocker {
     pub const fn label(self) -> &'static str {
         match self {
             Self::NotReady => "not_ready",
+            Self::HeldBack => "held_back",
             Self::NoTypes => "no_types",
             Self::NodeLimit => "node_limit",
             Self::Limit => "limit",
@@ -202,6 +205,12 @@ pub enum Reason {
     Expired,
     /// The cloud will take it back.
     Interrupted,
+    /// A condition of the node has been bad for too long.
+    Unhealthy {
+        condition: String,
+        status: String,
+        since: Timestamp,
+    },
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
     /// The cloud does not have its machine any more.
@@ -232,6 +241,27 @@ pub enum Reason {
     PodsWithoutPlace { pods: Vec<PodKey> },
     /// A pool's limit would not hold.
     Limit { pool: PoolName, message: String },
+    /// The pool is to have so many nodes, and has so many.
+    Replicas {
+        pool: PoolName,
+        wanted: i64,
+        there: i64,
+    },
+    /// So many machines of the pool in a row did not register: none is launched until then.
+    HeldBack {
+        pool: PoolName,
+        failures: u32,
+        until: Timestamp,
+    },
+    /// Something holds a drain up: what, whose, since when, the facts, and what would clear it.
+    InTheWay {
+        shape: Shape,
+        what: String,
+        owner: Option<String>,
+        since: Timestamp,
+        detail: String,
+        unblocks: String,
+    },
     /// A premise of the command no longer holds.
     Stale { what: String },
     /// The cloud or the API server failed.
@@ -302,6 +332,11 @@ impl fmt::Display for Reason {
             Self::Drifted { why } => write!(f, "drifted: {why}"),
             Self::Expired => f.write_str("older than expireAfter"),
             Self::Interrupted => f.write_str("the cloud takes the machine back"),
+            Self::Unhealthy {
+                condition,
+                status,
+                since,
+            } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
@@ -317,6 +352,33 @@ impl fmt::Display for Reason {
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
             Self::PodsWithoutPlace { pods } => write!(f, "no place for {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
+            Self::Replicas {
+                pool,
+                wanted,
+                there,
+            } => write!(f, "pool {pool} is to have {wanted} nodes and has {there}"),
+            Self::HeldBack {
+                pool,
+                failures,
+                until,
+            } => write!(
+                f,
+                "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
+            ),
+            Self::InTheWay {
+                shape: _,
+                what,
+                owner,
+                since,
+                detail,
+                unblocks,
+            } => {
+                f.write_str(what)?;
+                if let Some(owner) = owner {
+                    write!(f, " of {owner}")?;
+                }
+                write!(f, ": {detail} (since {since}); {unblocks}")
+            }
             Self::Stale { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::ConditionIs {

@@ -252,6 +252,7 @@ pub(crate) fn object(key: &ObjectKey, value: Value) -> Result<Object, serde_json
         ObjectKey::StorageClass(_) => Object::StorageClass(Box::new(read(value)?)),
         ObjectKey::CsiNode(_) => Object::CsiNode(Box::new(read(value)?)),
         ObjectKey::Attachment(_) => Object::Attachment(Box::new(read(value)?)),
+        ObjectKey::Overlay(_) => Object::Overlay(Box::new(read(value)?)),
         ObjectKey::Namespace(_) => Object::Namespace(Box::new(read(value)?)),
         ObjectKey::Selecting(kind, _) => Object::Selecting(*kind, Box::new(read(value)?)),
     })

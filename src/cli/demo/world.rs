@@ -263,6 +263,7 @@ mod tests {
         let snapshot = simulation.snapshot();
         let rules = Rules {
             deny_impossible: true,
+            offline: false,
             node_class_kinds: vec![node_class_kind()],
         };
         for pool in &options.pools {

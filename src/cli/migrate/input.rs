@@ -10,7 +10,7 @@ use mortise_controller::{Clients, RunError};
 use mortise_core::migrate::{Source, of_cluster};
 
 /// Name of standard input.
-pub(super) const STDIN: &str = "<stdin>";
+pub(in crate::cli) const STDIN: &str = "<stdin>";
 
 /// Kinds that are read from a cluster: kind, plural, group and versions, the newest first.
 const KINDS: [(&str, &str, &str, &[&str]); 4] = [
@@ -67,11 +67,12 @@ fn push(sources: &mut Vec<Source>, name: String, text: String) -> anyhow::Result
     Ok(())
 }
 
-fn text_of(path: &Path) -> anyhow::Result<String> {
+pub(in crate::cli) fn text_of(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn manifests_below(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// Adds every manifest below a directory, links to directories apart.
+pub(in crate::cli) fn manifests_below(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let place = || format!("cannot read {}", dir.display());
     for entry in std::fs::read_dir(dir).with_context(place)? {
         let entry = entry.with_context(place)?;

@@ -14,7 +14,8 @@ use super::review::{Answer, Request};
 /// is left to validation.
 #[must_use]
 pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answer {
-    if !request.asks_for_a_spec() {
+    // The rules are those of the present version.
+    if !request.asks_for_a_spec() || request.kind.newer_version().is_some() {
         return Answer::default();
     }
     let patch = match request.kind.kind.as_str() {
@@ -43,11 +44,12 @@ pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answ
     if found.iter().all(|fault| fault.weight != Weight::Schema) {
         found.clear();
     }
-    Answer {
-        denied: found.iter().map(ToString::to_string).collect(),
-        warnings: Vec::new(),
+    let mut answer = Answer {
         patch,
-    }
+        ..Answer::default()
+    };
+    found.iter().for_each(|fault| answer.fault(fault));
+    answer
 }
 
 /// Group and kind of the node class, when the reference leaves them out and only one kind is served.

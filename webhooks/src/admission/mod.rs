@@ -11,12 +11,14 @@
 
 mod advice;
 mod defaulting;
+mod note;
 mod preview;
 mod review;
 mod text;
 mod validation;
 
 pub use defaulting::default;
+pub use note::{Check, Note};
 pub use review::{Answer, Kind, Request, review};
 pub use validation::validate;
 
@@ -32,6 +34,8 @@ pub struct Rules {
     pub deny_impossible: bool,
     /// Node class kinds that are served, the default one first.
     pub node_class_kinds: Vec<NodeClassKind>,
+    /// The picture is of files: what is not in it may well be in the cluster.
+    pub offline: bool,
 }
 
 impl Rules {

@@ -12,6 +12,7 @@ use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 
 use super::Facts;
+use super::note::Check;
 use super::review::{Answer, Request};
 use super::text::count;
 
@@ -54,7 +55,7 @@ pub(super) fn ec2_class(facts: &Facts<'_>, request: &Request, answer: &mut Answe
         || new.security_group_selector_terms != old.security_group_selector_terms
         || new.capacity_reservation_selector_terms != old.capacity_reservation_selector_terms;
     if selectors && concerned.drifting.len() < concerned.all.len() {
-        answer.warnings.push(format!(
+        answer.warn(Check::Preview, "spec", format!(
             "new selectors are resolved after this; any of the {} that differs from what they find drifts too",
             count(concerned.all.len(), "node")
         ));
@@ -86,14 +87,13 @@ fn tell(
             None => text.push_str("; price preview skipped: it takes too long just now"),
         }
     }
-    answer.warnings.push(text);
+    answer.warn(Check::Preview, "spec", text);
 }
 
 fn none(request: &Request, all: usize, answer: &mut Answer) {
     if request.dry_run == Some(true) && all > 0 {
-        answer
-            .warnings
-            .push(format!("drifts none of {}", count(all, "node")));
+        let text = format!("drifts none of {}", count(all, "node"));
+        answer.warn(Check::Preview, "spec", text);
     }
 }
 

@@ -1,8 +1,10 @@
 //! The AdmissionReview envelope: one request in, one answer out, whatever the body.
 
+use mortise_core::apis::obsolete::kind_advice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::note::Note;
 use super::text::shortened;
 use crate::Counters;
 
@@ -17,6 +19,8 @@ pub struct Request {
     pub uid: String,
     /// Group, version and kind of the object.
     pub kind: Kind,
+    /// Group, version and kind that the client sent, before the API server converted the object.
+    pub request_kind: Option<Kind>,
     /// Object name; may be empty on create.
     pub name: String,
     /// Namespace; empty for what is not in one.
@@ -46,6 +50,15 @@ impl Request {
         self.operation != "DELETE" && !self.object.is_null() && !going && !same
     }
 
+    /// What to write instead of the version that the client sent, when that is of before.
+    #[must_use]
+    pub fn newer_version(&self) -> Option<String> {
+        self.request_kind
+            .as_ref()
+            .unwrap_or(&self.kind)
+            .newer_version()
+    }
+
     /// The object before an update.
     #[must_use]
     pub fn before(&self) -> Option<&Value> {
@@ -65,6 +78,14 @@ pub struct Kind {
     pub kind: String,
 }
 
+impl Kind {
+    /// What to write instead of a version of before; `None` for one that is served.
+    #[must_use]
+    pub fn newer_version(&self) -> Option<String> {
+        kind_advice(&format!("{}/{}", self.group, self.version), &self.kind)
+    }
+}
+
 /// What is answered.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
@@ -74,6 +95,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// JSON patch operations.
     pub patch: Vec<Value>,
+    /// The same as `denied` and `warnings`, piece by piece.
+    pub notes: Vec<Note>,
 }
 
 #[derive(Deserialize)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::validation::{Weight, faults};
+use mortise_core::apis::obsolete::{self, Advice};
+use mortise_core::apis::validation::{Topic, Weight, faults};
 use serde_json::Value;
 
+use super::note::Check;
 use super::review::{Answer, Request};
-use super::text::warning;
 use super::{Facts, advice, preview};
 
 /// Where `kubectl apply` leaves the object as its user wrote it.
@@ -24,6 +25,18 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
     if !request.asks_for_a_spec() {
         return answer;
     }
+    if let Some(newer) = request.newer_version() {
+        let text = format!("apiVersion: of an older release; write {newer}");
+        answer.warn(Check::Version, "apiVersion", text);
+    }
+    if request.kind.newer_version().is_some() {
+        // Not converted, so no rule of the present version fits it.
+        for Advice { field, instead, .. } in obsolete::advice(&request.object) {
+            let text = format!("{field}: {instead}");
+            answer.warn(Check::Obsolete, field, text);
+        }
+        return answer;
+    }
     itself(facts, request, &mut answer);
     match request.kind.kind.as_str() {
         "NodePool" => match serde_json::from_value::<NodePool>(request.object.clone()) {
@@ -36,7 +49,15 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
                     preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
                 }
             }
-            Err(error) => answer.denied.push(format!("spec cannot be read: {error}")),
+            // What is wrong has been said already, in most cases.
+            Err(error) if answer.denied.is_empty() => {
+                answer.deny(
+                    Check::Definition,
+                    "spec",
+                    format!("spec cannot be read: {error}"),
+                );
+            }
+            Err(_) => {}
         },
         "NodeOverlay" => advice::overlay(facts, &request.object, &mut answer),
         "CapacityBuffer" => advice::buffer(facts, request, &mut answer),
@@ -55,11 +76,9 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     let kind = request.kind.kind.as_str();
     let mut told = BTreeSet::new();
     for fault in faults(definitions, known, kind, &request.object, request.before()) {
+        answer.fault(&fault);
         if fault.weight == Weight::Doubtful {
-            answer.warnings.push(warning(&fault));
             told.insert(fault.field);
-        } else {
-            answer.denied.push(fault.to_string());
         }
     }
     // The API server has dropped the fields that it does not know; they are to be seen only where kubectl wrote down
@@ -73,9 +92,9 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     };
     let before = request.before().and_then(written);
     for fault in faults(definitions, known, kind, &now, before.as_ref()) {
-        let dropped = fault.weight == Weight::Doubtful && fault.problem.starts_with("is dropped");
-        if dropped && !told.contains(&fault.field) {
-            answer.warnings.push(warning(&fault));
+        let dropped = matches!(fault.topic, Topic::UnknownField | Topic::Obsolete);
+        if dropped && fault.weight == Weight::Doubtful && !told.contains(&fault.field) {
+            answer.fault(&fault);
         }
     }
 }

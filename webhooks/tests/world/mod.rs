@@ -144,32 +144,48 @@ fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType 
     }
 }
 
+/// What can be bought.
+pub(crate) fn catalog() -> Arc<Catalog> {
+    Arc::new(Catalog::build(vec![
+        instance_type("m5.large", "amd64", 2, 96),
+        instance_type("m5.xlarge", "amd64", 4, 192),
+        instance_type("c5.large", "amd64", 2, 85),
+        instance_type("m6g.large", "arm64", 2, 77),
+    ]))
+}
+
+/// The node class of EC2.
+pub(crate) const EC2: NodeClassKind = NodeClassKind {
+    group: "karpenter.k8s.aws",
+    version: "v1",
+    kind: "EC2NodeClass",
+    plural: "ec2nodeclasses",
+};
+
+/// The node class of simulated machines.
+pub(crate) const KWOK: NodeClassKind = NodeClassKind {
+    group: "karpenter.kwok.sh",
+    version: "v1alpha1",
+    kind: "KWOKNodeClass",
+    plural: "kwoknodeclasses",
+};
+
 impl World {
     /// A synced world with the class `default` and its catalogue.
     pub(crate) fn new() -> Self {
         let rules = Rules {
             deny_impossible: false,
-            node_class_kinds: vec![NodeClassKind {
-                group: "karpenter.k8s.aws",
-                version: "v1",
-                kind: "EC2NodeClass",
-                plural: "ec2nodeclasses",
-            }],
+            offline: false,
+            node_class_kinds: vec![EC2],
         };
         let mut world = Self {
             index: Index::new(WellKnown::aws(), false, now()),
             rules,
         };
         world.class("default", json!({}));
-        let types = vec![
-            instance_type("m5.large", "amd64", 2, 96),
-            instance_type("m5.xlarge", "amd64", 4, 192),
-            instance_type("c5.large", "amd64", 2, 85),
-            instance_type("m6g.large", "arm64", 2, 77),
-        ];
         world.index.set_catalog(
             &NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
-            Arc::new(Catalog::build(types)),
+            catalog(),
         );
         world.index.set_synced();
         world
@@ -178,12 +194,7 @@ impl World {
     /// With simulated machines instead of EC2.
     pub(crate) fn kwok() -> Self {
         let mut world = Self::new();
-        world.rules.node_class_kinds = vec![NodeClassKind {
-            group: "karpenter.kwok.sh",
-            version: "v1alpha1",
-            kind: "KWOKNodeClass",
-            plural: "kwoknodeclasses",
-        }];
+        world.rules.node_class_kinds = vec![KWOK];
         world
     }
 
@@ -207,6 +218,12 @@ impl World {
             key: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", name),
             object: Arc::new(merged(named, &change)),
         }));
+    }
+
+    /// Puts an overlay.
+    pub(crate) fn overlay(&mut self, overlay: &Value) {
+        let typed = serde_json::from_value(overlay.clone()).unwrap();
+        self.apply(Object::Overlay(Box::new(typed)));
     }
 
     /// Puts a pool that is ready.
@@ -331,8 +348,13 @@ impl World {
             "oldObject": old, "dryRun": dry_run,
         }))
         .unwrap();
+        self.asked(&request)
+    }
+
+    /// Asks both webhooks about a request.
+    pub(crate) fn asked(&mut self, request: &Request) -> Answer {
         let snapshot = self.snapshot();
-        let first = default(&self.rules, &snapshot.well_known, &request);
+        let first = default(&self.rules, &snapshot.well_known, request);
         if !first.denied.is_empty() {
             return first;
         }
@@ -342,6 +364,6 @@ impl World {
             now: now(),
             stop: &|| false,
         };
-        validate(&facts, &request)
+        validate(&facts, request)
     }
 }

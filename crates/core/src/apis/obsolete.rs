@@ -61,6 +61,16 @@ const POOL: &[Row] = &[
         "write spec.template.spec.nodeClassRef",
     ),
     (
+        "/spec/instanceTypes",
+        When::There,
+        "write a requirement on node.kubernetes.io/instance-type: In {}",
+    ),
+    (
+        "/spec/cluster",
+        When::There,
+        "leave it out: name and endpoint of the cluster are settings of the service",
+    ),
+    (
         "/spec/ttlSecondsAfterEmpty",
         When::There,
         "write spec.disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: {}s}",
@@ -297,7 +307,7 @@ const CLASS: &[Row] = &[
     ),
 ];
 
-/// What to write instead of fields of a NodePool, a NodeClaim or an EC2NodeClass that are gone or misplaced, in the order of
+/// What to write instead of fields of a NodePool, a NodeClaim or an EC2NodeClass (and what they were called first) that are gone or misplaced, in the order of
 /// their places; nothing for other kinds. Budgets with a duration and no schedule are among them.
 ///
 /// # Cost
@@ -305,9 +315,9 @@ const CLASS: &[Row] = &[
 #[must_use]
 pub fn advice(object: &Value) -> Vec<Advice> {
     let rows = match object.get("kind").and_then(Value::as_str) {
-        Some("NodePool") => POOL,
+        Some("NodePool" | "Provisioner") => POOL,
         Some("NodeClaim") => CLAIM,
-        Some("EC2NodeClass") => CLASS,
+        Some("EC2NodeClass" | "AWSNodeTemplate") => CLASS,
         _ => return Vec::new(),
     };
     let given: Option<Value> = object

@@ -20,7 +20,7 @@ use foldhash::fast::FixedState;
 
 pub(crate) use bits::Bits;
 pub use choice::{MinValuesShortfall, Offer};
-pub use questions::Blame;
+pub use questions::{Blame, Common};
 pub(crate) use table::{PricedOffering, TypeTable, UNKNOWN_PRICE};
 
 use crate::cloud::{CapacityType, InstanceType, Unavailable};

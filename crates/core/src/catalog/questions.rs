@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Bits, Catalog};
 use crate::cloud::{InstanceType, Offering};
-use crate::labels;
+use crate::labels::{self, WellKnown};
 use crate::requirements::{Requirement, Requirements};
 
 /// Most values that are named as a way back.
@@ -25,7 +25,54 @@ pub struct Blame {
     pub back: Vec<(Arc<str>, usize)>,
 }
 
+/// A type that two overlays are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Both are about the same offering of it, too.
+    pub offering: bool,
+}
+
 impl Catalog {
+    /// The types that both sets of requirements are about, with the labels that a pool adds: a key that neither the type nor
+    /// the pool has is not met. Sold out offerings count.
+    #[must_use]
+    pub fn common(
+        &self,
+        pool: &Requirements,
+        one: &Requirements,
+        other: &Requirements,
+    ) -> Vec<Common> {
+        // Bits first: most types are out by their name or family.
+        let mut types = self.table().meeting(one);
+        types.and(&self.table().meeting(other));
+        let about = |each: &InstanceType, asked: &Requirements| {
+            let mut labels = each.requirements.clone();
+            labels.add_all(pool);
+            labels.is_compatible(asked, &WellKnown::none())
+        };
+        types
+            .iter()
+            .filter_map(|at| self.types().get(at))
+            .filter(|each| about(each, one) && about(each, other))
+            .filter_map(|each| {
+                let any = |asked: &Requirements| {
+                    each.offerings
+                        .iter()
+                        .any(|offering| has_labels(offering, asked))
+                };
+                (any(one) && any(other)).then(|| Common {
+                    name: Arc::clone(&each.name),
+                    offering: each
+                        .offerings
+                        .iter()
+                        .any(|offering| has_labels(offering, one) && has_labels(offering, other)),
+                })
+            })
+            .collect()
+    }
+
     /// The values that some type lists for the label, sorted. None when no type has the label.
     pub fn values_of(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
         self.table().values(key)
@@ -124,14 +171,18 @@ fn relevant(asked: &Requirements) -> Requirements {
 }
 
 fn is_sold(each: &InstanceType, asked: &Requirements) -> bool {
+    each.offerings
+        .iter()
+        .any(|offering| has_labels(offering, asked))
+}
+
+/// Zone, capacity type and further labels of an offering are as asked.
+fn has_labels(offering: &Offering, asked: &Requirements) -> bool {
     let allows = |key: &str, value: &str| asked.get(key).is_none_or(|asked| asked.has(value));
-    let fits = |offering: &Offering| {
-        allows(labels::TOPOLOGY_ZONE, &offering.zone)
-            && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
-            && offering
-                .labels
-                .iter()
-                .all(|(key, value)| allows(key, value))
-    };
-    each.offerings.iter().any(fits)
+    allows(labels::TOPOLOGY_ZONE, &offering.zone)
+        && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+        && offering
+            .labels
+            .iter()
+            .all(|(key, value)| allows(key, value))
 }

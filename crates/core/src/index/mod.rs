@@ -65,6 +65,7 @@ impl Index {
             pools: Arc::default(),
             node_classes: Arc::default(),
             catalogs: Arc::default(),
+            overlays: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),
             volume_claims: crate::snapshot::Table::default(),
@@ -189,7 +190,7 @@ impl Index {
         }
     }
 
-    /// Volumes, storage classes, CSI nodes, attachments, namespaces: kept as they are.
+    /// Overlays, volumes, storage classes, CSI nodes, attachments, namespaces: kept as they are.
     fn surrounding(&mut self, key: &ObjectKey, object: Option<Object>) {
         let state = &mut self.state;
         match (key, object) {
@@ -218,6 +219,10 @@ impl Index {
                     .insert(Arc::clone(name), Arc::new(*object)),
             ),
             (ObjectKey::Attachment(name), _) => drop(state.attachments.remove(name)),
+            (ObjectKey::Overlay(name), Some(Object::Overlay(object))) => {
+                Arc::make_mut(&mut state.overlays).insert(Arc::clone(name), Arc::new(*object));
+            }
+            (ObjectKey::Overlay(name), _) => drop(Arc::make_mut(&mut state.overlays).remove(name)),
             (ObjectKey::Namespace(name), Some(Object::Namespace(object))) => {
                 Arc::make_mut(&mut state.namespaces).insert(Arc::clone(name), Arc::new(*object));
             }

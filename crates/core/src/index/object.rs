@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::apis::k8s;
 use crate::apis::k8s::SelectingKind;
 use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodeoverlay::NodeOverlay;
 use crate::apis::nodepool::NodePool;
 use crate::cloud::NodeClassObject;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
@@ -18,6 +19,7 @@ pub enum Object {
     Claim(Box<NodeClaim>),
     Pool(Box<NodePool>),
     NodeClass(NodeClassObject),
+    Overlay(Box<NodeOverlay>),
     Pdb(Box<k8s::PodDisruptionBudget>),
     DaemonSet(Box<k8s::DaemonSet>),
     VolumeClaim(Box<k8s::PersistentVolumeClaim>),
@@ -38,6 +40,7 @@ pub enum ObjectKind {
     Claim,
     Pool,
     NodeClass { group: Arc<str>, kind: Arc<str> },
+    Overlay,
     Pdb,
     DaemonSet,
     VolumeClaim,
@@ -61,6 +64,7 @@ pub enum ObjectKey {
     Claim(ClaimName),
     Pool(PoolName),
     NodeClass(NodeClassKey),
+    Overlay(Arc<str>),
     Pdb(NamespacedName),
     DaemonSet(NamespacedName),
     VolumeClaim(NamespacedName),
@@ -85,6 +89,7 @@ impl ObjectKey {
                 group: Arc::clone(&key.group),
                 kind: Arc::clone(&key.kind),
             },
+            Self::Overlay(_) => ObjectKind::Overlay,
             Self::Pdb(_) => ObjectKind::Pdb,
             Self::DaemonSet(_) => ObjectKind::DaemonSet,
             Self::VolumeClaim(_) => ObjectKind::VolumeClaim,
@@ -119,6 +124,7 @@ impl Object {
             Self::Claim(_) => ObjectKey::Claim(name.into()),
             Self::Pool(_) => ObjectKey::Pool(name.into()),
             Self::NodeClass(class) => ObjectKey::NodeClass(class.key.clone()),
+            Self::Overlay(_) => ObjectKey::Overlay(name.into()),
             Self::Pdb(_) => ObjectKey::Pdb(namespaced()),
             Self::DaemonSet(_) => ObjectKey::DaemonSet(namespaced()),
             Self::VolumeClaim(_) => ObjectKey::VolumeClaim(namespaced()),
@@ -152,6 +158,7 @@ impl Object {
             Self::Claim(object) => &object.metadata,
             Self::Pool(object) => &object.metadata,
             Self::NodeClass(_) => return None,
+            Self::Overlay(object) => &object.metadata,
             Self::Pdb(object) => &object.metadata,
             Self::DaemonSet(object) => &object.metadata,
             Self::VolumeClaim(object) => &object.metadata,

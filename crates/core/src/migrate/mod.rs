@@ -9,13 +9,13 @@
 mod class;
 mod disruption;
 mod edit;
-mod finding;
+pub(crate) mod finding;
 mod links;
-mod others;
+pub(crate) mod others;
 mod pool;
 mod requirements;
 mod selectors;
-mod yaml;
+pub(crate) mod yaml;
 
 use edit::set_type;
 use finding::Log;
@@ -119,6 +119,13 @@ struct Work {
     changed: bool,
 }
 
+impl Work {
+    /// It stays as it is, and nothing is put into it for the sake of others.
+    const fn leave(&mut self) {
+        self.kind = Kind::Other;
+    }
+}
+
 /// Converts all sources together: what pools and classes have to do with each other is looked up in all of them.
 #[must_use]
 pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
@@ -203,7 +210,7 @@ fn written(work: &Work, as_json: bool) -> String {
 }
 
 /// Kind and name.
-fn label(root: &Node) -> String {
+pub(crate) fn label(root: &Node) -> String {
     let text = |path: &[&str]| root.at(path).and_then(Node::text).map(str::to_owned);
     match (text(&["kind"]), text(&["metadata", "name"])) {
         (Some(kind), Some(name)) => format!("{kind} {name}"),
@@ -213,7 +220,7 @@ fn label(root: &Node) -> String {
 }
 
 /// Whether a text that cannot be read is about us.
-fn about_us(text: &str) -> bool {
+pub(crate) fn about_us(text: &str) -> bool {
     [
         "karpenter.sh",
         "karpenter.k8s.aws",
@@ -321,7 +328,7 @@ fn open(file: usize, name: &str, document: Document, findings: &mut Vec<Finding>
 }
 
 /// The objects of a `List`.
-fn list_items(root: &Node) -> Vec<Node> {
+pub(crate) fn list_items(root: &Node) -> Vec<Node> {
     let is_list = root
         .get("kind")
         .and_then(Node::text)
@@ -356,7 +363,7 @@ fn kind_of(root: &Node) -> Kind {
 }
 
 /// A piece of a pool, as texts quote them: without kind and name.
-fn is_part(root: &Node) -> bool {
+pub(crate) fn is_part(root: &Node) -> bool {
     let words = [
         "budgets",
         "consolidateAfter",
@@ -405,12 +412,17 @@ fn convert(
             if age == Age::Part {
                 log.doubt(Code::Missing, root.line, "", "has no kind and no name: taken for a part of a NodePool. `kubectl patch nodepool NAME --type merge --patch-file FILE` applies it");
             }
-            if let Some(inline) = pool::convert(&mut root, age, &mut log) {
+            let Ok(inline) = pool::convert(&mut root, age, &mut log) else {
+                return work.leave();
+            };
+            if let Some(inline) = inline {
                 born.extend(inline_class(&root, inline, options, &mut log));
             }
         }
         Kind::Class(age) => {
-            let expiry = class::convert(&mut root, age, options, &mut log);
+            let Ok(expiry) = class::convert(&mut root, age, options, &mut log) else {
+                return work.leave();
+            };
             if let (Some((text, line)), Some(class)) =
                 (expiry, root.at(&["metadata", "name"]).and_then(Node::text))
             {
@@ -444,7 +456,8 @@ fn inline_class(
     let mut spec = edit::instead("spec", inline.value, Vec::new());
     spec.notes.before = inline.notes.all(Vec::new());
     class.push(spec);
-    class::convert(&mut class, Age::Alpha, options, log);
+    // One of another shape was reported, and is written as it stood.
+    class::convert(&mut class, Age::Alpha, options, log).ok();
     Some(class)
 }
 

@@ -42,7 +42,7 @@ const SETTINGS: [(&str, &str); 11] = [
 ];
 
 /// Reports old names in an object that is passed through.
-pub(super) fn report(root: &Node, log: &mut Log<'_>) {
+pub(crate) fn report(root: &Node, log: &mut Log<'_>) {
     let mut seen = BTreeSet::new();
     walk(root, &mut |text, line| {
         for (old, new) in RENAMED {
@@ -75,7 +75,7 @@ pub(super) fn report(root: &Node, log: &mut Log<'_>) {
 }
 
 /// Reports texts that look as if something should have been put in their place.
-pub(super) fn placeholders(root: &Node, log: &mut Log<'_>) {
+pub(crate) fn placeholders(root: &Node, log: &mut Log<'_>) {
     let mut seen = BTreeSet::new();
     walk(root, &mut |text, line| {
         if let Some(found) = placeholder(text)

@@ -27,6 +27,7 @@ mod defaults;
 mod explain;
 mod fits;
 mod host;
+mod of_pool;
 mod outcome;
 mod pass;
 pub mod plan;
@@ -53,6 +54,7 @@ pub use defaults::{
 };
 pub use explain::{Explanation, Standing, explain};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
+pub use of_pool::plan_of_pool;
 pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
     SolveReport, Unplaced,

@@ -13,6 +13,7 @@ use crate::catalog::{Bits, Catalog, TypeTable};
 use crate::labels::{self, WellKnown};
 use crate::ledger::{PoolLimits, PoolUsage};
 use crate::names::PoolName;
+use crate::objects::HeldBack;
 use crate::record::Blocker;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
@@ -140,7 +141,8 @@ pub(super) fn templates(
 }
 
 impl Template {
-    fn of(
+    /// The pool as a template, if it can be used; otherwise why not.
+    pub(super) fn of(
         pool: &Arc<NodePool>,
         snapshot: &Snapshot,
         daemons: &Daemons,
@@ -151,6 +153,22 @@ impl Template {
         if !pool.is_ready() {
             let why = Unusable::of(pool, Blocker::NotReady, "nodepool is not ready");
             return Err(why.because(not_ready(pool)));
+        }
+        let held_back = |why: &dyn std::fmt::Display| {
+            let why = format!("launches are held back: {why}");
+            Unusable::of(pool, Blocker::HeldBack, why)
+        };
+        let mut limits = pool.limits();
+        match pool.held_back() {
+            None => {}
+            Some(HeldBack::All(why)) => return Err(held_back(&why)),
+            Some(HeldBack::AllButOne(why)) => {
+                if is_trying(snapshot, &pool.name()) {
+                    return Err(held_back(&why));
+                }
+                let one_more = usage.nodes + 1;
+                limits.nodes = Some(limits.nodes.map_or(one_more, |limit| limit.min(one_more)));
+            }
         }
         let catalog = snapshot.catalog_of(pool).ok_or_else(|| {
             let why = "node class has no instance types yet";
@@ -179,7 +197,7 @@ impl Template {
             taints,
             types,
             groups,
-            limits: pool.limits(),
+            limits,
             usage,
             largest: Resources::zero(),
             net,
@@ -266,6 +284,19 @@ impl Template {
         }
         most
     }
+}
+
+/// Some machine of the pool is on its way and has not registered.
+fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
+    let comes = |node: &Arc<crate::snapshot::StateNode>| {
+        node.is_managed() && !node.registered && !node.deleting
+    };
+    snapshot
+        .ledger
+        .coming()
+        .values()
+        .any(|coming| coming.pool == *pool)
+        || snapshot.nodes_of_pool(pool).any(comes)
 }
 
 /// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.

@@ -23,6 +23,7 @@ pub use workloads::Workloads;
 
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodeoverlay::NodeOverlay;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub node_classes: Arc<BTreeMap<NodeClassKey, NodeClassObject>>,
     /// Instance types that each node class can launch; absent until resolved once.
     pub catalogs: Arc<BTreeMap<NodeClassKey, Arc<Catalog>>>,
+    /// Node overlays by name; empty while their feature gate is off.
+    pub overlays: Arc<BTreeMap<Arc<str>, Arc<NodeOverlay>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
     /// DaemonSets.

@@ -1,6 +1,6 @@
 //! Disruption budgets: how many nodes of a pool may be on their way out at one time.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{CronSchedule, GoDuration, ParseCronError};
 
@@ -61,6 +61,20 @@ impl Allowance {
     }
 }
 
+/// Windows that are looked at to find a gap between them.
+const WINDOWS: usize = 300;
+
+/// How often a budget holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holds {
+    /// At all times.
+    Always,
+    /// At some times.
+    Sometimes,
+    /// At no time.
+    Never,
+}
+
 /// When a budget holds: for a while after each fire time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -80,6 +94,59 @@ impl Window {
         // A schedule that never fires (30 February) counts as active: upstream compares with the zero time. For a budget
         // this is the careful side.
         self.schedule.next(start).is_none_or(|hit| hit <= now)
+    }
+
+    /// How often it is active: always, where each window lasts until the next begins. Looks at the next 300 windows.
+    #[must_use]
+    pub fn holds(&self, now: Timestamp) -> Holds {
+        let constant = |active| if active { Holds::Always } else { Holds::Never };
+        let Some(mut begin) = self.schedule.next(now) else {
+            return constant(self.is_active(now));
+        };
+        if self.schedule.is_relative() {
+            return constant(self.is_active(now));
+        }
+        let duration = SignedDuration::from(self.duration);
+        if duration <= SignedDuration::ZERO {
+            return Holds::Never;
+        }
+        for _ in 0..WINDOWS {
+            match self.schedule.next(begin) {
+                Some(next) if next.duration_since(begin) <= duration => begin = next,
+                _ => return Holds::Sometimes,
+            }
+        }
+        Holds::Always
+    }
+
+    /// When it is active between two times, the end excluded: sorted, none touching the next.
+    ///
+    /// # Cost
+    /// One question to the schedule for each fire time in between.
+    #[must_use]
+    pub fn spans(&self, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        if self.schedule.is_relative() || self.schedule.next(from).is_none() {
+            return if self.is_active(from) && from < until {
+                vec![(from, until)]
+            } else {
+                Vec::new()
+            };
+        }
+        let duration = SignedDuration::from(self.duration);
+        let end_of = |begin: Timestamp| begin.checked_add(duration).unwrap_or(Timestamp::MAX);
+        let running = self.schedule.prev(from).filter(|at| end_of(*at) > from);
+        let mut next = running.or_else(|| self.schedule.next(from));
+        let mut spans: Vec<(Timestamp, Timestamp)> = Vec::new();
+        while let Some(at) = next.filter(|at| *at < until) {
+            let (begin, end) = (at.max(from), end_of(at).min(until));
+            match spans.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ if begin < end => spans.push((begin, end)),
+                _ => {}
+            }
+            next = self.schedule.next(at);
+        }
+        spans
     }
 }
 
@@ -122,6 +189,22 @@ impl Budget {
             window,
             reasons,
         }
+    }
+
+    /// When it holds; `None` for one that always holds.
+    ///
+    /// # Errors
+    /// Schedule and duration cannot be used.
+    pub fn window(&self) -> Result<Option<&Window>, &BudgetError> {
+        self.window.as_ref().map(Option::as_ref)
+    }
+
+    /// What it allows while it holds.
+    ///
+    /// # Errors
+    /// The amount cannot be read.
+    pub fn allowance(&self) -> Result<Allowance, &BudgetError> {
+        self.nodes.as_ref().copied()
     }
 
     /// Whether the budget holds at a time.

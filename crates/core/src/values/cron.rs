@@ -298,6 +298,12 @@ impl CronSchedule {
         })
     }
 
+    /// It is counted from the time asked about (`@every`), so that no fire time is its own.
+    #[must_use]
+    pub const fn is_relative(&self) -> bool {
+        matches!(self.rule, Rule::Every(_))
+    }
+
     /// The first fire time after a time; `None` when there is none within five years.
     #[must_use]
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {

@@ -9,7 +9,7 @@ mod quantity_text;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{Allowance, Budget, BudgetError, BudgetVerdict, Budgets, Window};
+pub use budget::{Allowance, Budget, BudgetError, BudgetVerdict, Budgets, Holds, Window};
 pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
 pub use price::{ParsePriceChangeError, PriceChange};

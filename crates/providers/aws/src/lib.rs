@@ -38,4 +38,4 @@ mod facts;
 
 pub use self::api::NoRegion;
 pub use self::config::AwsConfig;
-pub use self::provider::{AwsProvider, StartError};
+pub use self::provider::{AwsProvider, KINDS, StartError};

@@ -25,7 +25,7 @@ use crate::templates::Templates;
 use crate::unavailable::Unavailability;
 
 /// Node classes of this provider.
-const KINDS: [NodeClassKind; 1] = [NodeClassKind {
+pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
     group: mortise_core::labels::aws::GROUP,
     version: "v1",
     kind: "EC2NodeClass",

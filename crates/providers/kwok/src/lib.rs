@@ -9,4 +9,4 @@ mod machine;
 mod provider;
 
 pub use catalog::{CatalogError, instance_types};
-pub use provider::KwokProvider;
+pub use provider::{KINDS, KwokProvider};

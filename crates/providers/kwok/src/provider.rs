@@ -186,7 +186,8 @@ fn cloud_error(error: kube::Error) -> CloudError {
     }
 }
 
-const KINDS: [NodeClassKind; 1] = [NodeClassKind {
+/// Node classes of this provider.
+pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
     group: kwok::GROUP,
     version: "v1alpha1",
     kind: "KWOKNodeClass",

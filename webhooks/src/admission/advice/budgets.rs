@@ -1,25 +1,11 @@
 //! Disruption budgets that never or always allow.
 
-use jiff::{SignedDuration, Timestamp};
-use mortise_core::apis::nodepool::{Budget, NodePool};
-use mortise_core::values::{Allowance, CronSchedule, GoDuration};
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::calendar::REASONS;
+use mortise_core::values::{Allowance, Budget, BudgetError, Holds};
 
 use super::super::text::some;
-use super::{Answer, Facts};
-
-/// Reasons that budgets are about.
-const REASONS: [&str; 3] = ["Underutilized", "Empty", "Drifted"];
-
-/// Windows that are looked at to find a gap between them.
-const WINDOWS: usize = 300;
-
-/// When a budget holds.
-#[derive(PartialEq)]
-enum Holds {
-    Always,
-    Sometimes,
-    Never,
-}
+use super::{Answer, Check, Facts};
 
 /// Says which reasons can never, and which can without limit, take nodes of the pool.
 pub(super) fn pool(
@@ -31,26 +17,26 @@ pub(super) fn pool(
     if before.is_some_and(|old| old.spec.disruption == pool.spec.disruption) || pool.is_static() {
         return;
     }
-    let Some(disruption) = &pool.spec.disruption else {
-        return; // the definition's default: 10 %
-    };
-    let Some(budgets) = &disruption.budgets else {
-        return;
-    };
-    let budgets: Vec<(usize, &Budget, Holds)> = budgets
+    let budgets = pool.budgets();
+    let budgets: Vec<(&Budget, Holds)> = budgets
         .iter()
-        .enumerate()
-        .map(|(n, budget)| (n, budget, holds(budget, facts.now)))
+        .map(|budget| {
+            let holds = match budget.window() {
+                Ok(None) => Holds::Always,
+                Ok(Some(window)) => window.holds(facts.now),
+                // Refused elsewhere.
+                Err(BudgetError::DurationAlone(_)) => Holds::Always,
+                Err(_) => Holds::Sometimes,
+            };
+            (budget, holds)
+        })
         .collect();
-    let covers = |budget: &Budget, reason: &str| {
-        let listed = budget.reasons.as_ref();
-        listed.is_none_or(|reasons| reasons.iter().any(|each| each == reason))
-    };
     let zero = |budget: &Budget| {
-        Allowance::parse(&budget.nodes).is_ok_and(|allowed| allowed.of(i64::MAX / 100) <= 0)
+        let allowance = budget.allowance();
+        allowance.is_ok_and(|allowed| allowed.of(i64::MAX / 100) <= 0)
     };
     let nodes = || i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
-    let all = |budget: &Budget| match Allowance::parse(&budget.nodes) {
+    let all = |budget: &Budget| match budget.allowance() {
         Ok(Allowance::Percent(percent)) => percent >= 100,
         Ok(Allowance::Nodes(count)) => (2..=count).contains(&nodes()),
         Err(_) => false,
@@ -59,25 +45,25 @@ pub(super) fn pool(
     for reason in REASONS {
         let of_reason: Vec<_> = budgets
             .iter()
-            .filter(|(_, budget, _)| covers(budget, reason))
+            .filter(|(budget, _)| budget.covers(reason))
             .collect();
         let mut always = of_reason
             .iter()
-            .filter(|(_, _, holds)| *holds == Holds::Always)
+            .filter(|(_, holds)| *holds == Holds::Always)
             .peekable();
         if always.peek().is_none() {
             let windows = of_reason
                 .iter()
-                .any(|(_, _, holds)| *holds == Holds::Sometimes);
+                .any(|(_, holds)| *holds == Holds::Sometimes);
             (if windows {
                 &mut outside
             } else {
                 &mut unlimited
             })
             .push(reason);
-        } else if always.clone().any(|(_, budget, _)| zero(budget)) {
+        } else if always.clone().any(|(budget, _)| zero(budget)) {
             never.push(reason);
-        } else if always.all(|(_, budget, _)| all(budget)) {
+        } else if always.all(|(budget, _)| all(budget)) {
             unlimited.push(reason);
         }
     }
@@ -90,9 +76,11 @@ pub(super) fn pool(
     };
     let mut tell = |list: &[&str], what: &str| {
         if !list.is_empty() {
-            answer
-                .warnings
-                .push(format!("disruption.budgets: {what} for {}", reasons(list)));
+            answer.warn(
+                Check::Budgets,
+                "spec.disruption.budgets",
+                format!("disruption.budgets: {what} for {}", reasons(list)),
+            );
         }
     };
     tell(
@@ -104,34 +92,4 @@ pub(super) fn pool(
         &outside,
         "outside the scheduled windows all nodes may be disrupted at once",
     );
-}
-
-/// Whether a budget holds at all times: each window lasts until the next begins.
-fn holds(budget: &Budget, now: Timestamp) -> Holds {
-    let (Some(schedule), Some(duration)) = (&budget.schedule, &budget.duration) else {
-        return Holds::Always;
-    };
-    let (Ok(schedule), Ok(duration)) = (
-        CronSchedule::parse(schedule),
-        GoDuration::parse(duration.as_str()),
-    ) else {
-        return Holds::Sometimes; // refused elsewhere
-    };
-    let duration = SignedDuration::from(duration);
-    if duration.is_zero() {
-        return Holds::Never;
-    }
-    let Some(mut begin) = schedule.next(now) else {
-        return Holds::Never;
-    };
-    for _ in 0..WINDOWS {
-        let Some(next) = schedule.next(begin) else {
-            return Holds::Sometimes;
-        };
-        if next.duration_since(begin) > duration {
-            return Holds::Sometimes;
-        }
-        begin = next;
-    }
-    Holds::Always
 }

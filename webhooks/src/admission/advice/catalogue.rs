@@ -6,7 +6,7 @@ use mortise_core::labels::{self, WellKnown};
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 
 use super::super::text::{count, did_you_mean, short, some};
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// Resource names without a domain that a node can have.
 const RESOURCES: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
@@ -16,10 +16,14 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     for name in pool.spec.limits.iter().flatten().map(|(name, _)| name) {
         let known = RESOURCES.contains(&name.as_str());
         if !known && !name.contains('/') && !name.starts_with("hugepages-") {
-            answer.warnings.push(format!(
-                "limits.{name}: no node has this resource, so it limits nothing{}",
-                did_you_mean(name, RESOURCES)
-            ));
+            answer.warn(
+                Check::Limits,
+                format!("spec.limits.{name}"),
+                format!(
+                    "limits.{name}: no node has this resource, so it limits nothing{}",
+                    did_you_mean(name, RESOURCES)
+                ),
+            );
         }
     }
     let snapshot = facts.snapshot;
@@ -37,14 +41,39 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     };
     let requirements = pool.requirements();
     for requirement in requirements.iter() {
-        answer
-            .warnings
-            .extend(unknown(catalog, &snapshot.well_known, requirement));
+        for text in unknown(catalog, &snapshot.well_known, requirement) {
+            answer.warn(Check::Catalogue, place(pool, requirement.key()), text);
+        }
     }
     match catalog.blame(&requirements) {
-        Some(blame) if facts.rules.deny_impossible => answer.denied.push(impossible(&blame)),
-        Some(blame) => answer.warnings.push(impossible(&blame)),
-        None => min_values(catalog, &requirements, answer),
+        Some(blame) => {
+            let (place, text) = (place(pool, blame.requirement.key()), impossible(&blame));
+            if facts.rules.deny_impossible {
+                answer.deny(Check::Impossible, place, text);
+            } else {
+                answer.warn(Check::Impossible, place, text);
+            }
+        }
+        None => min_values(catalog, pool, &requirements, answer),
+    }
+}
+
+/// Where a pool asks for a label: in a requirement, or as a label of the template.
+fn place(pool: &NodePool, key: &str) -> String {
+    let template = &pool.spec.template;
+    let asked = template.spec.requirements.iter();
+    let found = asked
+        .enumerate()
+        .find(|(_, each)| labels::normalize(&each.key) == key);
+    match found {
+        Some((n, _)) => format!("spec.template.spec.requirements[{n}]"),
+        None if template
+            .labels()
+            .is_some_and(|labels| labels.contains_key(key)) =>
+        {
+            format!("spec.template.metadata.labels[{key:?}]")
+        }
+        None => "spec.template.spec.requirements".to_owned(),
     }
 }
 
@@ -147,7 +176,12 @@ fn impossible(blame: &Blame) -> String {
     format!("no instance type is left: {requirement} removes the last {before} of {total}{back}")
 }
 
-fn min_values(catalog: &Catalog, requirements: &Requirements, answer: &mut Answer) {
+fn min_values(
+    catalog: &Catalog,
+    pool: &NodePool,
+    requirements: &Requirements,
+    answer: &mut Answer,
+) {
     if !requirements.has_min_values() {
         return;
     }
@@ -162,7 +196,7 @@ fn min_values(catalog: &Catalog, requirements: &Requirements, answer: &mut Answe
             continue;
         };
         if left < least {
-            answer.warnings.push(format!(
+            answer.warn(Check::MinValues, place(pool, requirement.key()), format!(
                 "minValues {least} of {}: the requirements leave {}, so nothing is launched; lower it to {left}",
                 short(requirement.key()),
                 count(left, "value")

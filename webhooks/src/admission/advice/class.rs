@@ -4,7 +4,10 @@ use mortise_core::apis::nodepool::NodePool;
 use serde_json::Value;
 
 use super::super::text::did_you_mean;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
+
+/// The reference of a pool.
+const REFERENCE: &str = "spec.template.spec.nodeClassRef";
 
 /// A class that is not served, missing, going, or not ready.
 pub(super) fn reference(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
@@ -20,11 +23,15 @@ pub(super) fn reference(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer)
         .any(|each| each.group == reference.group && each.kind == *kind)
     {
         let kinds: Vec<&str> = served.iter().map(|kind| kind.kind).collect();
-        answer.warnings.push(format!(
-            "nodeClassRef: kind {kind}.{} is not served here; served: {}",
-            reference.group,
-            kinds.join(", ")
-        ));
+        answer.warn(
+            Check::NodeClass,
+            REFERENCE,
+            format!(
+                "nodeClassRef: kind {kind}.{} is not served here; served: {}",
+                reference.group,
+                kinds.join(", ")
+            ),
+        );
         return;
     }
     let key = pool.node_class_key();
@@ -35,16 +42,27 @@ pub(super) fn reference(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer)
             .filter(|known| known.kind == key.kind)
             .map(|known| known.name.to_string());
         let hint = did_you_mean(name, names);
-        answer.warnings.push(format!(
-            "nodeClassRef: {kind} \"{name}\" does not exist (yet){hint}"
-        ));
+        let missing = if facts.rules.offline {
+            "is not among the files"
+        } else {
+            "does not exist (yet)"
+        };
+        answer.warn(
+            Check::NodeClass,
+            format!("{REFERENCE}.name"),
+            format!("nodeClassRef: {kind} \"{name}\" {missing}{hint}"),
+        );
         return;
     };
     let at = |pointer: &str| class.object.pointer(pointer);
     if at("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
-        answer.warnings.push(format!(
-            "nodeClassRef: {kind} \"{name}\" is being deleted; nothing can be launched with it"
-        ));
+        answer.warn(
+            Check::NodeClass,
+            REFERENCE,
+            format!(
+                "nodeClassRef: {kind} \"{name}\" is being deleted; nothing can be launched with it"
+            ),
+        );
         return;
     }
     let conditions = at("/status/conditions").and_then(Value::as_array);
@@ -63,10 +81,14 @@ pub(super) fn reference(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer)
         .find(|condition| text(condition, "type") != "Ready")
         .or_else(|| bad.next());
     if let Some(condition) = why {
-        answer.warnings.push(format!(
-            "nodeClassRef: {kind} \"{name}\" is not ready: {}: {}",
-            text(condition, "reason"),
-            text(condition, "message")
-        ));
+        answer.warn(
+            Check::NodeClass,
+            REFERENCE,
+            format!(
+                "nodeClassRef: {kind} \"{name}\" is not ready: {}: {}",
+                text(condition, "reason"),
+                text(condition, "message")
+            ),
+        );
     }
 }

@@ -9,7 +9,7 @@ use mortise_core::pods::Selector;
 use mortise_core::snapshot::{Snapshot, StateNode};
 
 use super::super::text::{count, some};
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// Pods that hold their nodes for ever.
 #[derive(Default)]
@@ -133,7 +133,7 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     let Some(after) = expires else { return };
     let name = pool.name();
     let held = Held::on(facts.snapshot, facts.snapshot.nodes_of_pool(&name));
-    answer
-        .warnings
-        .extend(held.warnings(&format!("expiry ({})", after.as_str())));
+    for text in held.warnings(&format!("expiry ({})", after.as_str())) {
+        answer.warn(Check::Deadlock, "spec.template.spec.expireAfter", text);
+    }
 }

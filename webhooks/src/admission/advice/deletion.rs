@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::review::Request;
 use super::super::text::{count, some};
 use super::deadlocks::Held;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// Annotation of ours: `true` refuses the deletion of a pool or class while it has nodes.
 const PROTECT: &str = "/metadata/annotations/mortise.sh~1protect";
@@ -36,16 +36,18 @@ pub(in crate::admission) fn deletion(facts: &Facts<'_>, request: &Request, answe
                 .old_object
                 .pointer("/spec/template/spec/terminationGracePeriod")
                 .is_some_and(Value::is_string);
-            if !forced {
-                let held = Held::on(snapshot, nodes.iter().copied());
-                answer.warnings.extend(held.warnings("the drain"));
-            }
             let drained = format!(
                 "deleting NodePool \"{name}\" drains {} with {}",
                 count(nodes.len(), "node"),
                 count(pods, "pod")
             );
-            answer.warnings.insert(0, drained.clone());
+            answer.warn(Check::Deletion, "", drained.as_str());
+            if !forced {
+                let held = Held::on(snapshot, nodes.iter().copied());
+                for text in held.warnings("the drain") {
+                    answer.warn(Check::Deadlock, "", text);
+                }
+            }
             drained
         }
         "NodeClaim" => {
@@ -54,11 +56,15 @@ pub(in crate::admission) fn deletion(facts: &Facts<'_>, request: &Request, answe
             };
             let pods = node.reschedulable().count();
             if pods > 0 {
-                answer.warnings.push(format!(
-                    "deleting NodeClaim \"{name}\" drains node {} with {}",
-                    node.name(),
-                    count(pods, "pod")
-                ));
+                answer.warn(
+                    Check::Deletion,
+                    "",
+                    format!(
+                        "deleting NodeClaim \"{name}\" drains node {} with {}",
+                        node.name(),
+                        count(pods, "pod")
+                    ),
+                );
             }
             return;
         }
@@ -81,10 +87,14 @@ pub(in crate::admission) fn deletion(facts: &Facts<'_>, request: &Request, answe
                 .map(|pool| format!("\"{}\"", pool.name()))
                 .collect();
             if !pools.is_empty() {
-                answer.warnings.push(format!(
-                    "deleting {kind} \"{name}\" stops launches of NodePool {}",
-                    some(&pools, 3)
-                ));
+                answer.warn(
+                    Check::Deletion,
+                    "",
+                    format!(
+                        "deleting {kind} \"{name}\" stops launches of NodePool {}",
+                        some(&pools, 3)
+                    ),
+                );
             }
             if claims == 0 {
                 return;
@@ -93,13 +103,14 @@ pub(in crate::admission) fn deletion(facts: &Facts<'_>, request: &Request, answe
                 "{kind} \"{name}\" is used by {} and goes when they are gone",
                 count(claims, "NodeClaim")
             );
-            answer.warnings.push(used.clone());
+            answer.warn(Check::Deletion, "", used.as_str());
             used
         }
     };
     if request.old_object.pointer(PROTECT).and_then(Value::as_str) == Some("true") {
         answer.warnings.clear();
-        answer.denied.push(format!(
+        answer.notes.clear();
+        answer.deny(Check::Deletion, "metadata.annotations[\"mortise.sh/protect\"]", format!(
             "metadata.annotations[\"mortise.sh/protect\"]: \"true\" refuses this while there are nodes ({what}); take the annotation out first"
         ));
     }

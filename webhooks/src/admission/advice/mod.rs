@@ -15,6 +15,7 @@ pub(super) use others::{buffer, overlay};
 use mortise_core::apis::nodepool::NodePool;
 
 use super::Facts;
+use super::note::Check;
 use super::review::Answer;
 
 /// Advice on a pool. `before` is the pool before an update.

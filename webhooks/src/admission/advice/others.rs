@@ -1,20 +1,21 @@
 //! Overlays and buffers against what is there.
 
 use mortise_core::apis::nodeoverlay::NodeOverlay;
-use mortise_core::objects::requirements_of;
+use mortise_core::labels;
+use mortise_core::overlays::rivals;
 use serde_json::Value;
 
 use super::super::review::Request;
-use super::super::text::did_you_mean;
+use super::super::text::{count, did_you_mean, some};
 use super::catalogue::unknown;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// An overlay that matches no instance type of any class.
 pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &mut Answer) {
     let Ok(overlay) = serde_json::from_value::<NodeOverlay>(object.clone()) else {
         return; // refused by the definition
     };
-    let requirements = requirements_of(&overlay.spec.requirements);
+    let requirements = overlay.requirements();
     let catalogs = &facts.snapshot.catalogs;
     if catalogs.is_empty() {
         return;
@@ -23,19 +24,55 @@ pub(in crate::admission) fn overlay(facts: &Facts<'_>, object: &Value, answer: &
         catalog.count_meeting(&requirements) > 0
     };
     if catalogs.values().any(|catalog| matches(&catalog)) {
+        conflicts(facts, &overlay, answer);
         return;
     }
     let Some(catalog) = catalogs.values().next() else {
         return;
     };
     for requirement in requirements.iter() {
-        answer
-            .warnings
-            .extend(unknown(catalog, &facts.snapshot.well_known, requirement));
+        let at = overlay
+            .spec
+            .requirements
+            .iter()
+            .position(|each| labels::normalize(&each.key) == requirement.key());
+        let place = at.map_or_else(
+            || "spec.requirements".to_owned(),
+            |at| format!("spec.requirements[{at}]"),
+        );
+        for text in unknown(catalog, &facts.snapshot.well_known, requirement) {
+            answer.warn(Check::Catalogue, place.as_str(), text);
+        }
     }
-    answer
-        .warnings
-        .push("the overlay matches no instance type, so it changes nothing".to_owned());
+    answer.warn(
+        Check::Overlay,
+        "spec.requirements",
+        "the overlay matches no instance type, so it changes nothing",
+    );
+}
+
+/// Overlays of equal weight that set the same thing: the last by name is used, the other rejected as a whole.
+fn conflicts(facts: &Facts<'_>, overlay: &NodeOverlay, answer: &mut Answer) {
+    let own = overlay.name();
+    for rival in rivals(facts.snapshot, overlay) {
+        let what = match (rival.price, rival.resources.as_slice()) {
+            (0, resources) => format!(
+                "{} of {}",
+                some(resources, 1),
+                count(rival.capacity, "type")
+            ),
+            (types, _) => format!("the price of {}", count(types, "type")),
+        };
+        let loser = if rival.name < own { "that" } else { "this" };
+        answer.warn(
+            Check::Overlap,
+            "spec.weight",
+            format!(
+                "NodeOverlay \"{}\" of equal weight sets {what} too, and {loser} one is rejected; change a weight",
+                rival.name
+            ),
+        );
+    }
 }
 
 /// A buffer that follows pods which are not there.
@@ -67,9 +104,11 @@ pub(in crate::admission) fn buffer(facts: &Facts<'_>, request: &Request, answer:
     if !owners.contains(name) {
         let hint = did_you_mean(name, owners.iter());
         if !hint.is_empty() {
-            answer.warnings.push(format!(
-                "scalableRef: no pod of a {kind} \"{name}\" runs in {namespace}{hint}"
-            ));
+            answer.warn(
+                Check::Buffer,
+                "spec.scalableRef.name",
+                format!("scalableRef: no pod of a {kind} \"{name}\" runs in {namespace}{hint}"),
+            );
         }
     }
 }

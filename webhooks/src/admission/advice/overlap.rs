@@ -4,7 +4,7 @@ use mortise_core::apis::nodepool::NodePool;
 use mortise_core::labels;
 
 use super::super::text::some;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// Two pools of equal weight, with equal taints, that can launch the same instance types: which one is used is decided by
 /// their names.
@@ -67,7 +67,7 @@ pub(super) fn pool(
         .map(|other| format!("\"{}\"", other.name()))
         .collect();
     if !rivals.is_empty() {
-        answer.warnings.push(format!(
+        answer.warn(Check::Overlap, "spec.weight", format!(
             "overlaps NodePool {} at equal weight {weight}: the last by name is used; give them different weights",
             some(&rivals, 2)
         ));

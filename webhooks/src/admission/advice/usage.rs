@@ -7,7 +7,7 @@ use mortise_core::ledger::PoolUsage;
 use mortise_core::resources::{NODES, quantity};
 
 use super::super::text::count;
-use super::{Answer, Facts};
+use super::{Answer, Check, Facts};
 
 /// Limits below what the pool has, and a fixed size that takes nodes away.
 pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
@@ -31,7 +31,7 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
             continue;
         }
         let amount = |amount: i64| quantity(name, amount).to_string();
-        answer.warnings.push(format!(
+        answer.warn(Check::Limits, format!("spec.limits.{name}"), format!(
             "limits.{name} {} is below the {} in use: nothing is launched until nodes go; none is taken away",
             amount(limit),
             amount(used)
@@ -39,10 +39,14 @@ pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     }
     if let Some(wanted) = wanted.filter(|wanted| *wanted < usage.nodes) {
         let gone = usize::try_from(usage.nodes - wanted).unwrap_or(usize::MAX);
-        answer.warnings.push(format!(
-            "replicas {wanted} is below the {} that are there: {} will be drained",
-            count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
-            count(gone, "node")
-        ));
+        answer.warn(
+            Check::Limits,
+            "spec.replicas",
+            format!(
+                "replicas {wanted} is below the {} that are there: {} will be drained",
+                count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
+                count(gone, "node")
+            ),
+        );
     }
 }

@@ -14,17 +14,21 @@
 
 mod ec2nodeclass;
 mod kubelet;
+mod metadata;
 mod patterns;
 mod rules;
 mod runtime;
 mod schema;
 mod syntax;
 
+pub use metadata::metadata_faults;
+
 use std::fmt;
 
 use serde_json::Value;
 
 use crate::apis::crds::CrdSet;
+use crate::apis::nodepool::NodePool;
 use crate::labels::WellKnown;
 
 /// Longest value that is quoted, in characters: enough to recognise it.
@@ -41,6 +45,19 @@ pub enum Weight {
     Doubtful,
 }
 
+/// What a fault is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// A type, a bound, a pattern or a rule of the definition.
+    Definition,
+    /// A field that the definition does not have.
+    UnknownField,
+    /// A field, a value or a place of an older version.
+    Obsolete,
+    /// What no definition can say.
+    Meaning,
+}
+
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
@@ -54,6 +71,24 @@ pub struct Fault {
     pub problem: String,
     /// What to write instead.
     pub fix: String,
+    /// What it is about.
+    pub topic: Topic,
+}
+
+impl Fault {
+    /// The word that is nearest to what was written, where the fix is one.
+    #[must_use]
+    pub fn nearest(&self) -> Option<&str> {
+        nearest_in(&self.fix)
+    }
+}
+
+/// The word in `did you mean "word"?`.
+#[must_use]
+pub fn nearest_in(fix: &str) -> Option<&str> {
+    let (_, rest) = fix.split_once("did you mean ")?;
+    let (word, _) = rest.rsplit_once('?')?;
+    Some(word.trim_matches('"'))
 }
 
 impl fmt::Display for Fault {
@@ -85,6 +120,31 @@ pub fn faults(
     found
 }
 
+/// The lists of a pool's template that say which nodes it makes.
+const MAKES_NODES: [&str; 4] = [
+    "spec.template.metadata.labels",
+    "spec.template.spec.requirements",
+    "spec.template.spec.startupTaints",
+    "spec.template.spec.taints",
+];
+
+/// What is wrong with the labels, taints and requirements of a pool's template, so that no node can be made from it. The rest
+/// of a pool that was stored all the same has safe readings of its own (a budget that cannot be read allows nothing).
+#[must_use]
+pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
+    let Ok(object) = serde_json::to_value(pool) else {
+        return Vec::new(); // every pool can be written: it was read from the same form
+    };
+    let mut found = at_present(CrdSet::Core, well_known, "NodePool", &object, None);
+    found.retain(|fault| {
+        // An empty taint value breaks the definition's pattern, and harms no node.
+        let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
+        let makes_nodes = MAKES_NODES.iter().any(|list| fault.field.starts_with(list));
+        fault.weight != Weight::Doubtful && makes_nodes && !empty_taint
+    });
+    found
+}
+
 fn at_present(
     set: CrdSet,
     well_known: &WellKnown,
@@ -94,6 +154,7 @@ fn at_present(
 ) -> Vec<Fault> {
     let mut found = Vec::new();
     if let Some(spec) = schema::of_spec(set, kind) {
+        schema::beside_spec(object, &mut found);
         let absent = Value::Null;
         let value = object.get("spec").unwrap_or(&absent);
         schema::walk(
@@ -128,6 +189,7 @@ fn obsolete(object: &Value, found: &mut Vec<Fault>) {
         let mut known = false;
         for fault in found.iter_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
+            fault.topic = Topic::Obsolete;
             known = true;
         }
         if !known {
@@ -137,6 +199,7 @@ fn obsolete(object: &Value, found: &mut Vec<Fault>) {
                 value: advice.found,
                 problem: "has no effect any more".to_owned(),
                 fix: advice.instead,
+                topic: Topic::Obsolete,
             });
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::{Fault, Weight, ec2nodeclass, meant, quoted};
+use super::{Fault, Topic, Weight, ec2nodeclass, meant, quoted};
 
 /// A value that a rule looks at.
 pub(super) struct At<'a> {
@@ -42,6 +42,7 @@ impl At<'_> {
             value,
             problem: problem.into(),
             fix: fix.into(),
+            topic: Topic::Definition,
         });
     }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::syntax::{is_label_value, is_qualified_name};
-use super::{Fault, Weight, either, kubelet, meant, quoted};
+use super::{Fault, Topic, Weight, either, kubelet, meant, quoted};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
 use crate::requirements::Operator;
@@ -30,6 +30,7 @@ impl Sink {
             value,
             problem,
             fix,
+            topic: Topic::Meaning,
         });
     }
 

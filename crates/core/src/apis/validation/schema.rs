@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::{Fault, Weight, either, meant, patterns, quoted, rules};
+use super::{Fault, Topic, Weight, either, meant, patterns, quoted, rules};
 use crate::apis::crds::CrdSet;
 
 /// Deepest nesting that is looked at; the definitions have eight levels.
@@ -54,6 +54,7 @@ impl Walk<'_> {
             value,
             problem,
             fix,
+            topic: Topic::Definition,
         });
     }
 
@@ -343,6 +344,7 @@ impl Walk<'_> {
             value: "absent".to_owned(),
             problem: format!("but required ({})", plain(wanted)),
             fix,
+            topic: Topic::Definition,
         });
     }
 
@@ -357,17 +359,44 @@ impl Walk<'_> {
     ) {
         let free = properties.keys().filter(|key| !fields.contains_key(*key));
         let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-        let fix = meant(name, free, || "take it out".to_owned());
-        self.found.push(Fault {
-            weight: Weight::Doubtful,
-            field: format!("{path}.{name}"),
-            value: quoted(value),
-            problem: format!(
-                "is dropped: there is no such field; the fields are {}",
-                all.join(", ")
-            ),
-            fix,
-        });
+        let field = format!("{path}.{name}");
+        self.found
+            .push(no_such_field(field, name, value, free, &all));
+    }
+}
+
+/// The fields of every object.
+const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// Adds what stands beside `spec` and is no field of an object; often it belongs into `spec`.
+pub(super) fn beside_spec(object: &Value, found: &mut Vec<Fault>) {
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if !FIELDS.contains(&name.as_str()) {
+            let free = FIELDS
+                .into_iter()
+                .filter(|known| object.get(known).is_none());
+            found.push(no_such_field(name.clone(), name, value, free, &FIELDS));
+        }
+    }
+}
+
+fn no_such_field<S: AsRef<str>>(
+    field: String,
+    name: &str,
+    value: &Value,
+    free: impl IntoIterator<Item = S>,
+    all: &[&str],
+) -> Fault {
+    Fault {
+        weight: Weight::Doubtful,
+        field,
+        value: quoted(value),
+        problem: format!(
+            "is dropped: there is no such field; the fields are {}",
+            all.join(", ")
+        ),
+        fix: meant(name, free, || "take it out".to_owned()),
+        topic: Topic::UnknownField,
     }
 }
 

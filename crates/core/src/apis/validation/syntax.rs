@@ -51,6 +51,11 @@ fn is_domain(text: &str) -> bool {
     })
 }
 
+/// A name of an object: a DNS domain of at most 253 characters.
+pub(super) fn is_object_name(text: &str) -> bool {
+    text.len() <= MAX_PREFIX && is_domain(text)
+}
+
 /// Only ASCII digits, at least one.
 pub(super) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())

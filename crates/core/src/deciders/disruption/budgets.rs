@@ -1,18 +1,13 @@
 //! How many nodes of each pool may still be disrupted for a reason.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::command::DisruptionReason;
-use crate::apis::nodepool::NodePool;
 use crate::names::PoolName;
 use crate::snapshot::{NodeKey, Snapshot};
-use crate::values::{Budget, Budgets, GoDuration};
-
-/// The budget of a pool that says nothing.
-const DEFAULT: &str = "10%";
+use crate::values::Budgets;
 
 /// Counts of one pool.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +50,7 @@ impl PoolBudgets {
         let budgets = snapshot
             .pools
             .iter()
-            .map(|(name, pool)| (name.clone(), budgets_of(pool)))
+            .map(|(name, pool)| (name.clone(), pool.budgets()))
             .collect();
         Self {
             now,
@@ -144,35 +139,4 @@ impl Purse<'_> {
         *spent += 1;
         true
     }
-}
-
-fn budgets_of(pool: &Arc<NodePool>) -> Budgets {
-    let written = pool
-        .spec
-        .disruption
-        .as_ref()
-        .and_then(|disruption| disruption.budgets.as_ref());
-    let Some(written) = written else {
-        return std::iter::once(Budget::new(DEFAULT, None, None, None::<[&str; 0]>)).collect();
-    };
-    written
-        .iter()
-        .map(|budget| {
-            let reasons = budget
-                .reasons
-                .as_ref()
-                .map(|reasons| reasons.iter().map(String::as_str));
-            let duration = budget
-                .duration
-                .as_ref()
-                .map(|text| GoDuration::parse(text.as_str()));
-            match duration.transpose() {
-                Ok(duration) => {
-                    Budget::new(&budget.nodes, budget.schedule.as_deref(), duration, reasons)
-                }
-                // The CRD refuses such a text; should one be stored, nothing is allowed until it is mended.
-                Err(_) => Budget::new("0", None, None, None::<[&str; 0]>),
-            }
-        })
-        .collect()
 }

@@ -10,8 +10,6 @@
 //!
 //! Implements karpenter-core 1.1 (conditions, counters, hash).
 
-mod validation;
-
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-pub use validation::faults_of_pool;
 
 use super::agenda::{Agenda, earlier};
 use super::outbox::Outbox;
@@ -32,6 +28,7 @@ use crate::apis::Condition;
 use crate::apis::conditions::{self, ConditionStatus, Conditions};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool as Pool;
+use crate::apis::validation::{Fault, template_faults};
 use crate::cloud::NodeClassObject;
 use crate::effect::{Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
@@ -316,16 +313,22 @@ fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
     })
 }
 
+/// The faults as one text for a condition.
+fn texts(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
 /// Sets the conditions of a pool from its template and its node class.
 fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
-    let faults = faults_of_pool(pool, &input.snapshot.well_known);
+    let faults = template_faults(pool, &input.snapshot.well_known);
     if faults.is_empty() {
         conditions.set_true("ValidationSucceeded");
     } else {
         conditions.set_false(
             "ValidationSucceeded",
             "NodePoolValidationFailed",
-            &faults.join("; "),
+            &texts(&faults),
         );
     }
     let Some(class) = input.snapshot.node_classes.get(&pool.node_class_key()) else {

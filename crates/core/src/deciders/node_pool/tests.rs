@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::faults_of_pool;
 use crate::apis::nodepool::NodePool;
+use crate::apis::validation::template_faults;
 use crate::deciders::testing::{GROUP, KIND, World};
 use crate::labels::{self, WellKnown};
 use crate::record::Verdict;
@@ -157,7 +157,7 @@ fn validation_answers_as_recorded() {
     assert_eq!(cases.len(), 48);
     for case in cases {
         let pool: NodePool = serde_json::from_value(case["object"].clone()).unwrap();
-        let faults = faults_of_pool(&pool, &WellKnown::core());
+        let faults = template_faults(&pool, &WellKnown::core());
         assert_eq!(
             faults.is_empty(),
             case["valid"].as_bool().unwrap(),
@@ -172,13 +172,14 @@ fn faults_name_field_value_and_what_is_allowed() {
         "requirements": [{ "key": "a", "operator": "Inn", "values": ["v"] }, { "key": "karpenter.sh/capacity-typ", "operator": "Exists" }],
         "taints": [{ "key": "a", "effect": "NoSchedul" }],
     } } } })).unwrap();
-    let faults = faults_of_pool(&pool, &WellKnown::core());
+    let faults = template_faults(&pool, &WellKnown::core());
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(
-        faults,
+        texts,
         [
-            r#"spec.template.spec.taints[0]: effect "NoSchedul" is not one of NoSchedule, PreferNoSchedule, NoExecute; did you mean NoSchedule?"#,
-            r#"spec.template.spec.requirements[0]: operator "Inn" of a is not one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte; did you mean In?"#,
-            "spec.template.spec.requirements[1]: key karpenter.sh/capacity-typ is reserved; did you mean karpenter.sh/capacity-type?",
+            r#"spec.template.spec.requirements[0].operator: "Inn" is not one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte; did you mean "In"?"#,
+            r#"spec.template.spec.requirements[1].key: "karpenter.sh/capacity-typ" is in the domain karpenter.sh, which is not yours; allowed in it: karpenter.sh/capacity-type, karpenter.sh/nodepool; did you mean "karpenter.sh/capacity-type"?"#,
+            r#"spec.template.spec.taints[0].effect: "NoSchedul" is not one of NoSchedule, PreferNoSchedule, NoExecute; did you mean "NoSchedule"?"#,
         ]
     );
 }

@@ -313,6 +313,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     self.path.pop();
                     entries.push(Entry {
                         key,
+                        line: line + self.offset,
                         value,
                         notes: Notes::default(),
                     });

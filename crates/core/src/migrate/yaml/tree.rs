@@ -94,6 +94,8 @@ pub(crate) enum Content {
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) key: Scalar,
+    /// Line of its name in the source, counted from 1; 0 for what was added.
+    pub(crate) line: usize,
     /// Its value.
     pub(crate) value: Node,
     /// Its comments.
@@ -118,6 +120,7 @@ impl Entry {
                 quoted: false,
                 raw: None,
             },
+            line: 0,
             value,
             notes: Notes::default(),
         }

@@ -1,0 +1,214 @@
+//! Which objects are ours, and what is wrong with `apiVersion` and `kind` of those that were meant to be.
+
+use mortise_core::apis::crds::CrdSet;
+use mortise_core::apis::obsolete::kind_advice;
+use mortise_core::manifest::Manifest;
+use mortise_core::nearest::nearest;
+use serde_json::Value;
+
+/// What an object is to us.
+pub(super) enum Sort {
+    /// Of a kind and version of ours.
+    Ours,
+    /// Meant to be, but of another version, or mistyped.
+    Wrong {
+        /// `apiVersion` or `kind`.
+        field: &'static str,
+        problem: String,
+        fix: String,
+        /// It is of an age that is gone: its fields have other names now.
+        advice: bool,
+    },
+    /// A piece of such an object.
+    Part(&'static str),
+    /// Somebody else's: what it is called.
+    Other(String),
+}
+
+/// A kind that is served.
+struct Served {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl Served {
+    fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+}
+
+fn served(set: CrdSet) -> Vec<Served> {
+    let text = |definition: &Value, pointer: &str| {
+        let text = definition.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    set.manifests()
+        .iter()
+        .map(|manifest| Served {
+            group: text(&manifest.definition, "/spec/group"),
+            version: text(&manifest.definition, "/spec/versions/0/name"),
+            kind: text(&manifest.definition, "/spec/names/kind"),
+        })
+        .collect()
+}
+
+/// Groups that others have kinds in too.
+const SHARED: [&str; 1] = ["autoscaling.x-k8s.io"];
+
+pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &str) -> Sort {
+    if let Some(of) = manifest.part_of() {
+        return Sort::Part(of);
+    }
+    let served = served(set);
+    let wrong = |field, problem: String, fix: String| Sort::Wrong {
+        field,
+        problem,
+        fix,
+        advice: false,
+    };
+    if served
+        .iter()
+        .any(|each| each.kind == kind && each.api_version() == api_version)
+    {
+        return Sort::Ours;
+    }
+    if let Some(advice) = kind_advice(api_version, kind) {
+        return Sort::Wrong {
+            field: "apiVersion",
+            problem: format!("is a version of {kind} that is not served any more"),
+            fix: format!("write {advice}"),
+            advice: true,
+        };
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let own_group = served.iter().any(|each| each.group == group);
+    let groups = served.iter().map(|each| each.group.as_str());
+    let nearly = nearest(group, groups.clone());
+    if let Some(meant) = served.iter().find(|each| each.kind == kind) {
+        // Without a group nothing else can be meant; a group that looks like no group of ours is somebody else's.
+        if group.is_empty() || own_group || nearly.is_some() {
+            let written = if api_version.is_empty() {
+                "but required: the group and version of".to_owned()
+            } else {
+                "is not the group and version of".to_owned()
+            };
+            return wrong(
+                "apiVersion",
+                format!("{written} {kind} ({} is)", meant.api_version()),
+                format!("write apiVersion: {}", meant.api_version()),
+            );
+        }
+        return other(api_version, kind);
+    }
+    let of_group: Vec<&str> = served
+        .iter()
+        .filter(|each| each.group == group || nearly.as_ref() == Some(&each.group))
+        .map(|each| each.kind.as_str())
+        .collect();
+    let meant = nearest(kind, &of_group);
+    let mistyped = meant.is_some() && !kind.is_empty();
+    if mistyped || own_group && !SHARED.contains(&group) {
+        let problem = if kind.is_empty() {
+            format!("but required: one of {}", of_group.join(", "))
+        } else {
+            format!(
+                "is no kind of {group}; the kinds are {}",
+                of_group.join(", ")
+            )
+        };
+        let fix = match meant {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => "write one of them; kinds of other providers need --provider".to_owned(),
+        };
+        return wrong("kind", problem, fix);
+    }
+    other(api_version, kind)
+}
+
+fn other(api_version: &str, kind: &str) -> Sort {
+    Sort::Other(match (kind, api_version) {
+        ("", "") => "document without a kind".to_owned(),
+        ("", version) => format!("document of {version} without a kind"),
+        (kind, _) => kind.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::manifest::manifests;
+
+    use super::*;
+
+    #[track_caller]
+    fn of(api_version: &str, kind: &str, want: &str) {
+        let text = format!("apiVersion: {api_version}\nkind: {kind}\n");
+        let manifest = manifests(&text).remove(0).unwrap();
+        let got = match sort(CrdSet::Aws, &manifest, api_version, kind) {
+            Sort::Ours => "ours".to_owned(),
+            Sort::Wrong { field, fix, .. } => format!("{field}: {fix}"),
+            Sort::Part(of) => format!("part of {of}"),
+            Sort::Other(what) => format!("other {what}"),
+        };
+        assert_eq!(got, want, "{api_version} {kind}");
+    }
+
+    #[test]
+    fn versions_and_kinds() {
+        of("karpenter.sh/v1", "NodePool", "ours");
+        of("karpenter.k8s.aws/v1", "EC2NodeClass", "ours");
+        of("karpenter.sh/v1alpha1", "NodeOverlay", "ours");
+        of("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", "ours");
+        of(
+            "karpenter.sh/v1beta1",
+            "NodePool",
+            "apiVersion: write karpenter.sh/v1; `mortise migrate` converts it",
+        );
+        of(
+            "karpenter.sh/v1alpha5",
+            "Provisioner",
+            "apiVersion: write NodePool of karpenter.sh/v1; `mortise migrate` converts it",
+        );
+        of(
+            "karpenter.k8s.aws/v1alpha1",
+            "AWSNodeTemplate",
+            "apiVersion: write EC2NodeClass of karpenter.k8s.aws/v1; `mortise migrate` converts it",
+        );
+        of(
+            "v1",
+            "NodePool",
+            "apiVersion: write apiVersion: karpenter.sh/v1",
+        );
+        of(
+            "karpentr.sh/v1",
+            "NodePool",
+            "apiVersion: write apiVersion: karpenter.sh/v1",
+        );
+        of(
+            "karpenter.sh/v1",
+            "EC2NodeClass",
+            "apiVersion: write apiVersion: karpenter.k8s.aws/v1",
+        );
+        of(
+            "karpenter.sh/v1",
+            "Nodepool",
+            "kind: did you mean \"NodePool\"?",
+        );
+        of(
+            "karpenter.sh/v1",
+            "Deployment",
+            "kind: write one of them; kinds of other providers need --provider",
+        );
+        of("apps/v1", "Deployment", "other Deployment");
+        of(
+            "autoscaling.x-k8s.io/v1",
+            "ProvisioningRequest",
+            "other ProvisioningRequest",
+        );
+        of(
+            "hypershift.openshift.io/v1beta1",
+            "NodePool",
+            "other NodePool",
+        );
+    }
+}

@@ -1,0 +1,366 @@
+//! `lint`: what admission would say about manifests in files, and when budgets would let nodes go, without a cluster.
+//!
+//! ```text
+//! files ─► manifests with lines ─► kinds (ours, old, parts, others)
+//!                                    │ ours
+//!                                    ├─► picture: a snapshot of what the files hold, with a catalogue
+//!                                    └─► admission's own questions about each object ─► findings ─► table, JSON, SARIF
+//! ```
+//!
+//! Invariant: pure. Every judgement is admission's ([`crate::admission::validate`]); here is only where it stands in the
+//! file, and what an API server would say before any webhook is asked: versions, kinds, names.
+
+mod json;
+mod kinds;
+mod picture;
+mod report;
+mod sarif;
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::apis::obsolete;
+use mortise_core::apis::validation::{faults, metadata_faults};
+use mortise_core::calendar::calendar;
+use mortise_core::catalog::Catalog;
+use mortise_core::cloud::NodeClassKind;
+use mortise_core::labels::WellKnown;
+use mortise_core::manifest::{Manifest, Torn, manifests};
+use mortise_core::migrate::Source;
+use mortise_core::snapshot::Snapshot;
+use serde_json::Value;
+
+use crate::admission::{Check, Facts, Kind, Note, Request, Rules, validate};
+use kinds::Sort;
+use report::Place;
+
+pub use report::{Finding, Level, PoolCalendar, Report};
+
+/// What the files are judged by.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Node class kinds of the provider; the definitions go with them.
+    pub node_class_kinds: Vec<NodeClassKind>,
+    /// Label keys of the provider.
+    pub well_known: WellKnown,
+    /// Instance types that can be bought; without them nothing is said about values.
+    pub catalog: Option<Arc<Catalog>>,
+    /// Begin of the calendars.
+    pub from: Timestamp,
+    /// How many nodes each pool is taken to have in the calendars.
+    pub nodes: Option<i64>,
+}
+
+/// An object of ours in a file.
+struct Ours<'a> {
+    file: &'a str,
+    manifest: Manifest,
+    kind: Kind,
+    /// As the API server would store it: with defaults.
+    object: Value,
+}
+
+/// Judges all sources together: what one object says of another is looked up in all of them.
+#[must_use]
+pub fn lint(sources: &[Source], options: &Options) -> Report {
+    let rules = Rules {
+        node_class_kinds: options.node_class_kinds.clone(),
+        offline: true,
+        ..Rules::default()
+    };
+    let mut report = Report {
+        files: sources.len(),
+        ..Report::default()
+    };
+    let mut ours = Vec::new();
+    for source in sources {
+        for document in manifests(&source.text) {
+            match document {
+                Ok(manifest) => {
+                    ours.extend(sort(&source.name, manifest, &rules, options, &mut report))
+                }
+                Err(torn) => report_torn(&source.name, &torn, &mut report),
+            }
+        }
+    }
+    twice(&ours, &mut report);
+    report.objects += ours.len();
+    let snapshot = picture::of(ours.iter().map(|each| (&each.kind, &each.object)), options);
+    for each in &ours {
+        judge(each, &snapshot, &rules, options, &mut report);
+    }
+    report.sort(sources);
+    report
+}
+
+fn report_torn(file: &str, torn: &Torn, report: &mut Report) {
+    if torn.template && !torn.ours {
+        report.pass_over("template that is not rendered");
+        return;
+    }
+    let fix = if torn.template {
+        "it looks like a template: render it first (helm template), and lint what comes out"
+    } else {
+        "mend it: indentation, quotes and brackets around this line"
+    };
+    report.findings.push(Finding {
+        file: file.to_owned(),
+        line: torn.line,
+        check: Check::Unreadable,
+        level: Level::Error,
+        problem: format!("is not YAML: {}", torn.problem),
+        fix: fix.to_owned(),
+        ..Finding::default()
+    });
+}
+
+/// Takes objects of ours aside and says what is to be said about others.
+fn sort<'a>(
+    file: &'a str,
+    manifest: Manifest,
+    rules: &Rules,
+    options: &Options,
+    report: &mut Report,
+) -> Option<Ours<'a>> {
+    let object = manifest.value();
+    let text = |field: &str| {
+        object
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let sort = kinds::sort(rules.definitions(), &manifest, api_version, kind);
+    let place = Place::new(file, &manifest, &object, kind);
+    match sort {
+        Sort::Ours => {
+            let (group, version) = api_version.split_once('/').unwrap_or_default();
+            let kind = Kind {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+            };
+            let mut object = object;
+            rules.definitions().apply_defaults(&mut object);
+            Some(Ours {
+                file,
+                manifest,
+                kind,
+                object,
+            })
+        }
+        Sort::Wrong {
+            field,
+            problem,
+            fix,
+            advice,
+        } => {
+            report.objects += 1;
+            report.findings.push(Finding {
+                check: Check::Version,
+                level: Level::Error,
+                value: object
+                    .get(field)
+                    .map_or_else(|| "absent".to_owned(), Value::to_string),
+                problem,
+                fix,
+                ..place.finding(field)
+            });
+            if advice {
+                for said in obsolete::advice(&object) {
+                    report.findings.push(place.obsolete(said));
+                }
+            }
+            report.findings.extend(place.placeholders());
+            None
+        }
+        Sort::Part(of) => {
+            report.objects += 1;
+            part(&place, of, &object, rules, options, report);
+            None
+        }
+        Sort::Other(what) => {
+            report.pass_over(&what);
+            report.findings.extend(place.old_names());
+            None
+        }
+    }
+}
+
+/// A piece of an object: it cannot be applied, but what stands in it can be looked at.
+fn part(
+    place: &Place<'_>,
+    of: &'static str,
+    object: &Value,
+    rules: &Rules,
+    options: &Options,
+    report: &mut Report,
+) {
+    let (article, fix) = if of == "NodePool" {
+        (
+            "a",
+            "put it into a whole one; `mortise migrate` writes it for `kubectl patch nodepool NAME --type merge`",
+        )
+    } else {
+        ("an", "put it into the spec of a whole one")
+    };
+    report.findings.push(Finding {
+        check: Check::Version,
+        level: Level::Error,
+        value: "absent".to_owned(),
+        problem: format!(
+            "but needed, and so are apiVersion and metadata.name: this is a part of {article} {of}"
+        ),
+        fix: fix.to_owned(),
+        ..place.finding("kind")
+    });
+    // Fields that stand beside `spec`, or without it, are looked at as if they stood in it.
+    let mut whole = serde_json::Map::new();
+    let mut spec = object.get("spec").cloned().unwrap_or_default();
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if name != "spec" {
+            spec[name] = value.clone();
+        }
+    }
+    whole.insert("kind".to_owned(), of.into());
+    whole.insert("spec".to_owned(), spec);
+    let lifted = |field: &str| {
+        let bare = field.strip_prefix("spec.").unwrap_or(field);
+        let first = bare.split(['.', '[']).next().unwrap_or_default();
+        if object
+            .get("spec")
+            .is_some_and(|spec| spec.get(first).is_some())
+        {
+            field.to_owned()
+        } else {
+            bare.to_owned()
+        }
+    };
+    let mut notes = Vec::new();
+    for mut fault in faults(
+        rules.definitions(),
+        &options.well_known,
+        of,
+        &Value::Object(whole),
+        None,
+    ) {
+        // What is missing may stand in the rest.
+        if fault.value != "absent" {
+            fault.field = lifted(&fault.field);
+            notes.push(Note::from(&fault));
+        }
+    }
+    if of == "NodePool" {
+        for name in object
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name)
+        {
+            if name != "spec" && name != "metadata" {
+                report.findings.push(Finding {
+                    check: Check::Obsolete,
+                    level: Level::Warning,
+                    problem: "stands beside spec, where it is ignored".to_owned(),
+                    fix: format!("write spec.{name}"),
+                    ..place.finding(name)
+                });
+            }
+        }
+    }
+    report.findings.extend(place.notes(notes));
+    report.findings.extend(place.placeholders());
+}
+
+/// Objects that stand in the files more than once.
+fn twice(ours: &[Ours<'_>], report: &mut Report) {
+    let mut seen: BTreeMap<(&str, &str, &str), &Ours<'_>> = BTreeMap::new();
+    for each in ours {
+        let text = |pointer: &str| {
+            each.object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let name = text("/metadata/name");
+        if name.is_empty() {
+            continue;
+        }
+        let key = (each.kind.kind.as_str(), text("/metadata/namespace"), name);
+        match seen.get(&key) {
+            Some(first) => {
+                let place = Place::new(each.file, &each.manifest, &each.object, &each.kind.kind);
+                report.findings.push(Finding {
+                    check: Check::Duplicate,
+                    level: Level::Warning,
+                    problem: format!(
+                        "is there already ({}:{}): of two that are applied the later one stays",
+                        first.file,
+                        first.manifest.line()
+                    ),
+                    fix: "give it another name, or take one out".to_owned(),
+                    ..place.finding("metadata.name")
+                });
+            }
+            None => drop(seen.insert(key, each)),
+        }
+    }
+}
+
+fn judge(
+    each: &Ours<'_>,
+    snapshot: &Snapshot,
+    rules: &Rules,
+    options: &Options,
+    report: &mut Report,
+) {
+    let Ours {
+        file,
+        manifest,
+        kind,
+        object,
+    } = each;
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let request = Request {
+        kind: kind.clone(),
+        name: text("/metadata/name").to_owned(),
+        namespace: text("/metadata/namespace").to_owned(),
+        operation: "CREATE".to_owned(),
+        object: object.clone(),
+        ..Request::default()
+    };
+    let facts = Facts {
+        snapshot,
+        rules,
+        now: options.from,
+        stop: &|| true,
+    };
+    let mut notes: Vec<Note> = metadata_faults(object).iter().map(Note::from).collect();
+    notes.extend(validate(&facts, &request).notes);
+    let place = Place::new(file, manifest, object, &kind.kind);
+    let before = report.findings.len();
+    report.findings.extend(place.notes(notes));
+    report.findings.extend(place.placeholders());
+    if kind.kind != "NodePool" {
+        return;
+    }
+    let torn = report.findings.iter().skip(before).any(|finding| {
+        finding.check == Check::Definition && finding.field.starts_with("spec.disruption.budgets")
+    });
+    match serde_json::from_value::<NodePool>(object.clone()) {
+        Ok(pool) if !torn => report.calendars.push(PoolCalendar {
+            file: (*file).to_owned(),
+            line: manifest.line(),
+            days: calendar(&pool, options.from, options.nodes),
+        }),
+        _ => report.without_calendar += 1,
+    }
+}

@@ -1,0 +1,111 @@
+//! The report as SARIF 2.1.0, which code hosts show beside the lines of a change.
+
+use serde_json::{Value, json};
+
+use super::report::{Finding, Level, Report};
+use crate::admission::Check;
+
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+
+impl Report {
+    /// The report as a SARIF log with one run. The calendars stand in the run's properties.
+    #[must_use]
+    pub fn sarif(&self, version: &str) -> Value {
+        let rules: Vec<Value> = Check::ALL
+            .iter()
+            .map(|check| {
+                json!({
+                    "id": check.label(),
+                    "shortDescription": { "text": format!("{}.", check.about()) },
+                })
+            })
+            .collect();
+        json!({
+            "$schema": SCHEMA,
+            "version": "2.1.0",
+            "runs": [{
+                "tool": { "driver": { "name": "mortise", "semanticVersion": version, "rules": rules } },
+                "columnKind": "unicodeCodePoints",
+                "results": self.findings.iter().map(result).collect::<Vec<_>>(),
+                "properties": {
+                    "summary": self.summary(),
+                    "errors": self.count(Level::Error),
+                    "warnings": self.count(Level::Warning),
+                    "calendars": self.calendars.iter().map(super::json::calendar).collect::<Vec<_>>(),
+                },
+            }],
+        })
+    }
+}
+
+fn result(finding: &Finding) -> Value {
+    let rule = Check::ALL.iter().position(|check| *check == finding.check);
+    let mut location = json!({
+        "physicalLocation": {
+            "artifactLocation": { "uri": uri(&finding.file) },
+            "region": { "startLine": finding.line.max(1) },
+        },
+    });
+    let object: Vec<&str> = [&finding.kind, &finding.name, &finding.field]
+        .into_iter()
+        .map(String::as_str)
+        .filter(|word| !word.is_empty())
+        .collect();
+    if !object.is_empty() {
+        location["logicalLocations"] =
+            json!([{ "fullyQualifiedName": object.join("/"), "kind": "object" }]);
+    }
+    json!({
+        "ruleId": finding.check.label(),
+        "ruleIndex": rule,
+        "level": finding.level.label(),
+        "message": { "text": sentence(finding) },
+        "locations": [location],
+        "properties": {
+            "field": finding.field,
+            "value": finding.value,
+            "fix": finding.fix,
+            "nearest": finding.nearest(),
+        },
+    })
+}
+
+/// The message with what it is about, because viewers show nothing else.
+fn sentence(finding: &Finding) -> String {
+    if finding.field.is_empty() {
+        finding.message()
+    } else {
+        format!("{}: {}", finding.field, finding.message())
+    }
+}
+
+/// A file name as a relative reference: what may not stand in one is written as percent codes.
+fn uri(file: &str) -> String {
+    let mut text = String::new();
+    let name = match file {
+        "<stdin>" => "stdin",
+        other => other.strip_prefix("./").unwrap_or(other),
+    };
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte));
+            }
+            b'\\' => text.push('/'),
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_references() {
+        assert_eq!(uri("./a b/c.yaml"), "a%20b/c.yaml");
+        assert_eq!(uri("<stdin>"), "stdin");
+        assert_eq!(uri("a\\b:c.yaml"), "a/b%3Ac.yaml");
+    }
+}

@@ -1,0 +1,210 @@
+//! The report for people: one line for each finding, the calendars, a summary.
+
+use jiff::Timestamp;
+use mortise_core::calendar::{Allowed, BudgetDays, Calendar, ReasonDays, Step};
+use mortise_core::values::Holds;
+
+use super::report::{Finding, Level, PoolCalendar, Report};
+
+/// Most lines for the times of one reason.
+const MOST_STEPS: usize = 40;
+
+impl Report {
+    /// The report as lines of text.
+    #[must_use]
+    pub fn table(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.findings.iter().map(finding).collect();
+        for each in &self.calendars {
+            lines.push(String::new());
+            calendar(each, &mut lines);
+        }
+        lines.push(String::new());
+        lines.push(self.summary());
+        lines
+    }
+
+    /// What was looked at and what was found, in a sentence.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = format!(
+            "{} in {}: {}, {}",
+            count(self.objects, "object"),
+            count(self.files, "file"),
+            count(self.count(Level::Error), "error"),
+            count(self.count(Level::Warning), "warning"),
+        );
+        if !self.passed_over.is_empty() {
+            let kinds: Vec<String> = self
+                .passed_over
+                .iter()
+                .map(|(kind, number)| format!("{number} {kind}"))
+                .collect();
+            text.push_str(&format!("; passed over: {}", kinds.join(", ")));
+        }
+        if self.without_calendar > 0 {
+            text.push_str(&format!(
+                "; no calendar of {}, because of errors",
+                count(self.without_calendar, "NodePool")
+            ));
+        }
+        text
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn finding(finding: &Finding) -> String {
+    let Finding {
+        file,
+        line,
+        kind,
+        name,
+        field,
+        level,
+        check,
+        ..
+    } = finding;
+    let subject: Vec<&str> = [kind, name, field]
+        .into_iter()
+        .map(String::as_str)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let subject = if subject.is_empty() {
+        String::new()
+    } else {
+        format!(" {}:", subject.join(" "))
+    };
+    format!(
+        "{file}:{line}: {}:{subject} {} [{}]",
+        level.label(),
+        finding.message().replace('\n', " "),
+        check.label()
+    )
+}
+
+fn calendar(of: &PoolCalendar, lines: &mut Vec<String>) {
+    let PoolCalendar { file, line, days } = of;
+    let Calendar {
+        pool,
+        from,
+        until,
+        budgets,
+        reasons,
+    } = days;
+    lines.push(format!(
+        "Budgets of NodePool {pool} ({file}:{line}), {} to {} UTC",
+        from.strftime("%a %Y-%m-%d %H:%M"),
+        until.strftime("%a %Y-%m-%d %H:%M")
+    ));
+    for (at, budget) in budgets.iter().enumerate() {
+        lines.push(format!("  [{at}] {}", budget_text(budget)));
+    }
+    if budgets.is_empty() {
+        lines.push("  no budget: all nodes may go at once, at all times".to_owned());
+    }
+    for reason in reasons {
+        reason_lines(reason, lines);
+    }
+}
+
+fn budget_text(budget: &BudgetDays) -> String {
+    let BudgetDays {
+        nodes,
+        reasons,
+        schedule,
+        duration,
+        holds,
+        error,
+        spans,
+    } = budget;
+    let reasons = match reasons {
+        None => "any reason".to_owned(),
+        Some(reasons) if reasons.is_empty() => "no reason".to_owned(),
+        Some(reasons) => reasons.join(", "),
+    };
+    let mut text = format!("nodes {nodes}, {reasons}");
+    match (schedule, duration) {
+        (Some(schedule), Some(duration)) => {
+            text.push_str(&format!(", \"{schedule}\" for {duration}"));
+            text.push_str(match holds {
+                Holds::Always => ": holds always",
+                Holds::Never => ": never holds",
+                Holds::Sometimes if spans.is_empty() => ": does not hold in these days",
+                Holds::Sometimes => "",
+            });
+        }
+        _ => text.push_str(", holds always"),
+    }
+    if let Some(error) = error {
+        text.push_str(&format!(
+            ": cannot be used ({error}), so nothing is allowed"
+        ));
+    }
+    text
+}
+
+fn reason_lines(of: &ReasonDays, lines: &mut Vec<String>) {
+    let ReasonDays {
+        reasons,
+        never,
+        steps,
+    } = of;
+    let reasons = reasons.join(", ");
+    match steps.as_slice() {
+        _ if *never => lines.push(format!("  {reasons}: never allows a node")),
+        [only] if only.allowed == Allowed::All => {
+            lines.push(format!("  {reasons}: always allows all nodes at once"));
+        }
+        [only] => lines.push(format!(
+            "  {reasons}: {} throughout these days{}",
+            allowed(only),
+            by(only)
+        )),
+        several => {
+            lines.push(format!("  {reasons}:"));
+            for step in several.iter().take(MOST_STEPS) {
+                lines.push(format!(
+                    "    {}  {}{}",
+                    times(step.from, step.until),
+                    allowed(step),
+                    by(step)
+                ));
+            }
+            if let Some(more) = several
+                .len()
+                .checked_sub(MOST_STEPS)
+                .filter(|more| *more > 0)
+            {
+                lines.push(format!(
+                    "    and {more} more times, all of them with -o json"
+                ));
+            }
+        }
+    }
+}
+
+/// `Mon 2026-01-05 09:00 - Mon 17:00`.
+fn times(from: Timestamp, until: Timestamp) -> String {
+    format!(
+        "{} - {}",
+        from.strftime("%a %Y-%m-%d %H:%M"),
+        until.strftime("%a %H:%M")
+    )
+}
+
+fn allowed(step: &Step) -> String {
+    match (&step.allowed, step.nodes) {
+        (Allowed::Limited(_), Some(nodes)) => format!("{} = {nodes}", step.allowed),
+        _ => step.allowed.to_string(),
+    }
+}
+
+fn by(step: &Step) -> String {
+    if step.budgets.is_empty() {
+        return String::new();
+    }
+    let budgets: Vec<String> = step.budgets.iter().map(|at| format!("[{at}]")).collect();
+    format!("  {}", budgets.join(" "))
+}
