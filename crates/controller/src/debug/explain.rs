@@ -173,7 +173,7 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
         "standing": now_told.standing,
         "not_confirmed_by": now_told.unconfirmed.as_deref(),
-        "in_the_way": in_the_way(&now_told.reasons),
+        "in_the_way": per_pool(&now_told.reasons),
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
@@ -184,7 +184,7 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
 }
 
 /// Per pool what is in the way of a pod, with the nearest instance type and what it lacks.
-fn in_the_way(reasons: &[Reason]) -> Vec<Value> {
+fn per_pool(reasons: &[Reason]) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for reason in reasons {
         match reason {
@@ -229,10 +229,10 @@ fn pod_verdict(snapshot: &Snapshot, told: &Explanation) -> String {
         };
     }
     match unconfirmed {
-        Some(scheduler) => {
+        Some(scheduler) if *standing != Standing::NoPlace => {
             format!("{standing}; scheduler {scheduler} has not said yet that it fits nowhere")
         }
-        None => standing.to_string(),
+        _ => standing.to_string(),
     }
 }
 
