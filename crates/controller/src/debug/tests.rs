@@ -99,10 +99,11 @@ async fn explain_joins_what_is_known() {
         (&in_the_way["pool"], &in_the_way["blocker"]),
         (&"general".into(), &"not_ready".into())
     );
+    let text = text_of("/debug/explain?pod=shop/big").await;
     assert!(
-        text_of("/debug/explain?pod=shop/big")
-            .await
-            .contains("in the way:  pool general: the pool is not ready")
+        text.contains("in the way:")
+            && text.contains("pool general: the pool is not ready: Ready is False"),
+        "{text}"
     );
     let promised = text_of("/debug/explain?pod=web-2&namespace=shop").await;
     assert!(
