@@ -3,10 +3,12 @@
 use std::sync::LazyLock;
 
 use mortise_core::cloud::NodeClassKind;
+use mortise_core::labels::WellKnown;
 use mortise_core::migrate::{Level, Options, Source, migrate};
 use mortise_core::values::{CronSchedule, GoDuration, NillableDuration, Quantity};
 use mortise_webhooks::admission::{self, Facts, Rules};
 use mortise_webhooks::extender::{self, Charges, wire};
+use mortise_webhooks::lint::{Options as LintOptions, lint};
 use mortise_webhooks::{Counters, World as _};
 use serde_json::Value;
 
@@ -26,6 +28,14 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
         kind: "EC2NodeClass",
         plural: "ec2nodeclasses",
     }],
+});
+
+static LINT: LazyLock<LintOptions> = LazyLock::new(|| LintOptions {
+    node_class_kinds: RULES.node_class_kinds.clone(),
+    well_known: WellKnown::aws(),
+    catalog: None,
+    from: Cluster.now(),
+    nodes: Some(10),
 });
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -185,7 +195,8 @@ pub fn extender(body: &[u8]) {
     }
 }
 
-/// A user's YAML for `migrate`: what it made is not changed by a second time, unless it said that something is left to do.
+/// A user's YAML. For `lint`: what it finds stands in the file. For `migrate`: what it made is not changed by a second time,
+/// unless it said that something is left to do.
 pub fn manifest(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let source = Source {
@@ -193,6 +204,12 @@ pub fn manifest(bytes: &[u8]) {
         text: text.to_owned(),
     };
     let options = Options::default();
+    let report = lint(std::slice::from_ref(&source), &LINT);
+    for finding in &report.findings {
+        let line = 0..=text.lines().count() + 1;
+        assert!(line.contains(&finding.line), "no such line: {finding:?}");
+        assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
+    }
     let once = migrate(&[source], &options);
     if once.worst() == Level::Failed {
         return;

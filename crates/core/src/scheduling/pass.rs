@@ -217,9 +217,9 @@ impl Pass<'_> {
             if rules.iter().any(|rule| rule.refuses(at)) {
                 continue;
             }
+            // Of a machine that is not launched yet, no domain means that it is not known.
             let in_domain = |each: &KeyAllow| match host_domains[each.key][at] {
                 Some(domain) => each.domains.has(domain),
-                // Of a machine that is not launched yet, no domain means that it is not known.
                 None => each.absent && hosts[at].unlaunched.is_none(),
             };
             if !allow.iter().all(in_domain) {
