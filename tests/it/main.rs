@@ -8,6 +8,7 @@ mod agreement;
 mod availability;
 mod aws;
 mod bad_input;
+mod bad_manifests;
 mod cel;
 mod coexistence;
 mod consolidation;
