@@ -21,6 +21,7 @@ mod kubectl;
 mod lint;
 mod migrate;
 mod objects;
+mod overlays;
 mod provisioning;
 mod scale_to_zero;
 mod scene;

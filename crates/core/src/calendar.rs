@@ -225,7 +225,8 @@ fn allowed(
             .spans
             .iter()
             .any(|(begin, end)| (*begin..*end).contains(&at));
-        if !broken && !(now && budget.covers(reason)) {
+        let counts = broken || (now && budget.covers(reason));
+        if !counts {
             continue;
         }
         holding.push(position);
