@@ -207,6 +207,24 @@ struct OwnArgs {
     /// A machine launched for a move, or that received moved pods, is left alone this long
     #[arg(long, env = "MORTISE_CHURN_REST", default_value = "5m")]
     churn_rest: Millis,
+    /// A claim whose machine the cloud has not made after this is given up
+    #[arg(long, env = "MORTISE_LAUNCH_TIMEOUT", default_value = "5m")]
+    launch_timeout: Millis,
+    /// A claim whose machine has not joined as a node after this is given up; longer for machines that start slowly
+    #[arg(long, env = "MORTISE_REGISTRATION_TIMEOUT", default_value = "15m")]
+    registration_timeout: Millis,
+    /// A node that is not initialized this long after it registered is given up (0s = never)
+    #[arg(long, env = "MORTISE_INITIALIZATION_TIMEOUT", default_value = "0s")]
+    initialization_timeout: Millis,
+    /// Machines that are tried at a time until the first of a pool's present template registers (0 = any number)
+    #[arg(long, env = "MORTISE_LAUNCH_TRIAL", default_value_t = 8)]
+    launch_trial: usize,
+    /// Launches of a pool are held back after so many machines in a row that did not register (0 = never)
+    #[arg(long, env = "MORTISE_LAUNCH_FAILURES", default_value_t = 3)]
+    launch_failures: u32,
+    /// For how long at first; it doubles with each further machine that does not register, up to an hour
+    #[arg(long, env = "MORTISE_LAUNCH_BACKOFF", default_value = "5m")]
+    launch_backoff: Millis,
     /// How often claims without machines and machines without claims are looked for
     #[arg(long, env = "MORTISE_GARBAGE_COLLECTION", default_value = "2m")]
     garbage_collection: Millis,
@@ -286,6 +304,12 @@ impl ServeArgs {
             hold_ms: own.disruption_hold.0,
             bind_grace_ms: own.bind_grace.0,
             churn_rest_ms: own.churn_rest.0,
+            launch_timeout_ms: own.launch_timeout.0,
+            registration_timeout_ms: own.registration_timeout.0,
+            initialization_timeout_ms: own.initialization_timeout.0,
+            launch_trial: own.launch_trial,
+            launch_failures: own.launch_failures,
+            launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_ms: own.garbage_collection.0,
             resolve_ms: own.resolve.0,
             ..Settings::default()

@@ -9,9 +9,11 @@
 //! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
 //! pod among a hundred thousand.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane.
+//! `mortise-bench live` runs the program itself on a real control plane. `mortise-bench agreement` asks the real kube-scheduler
+//! whether it binds what the solver has placed.
 
 mod admission;
+mod agreement;
 mod baseline;
 mod bound;
 mod convert;
@@ -43,6 +45,8 @@ enum Command {
     Admission(admission::AdmissionArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
+    /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds.
+    Agreement(agreement::AgreementArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -57,6 +61,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Convert(args) => convert::run(&args),
         Command::Admission(args) => admission::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Agreement(args) => agreement::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -43,7 +43,7 @@ fn tree(package: &str, depth: &str) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-/// Packages of the workspace, without tests and benches, which may know everything.
+/// Packages of the workspace, without tests, fuzz targets and benches, which may know everything.
 fn members() -> Result<Vec<String>> {
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])?)?;
@@ -52,7 +52,7 @@ fn members() -> Result<Vec<String>> {
         .iter()
         .filter_map(|package| package["name"].as_str());
     let names: Vec<String> = names
-        .filter(|name| !["mortise-tests", "mortise-bench"].contains(name))
+        .filter(|name| !["mortise-tests", "mortise-bench", "mortise-fuzz"].contains(name))
         .map(str::to_owned)
         .collect();
     ensure!(names.len() >= 7, "{names:?}");

@@ -4,6 +4,7 @@
 
 mod access;
 mod admission;
+mod agreement;
 mod availability;
 mod aws;
 mod bad_input;
@@ -13,6 +14,7 @@ mod consolidation;
 mod conversion;
 mod crash;
 mod crds;
+mod drains;
 mod edges;
 mod emulator;
 mod extender;
@@ -23,5 +25,9 @@ mod migrate;
 mod objects;
 mod overlays;
 mod provisioning;
+mod repair;
+mod rotation;
 mod scale_to_zero;
 mod scene;
+mod slow_launches;
+mod static_pools;

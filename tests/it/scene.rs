@@ -50,6 +50,8 @@ pub(crate) struct Setting {
     pub(crate) extender: bool,
     /// Debug paths without a token.
     pub(crate) insecure_debug: bool,
+    /// Certificates in a Secret instead of a directory.
+    pub(crate) cert_secret: bool,
     /// YAML applied before mortise starts, after the definitions.
     pub(crate) manifests: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Default for Setting {
             provider: "kwok",
             extender: false,
             insecure_debug: true,
+            cert_secret: false,
             manifests: Vec::new(),
         }
     }
@@ -121,6 +124,7 @@ impl Scene {
         options.flags.extend(setting.flags());
         options.env = setting.env;
         options.insecure_debug = setting.insecure_debug;
+        options.cert_secret = setting.cert_secret;
         let mortise = Mortise::start(&plane, options).await?;
         let ending = Ending {
             log: Some(mortise.log_path().to_owned()),

@@ -4,4 +4,5 @@
 //! real emulator of AWS (moto) on loopback. What is not on the machine it builds once, from pinned sources, into
 //! `$XDG_CACHE_HOME/mortise/peers`; a peer that cannot be had is an error, never a skipped test.
 
+pub mod agreement;
 pub mod harness;

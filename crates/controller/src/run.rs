@@ -9,6 +9,7 @@ use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, Input};
 use mortise_core::labels::WellKnown;
 use mortise_core::served::Served;
+use mortise_core::settings::Repair;
 use mortise_webhooks::router::App;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -106,6 +107,8 @@ pub async fn start(
 ) -> Result<Running, RunError> {
     crate::failpoint::arm_from_environment().map_err(|error| RunError::Usage(error.to_string()))?;
     let debug = debug_access(&config, &clients)?;
+    let mut config = config;
+    config.settings.repair = repair_policies(&providers);
     let clouds = Clouds::new(providers);
     let node_classes = clouds.node_class_kinds();
     let mut kinds = Kind::watched(&node_classes);
@@ -187,6 +190,15 @@ fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunEr
     }
     tracing::warn!(address = %https, "debug paths need no token");
     Ok(DebugAccess::Loopback)
+}
+
+/// What the providers say about sick nodes.
+fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<Repair> {
+    let of = |provider: &Arc<dyn CloudProvider>| Repair {
+        serves: Served::only(provider.node_class_kinds()),
+        policies: provider.repair_policies(),
+    };
+    providers.iter().map(of).collect()
 }
 
 /// Label keys that some provider defines.

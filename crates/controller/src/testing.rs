@@ -11,7 +11,7 @@ use mortise_core::index::{Index, News, Object, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, Place};
 use mortise_core::names::PodKey;
-use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::record::{Blocker, Reason, Record, Verdict};
 use mortise_core::resources::Resources;
 use serde_json::json;
 
@@ -131,7 +131,9 @@ pub(crate) fn shared() -> Arc<Shared> {
             Verdict::Unschedulable,
             vec![Reason::PoolRefused {
                 pool: "general".into(),
+                blocker: Blocker::Resources,
                 constraint: "no instance type has enough cpu".to_owned(),
+                detail: String::new(),
             }],
         ),
     ]);

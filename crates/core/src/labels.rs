@@ -394,3 +394,14 @@ pub const FENCE: &str = "mortise.sh/fence";
 pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
 /// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
+/// Annotation of ours on pools: how sick nodes are replaced: `forceful` (as without it), `graceful` or `off`.
+pub const REPAIR: &str = "mortise.sh/repair";
+/// Annotation of ours on pools: how long a bad condition of a node is borne, such as `10m`, instead of the provider's times.
+pub const REPAIR_AFTER: &str = "mortise.sh/repair-after";
+/// Annotation of ours on pools: how many nodes may be sick at once for repair to go on: a number or a percentage.
+pub const REPAIR_LIMIT: &str = "mortise.sh/repair-limit";
+/// Annotation of ours on claims (from the pool's template): names of hooks, separated by commas, that must be done before
+/// a node counts as registered.
+pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
+/// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
+pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::apis::conditions;
+use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::k8s;
 use crate::apis::names::NodeClassRef;
 use crate::apis::nodeclaim::NodeClaim;
@@ -58,6 +58,24 @@ pub fn resources_of(list: &BTreeMap<String, Quantity>) -> Resources {
         });
         readable.fold(Resources::zero(), |sum, each| sum.add(&each))
     })
+}
+
+/// Condition of ours on pools: True while launches stop because machines do not register, Unknown with reason
+/// [`ONE_IS_TRIED`] while one machine may be tried. It is not there while all is well.
+pub const LAUNCHES_HELD_BACK: &str = "LaunchesHeldBack";
+/// Reason of [`LAUNCHES_HELD_BACK`] while one machine may be tried.
+pub const ONE_IS_TRIED: &str = "OneIsTried";
+
+/// Reason of the condition `Launched` of a claim that waits until machines of its pool are known to register.
+pub const LAUNCH_HELD_BACK: &str = "LaunchHeldBack";
+
+/// How far launches of a pool are held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack<'a> {
+    /// None is made; why.
+    All(&'a str),
+    /// One machine may be tried; why.
+    AllButOne(&'a str),
 }
 
 impl NodeClaim {
@@ -234,6 +252,17 @@ impl NodePool {
     #[must_use]
     pub const fn is_static(&self) -> bool {
         self.spec.replicas.is_some()
+    }
+
+    /// Whether launches are held back, as the condition [`LAUNCHES_HELD_BACK`] says.
+    #[must_use]
+    pub fn held_back(&self) -> Option<HeldBack<'_>> {
+        let condition = conditions::find(&self.status.conditions, LAUNCHES_HELD_BACK)?;
+        match condition.status {
+            ConditionStatus::True => Some(HeldBack::All(&condition.message)),
+            ConditionStatus::Unknown => Some(HeldBack::AllButOne(&condition.message)),
+            ConditionStatus::False => None,
+        }
     }
 
     /// Root condition `Ready` is `True`.

@@ -5,10 +5,11 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::deciders::DeciderId;
+use crate::deciders::{DeciderId, Shape};
 use crate::effect::ObjectRef;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
+use crate::resources::quantity;
 
 /// What was decided about a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -73,6 +74,84 @@ impl Verdict {
     }
 }
 
+/// What kind of thing keeps a pool from taking a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Blocker {
+    /// The pool or its node class is not ready.
+    NotReady,
+    /// Launches of the pool are held back because its machines do not register.
+    HeldBack,
+    /// The pool's own requirements leave no type.
+    NoTypes,
+    /// The pool may have no further node.
+    NodeLimit,
+    /// Another limit of the pool leaves no type.
+    Limit,
+    /// A taint that the pod does not tolerate.
+    Taint,
+    /// The pod asks for labels that nodes of the pool do not have.
+    Labels,
+    /// The pod asks for a node by its name.
+    HostName,
+    /// Its volumes are elsewhere.
+    Volumes,
+    /// A topology spread constraint.
+    Spread,
+    /// Pod affinity.
+    PodAffinity,
+    /// Pod anti-affinity, its own or that of others against it.
+    PodAntiAffinity,
+    /// No type is what is asked.
+    Types,
+    /// No type is large enough.
+    Resources,
+    /// A type would be large enough without the DaemonSets.
+    DaemonSets,
+    /// A DaemonSet takes the host port.
+    HostPorts,
+    /// Nobody sells the types there in this way.
+    Offerings,
+    /// The cloud has none at present.
+    SoldOut,
+    /// Too few different values for `minValues`.
+    MinValues,
+    /// Only reserved capacity that others hold.
+    Reserved,
+    /// Claims for devices.
+    Devices,
+}
+
+impl Blocker {
+    /// Word for summaries.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotReady => "not_ready",
+            Self::HeldBack => "held_back",
+            Self::NoTypes => "no_types",
+            Self::NodeLimit => "node_limit",
+            Self::Limit => "limit",
+            Self::Taint => "taint",
+            Self::Labels => "labels",
+            Self::HostName => "host_name",
+            Self::Volumes => "volumes",
+            Self::Spread => "spread",
+            Self::PodAffinity => "pod_affinity",
+            Self::PodAntiAffinity => "pod_anti_affinity",
+            Self::Types => "types",
+            Self::Resources => "resources",
+            Self::DaemonSets => "daemon_sets",
+            Self::HostPorts => "host_ports",
+            Self::Offerings => "offerings",
+            Self::SoldOut => "sold_out",
+            Self::MinValues => "min_values",
+            Self::Reserved => "reserved",
+            Self::Devices => "devices",
+        }
+    }
+}
+
 /// Why, with the facts. Closed: a new reason does not compile until it has a word and a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
@@ -101,11 +180,16 @@ pub enum Reason {
         old: Option<MicroUsd>,
         new: Option<MicroUsd>,
     },
-    /// A pool cannot take the pod: the constraint, in upstream's words.
-    PoolRefused { pool: PoolName, constraint: String },
+    /// A pool cannot take the pod: the constraint, in upstream's words, and what it comes down to, in ours (may be empty).
+    PoolRefused {
+        pool: PoolName,
+        blocker: Blocker,
+        constraint: String,
+        detail: String,
+    },
     /// No usable pool at all.
     NoPools,
-    /// The nearest instance type misses by this much.
+    /// The nearest instance type misses by this much, in the units of [`crate::resources::Resources`].
     Missed {
         instance_type: String,
         resource: String,
@@ -121,6 +205,12 @@ pub enum Reason {
     Expired,
     /// The cloud will take it back.
     Interrupted,
+    /// A condition of the node has been bad for too long.
+    Unhealthy {
+        condition: String,
+        status: String,
+        since: Timestamp,
+    },
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
     /// The cloud does not have its machine any more.
@@ -151,6 +241,27 @@ pub enum Reason {
     PodsWithoutPlace { pods: Vec<PodKey> },
     /// A pool's limit would not hold.
     Limit { pool: PoolName, message: String },
+    /// The pool is to have so many nodes, and has so many.
+    Replicas {
+        pool: PoolName,
+        wanted: i64,
+        there: i64,
+    },
+    /// So many machines of the pool in a row did not register: none is launched until then.
+    HeldBack {
+        pool: PoolName,
+        failures: u32,
+        until: Timestamp,
+    },
+    /// Something holds a drain up: what, whose, since when, the facts, and what would clear it.
+    InTheWay {
+        shape: Shape,
+        what: String,
+        owner: Option<String>,
+        since: Timestamp,
+        detail: String,
+        unblocks: String,
+    },
     /// A premise of the command no longer holds.
     Stale { what: String },
     /// The cloud or the API server failed.
@@ -194,18 +305,38 @@ impl fmt::Display for Reason {
                 };
                 write!(f, "price {} -> {}", text(old), text(new))
             }
-            Self::PoolRefused { pool, constraint } => write!(f, "pool {pool}: {constraint}"),
+            Self::PoolRefused {
+                pool,
+                constraint,
+                detail,
+                ..
+            } => {
+                let text = if detail.is_empty() {
+                    constraint
+                } else {
+                    detail
+                };
+                write!(f, "pool {pool}: {text}")
+            }
             Self::NoPools => f.write_str("there is no pool that is ready"),
             Self::Missed {
                 instance_type,
                 resource,
                 by,
-            } => write!(f, "nearest type {instance_type} misses {by} of {resource}"),
+            } => {
+                let by = quantity(resource, *by);
+                write!(f, "nearest type {instance_type} lacks {by} of {resource}")
+            }
             Self::Empty => f.write_str("no pod would have to move"),
             Self::Underutilized => f.write_str("its pods fit on fewer or cheaper nodes"),
             Self::Drifted { why } => write!(f, "drifted: {why}"),
             Self::Expired => f.write_str("older than expireAfter"),
             Self::Interrupted => f.write_str("the cloud takes the machine back"),
+            Self::Unhealthy {
+                condition,
+                status,
+                since,
+            } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
@@ -221,6 +352,33 @@ impl fmt::Display for Reason {
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
             Self::PodsWithoutPlace { pods } => write!(f, "no place for {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
+            Self::Replicas {
+                pool,
+                wanted,
+                there,
+            } => write!(f, "pool {pool} is to have {wanted} nodes and has {there}"),
+            Self::HeldBack {
+                pool,
+                failures,
+                until,
+            } => write!(
+                f,
+                "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
+            ),
+            Self::InTheWay {
+                shape: _,
+                what,
+                owner,
+                since,
+                detail,
+                unblocks,
+            } => {
+                f.write_str(what)?;
+                if let Some(owner) = owner {
+                    write!(f, " of {owner}")?;
+                }
+                write!(f, ": {detail} (since {since}); {unblocks}")
+            }
             Self::Stale { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::ConditionIs {

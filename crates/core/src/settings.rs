@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::cloud::RepairPolicy;
 use crate::scheduling::SpreadDefaults;
+use crate::served::Served;
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +22,9 @@ pub struct Settings {
     pub spread_defaults: SpreadDefaults,
     /// Feature gates of upstream's flag.
     pub gates: FeatureGates,
+    /// Conditions of nodes that call for repair, by provider.
+    #[serde(skip)]
+    pub repair: Vec<Repair>,
     /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
     pub hold_ms: i64,
     /// How long new pods are kept off a node before its pods are looked at for the last time.
@@ -30,6 +35,14 @@ pub struct Settings {
     pub launch_timeout_ms: i64,
     /// A claim that is not registered is given up after this (15 min).
     pub registration_timeout_ms: i64,
+    /// A claim whose node is not initialized so long after it registered is given up; 0 for never, as upstream.
+    pub initialization_timeout_ms: i64,
+    /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
+    pub launch_trial: usize,
+    /// After so many machines of a pool in a row that did not register, launches are held back; 0 for never.
+    pub launch_failures: u32,
+    /// So long at first; doubles with each machine that was tried and did not register, up to 1 h (5 min).
+    pub launch_backoff_ms: i64,
     /// A launched machine, and a pod moved by consolidation, rest this long before consolidation touches them again.
     pub churn_rest_ms: i64,
     /// How often claims without machines and machines without claims are looked for (2 min).
@@ -49,17 +62,31 @@ impl Default for Settings {
             min_values_best_effort: false,
             spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
+            repair: Vec::new(),
             hold_ms: 15_000,
             bind_grace_ms: 2_000,
             min_drain_ms: 5_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
+            initialization_timeout_ms: 0,
+            launch_trial: 8,
+            launch_failures: 3,
+            launch_backoff_ms: 5 * 60_000,
             churn_rest_ms: 5 * 60_000,
             garbage_collection_ms: 2 * 60_000,
             resolve_ms: 5 * 60_000,
             max_instance_types: 600,
         }
     }
+}
+
+/// What a provider says about sick nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// Node classes whose nodes it is about.
+    pub serves: Served,
+    /// Bad conditions. May be empty.
+    pub policies: Vec<RepairPolicy>,
 }
 
 /// Upstream's feature gates with upstream's defaults.

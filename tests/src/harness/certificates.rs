@@ -43,6 +43,22 @@ impl Authority {
         Ok(Self { issuer })
     }
 
+    /// An authority as it would be at another time: valid from so long ago until so long from now. `key`: its private key
+    /// (PEM), when there is one already.
+    ///
+    /// # Errors
+    /// The key cannot be read.
+    pub fn aged(name: &str, key: Option<&str>, age: Duration, left: Duration) -> Result<Self> {
+        let mut params = parameters(name, &[]);
+        let now = SystemTime::now();
+        (params.not_before, params.not_after) = ((now - age).into(), (now + left).into());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = key.map_or_else(KeyPair::generate, KeyPair::from_pem)?;
+        let issuer = CertifiedIssuer::self_signed(params, key)?;
+        Ok(Self { issuer })
+    }
+
     /// The authority's certificate, PEM.
     #[must_use]
     pub fn pem(&self) -> String {

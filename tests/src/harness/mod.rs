@@ -49,7 +49,7 @@ pub use state_dir::StateDir;
 pub use wait::wait_until;
 
 /// Writes one line of progress to standard error, also under `cargo test`, which captures only what macros print.
-fn progress(line: &str) {
+pub(crate) fn progress(line: &str) {
     use std::io::Write as _;
     // A closed standard error must not stop a test.
     writeln!(std::io::stderr(), "mortise-tests: {line}").ok();

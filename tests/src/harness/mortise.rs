@@ -34,6 +34,8 @@ pub struct MortiseOptions {
     pub insecure_debug: bool,
     /// Certificates; `None`: a directory of the control plane, the same for all that are started on it.
     pub cert_dir: Option<PathBuf>,
+    /// Certificates in the Secret `mortise-cert` of `kube-system` instead, as in a cluster.
+    pub cert_secret: bool,
 }
 
 impl Default for MortiseOptions {
@@ -43,6 +45,7 @@ impl Default for MortiseOptions {
             env: Vec::new(),
             insecure_debug: true,
             cert_dir: None,
+            cert_secret: false,
         }
     }
 }
@@ -111,7 +114,8 @@ impl Mortise {
         };
         let mut args = vec!["serve".to_owned()];
         for (name, value) in own {
-            if !given(name) {
+            let elsewhere = name == "--cert-dir" && options.cert_secret;
+            if !elsewhere && !given(name) {
                 args.extend([name.to_owned(), value]);
             }
         }

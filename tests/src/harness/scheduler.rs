@@ -80,6 +80,8 @@ pub struct SchedulerOptions {
     pub percentage_of_nodes_to_score: Option<u32>,
     /// Prefer full nodes (`MostAllocated`) instead of spreading, as a cluster that consolidates wants.
     pub most_allocated: bool,
+    /// `schedulerName` of the pods it places.
+    pub scheduler_name: String,
 }
 
 impl Default for SchedulerOptions {
@@ -89,6 +91,7 @@ impl Default for SchedulerOptions {
             pod_max_backoff: Duration::from_secs(2),
             percentage_of_nodes_to_score: None,
             most_allocated: false,
+            scheduler_name: "default-scheduler".to_owned(),
         }
     }
 }
@@ -117,13 +120,13 @@ impl SchedulerOptions {
         if let Some(percentage) = self.percentage_of_nodes_to_score {
             config["percentageOfNodesToScore"] = json!(percentage);
         }
+        let mut profile = json!({ "schedulerName": self.scheduler_name });
         if self.most_allocated {
             let strategy = json!({ "type": "MostAllocated", "resources": [{ "name": "cpu", "weight": 1 }, { "name": "memory", "weight": 1 }] });
-            config["profiles"] = json!([{
-                "schedulerName": "default-scheduler",
-                "pluginConfig": [{ "name": "NodeResourcesFit", "args": { "scoringStrategy": strategy } }],
-            }]);
+            profile["pluginConfig"] =
+                json!([{ "name": "NodeResourcesFit", "args": { "scoringStrategy": strategy } }]);
         }
+        config["profiles"] = json!([profile]);
         write(path, &serde_json::to_string_pretty(&config)?)
     }
 }

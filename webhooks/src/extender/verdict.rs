@@ -85,10 +85,9 @@ impl Verdicts<'_> {
         if let Some(fence) = self.fence(node) {
             return Verdict::Denied(fence);
         }
-        let held = self.held(node);
-        if held.is_empty() {
+        if self.held(node).next().is_none() {
             Verdict::Passed
-        } else if self.has_room(name, node, &held) {
+        } else if self.has_room(name, node) {
             Verdict::BesidePromises
         } else {
             Verdict::Denied(Denial::Reserved)
@@ -110,36 +109,30 @@ impl Verdicts<'_> {
 
     /// Whether the pod still fits after everything that is promised to pods of equal or higher priority. A pod that is
     /// itself promised room there always does.
-    fn has_room(&self, name: &str, node: &StateNode, held: &[&Arc<Nomination>]) -> bool {
-        if held.iter().any(|each| each.uid == self.pod.uid) {
-            return true;
-        }
+    fn has_room(&self, name: &str, node: &StateNode) -> bool {
         let mut free = node.free();
-        for each in held
-            .iter()
-            .filter(|each| each.priority >= self.pod.class.priority)
-        {
-            free.sub_assign(&each.requests);
+        for each in self.held(node) {
+            if each.uid == self.pod.uid {
+                return true;
+            }
+            if each.priority >= self.pod.class.priority {
+                free.sub_assign(&each.requests);
+            }
         }
         free.sub_assign(&self.charges.others(name, &self.pod.uid, self.now));
         self.pod.class.requests.fits_in(&free)
     }
 
     /// Promises on a node that still hold.
-    fn held(&self, node: &StateNode) -> Vec<&Arc<Nomination>> {
-        let ledger = &self.snapshot.ledger;
-        // Most of the time nobody waits; then no name has to be made into a place for each node.
-        if !ledger.has_nominations() {
-            return Vec::new();
-        }
-        let mut held = ledger.held_on(node.node_name().as_ref(), node.claim_name().as_ref());
-        held.retain(|each| each.until > self.now);
-        held
+    fn held<'b>(&'b self, node: &'b StateNode) -> impl Iterator<Item = &'b Arc<Nomination>> {
+        let (node, claim) = node.names();
+        let held = self.snapshot.ledger.held_on(node, claim);
+        held.filter(|each| each.until > self.now)
     }
 
     /// The pod is expected on this node.
     #[must_use]
     pub fn is_expected(&self, node: &StateNode) -> bool {
-        self.held(node).iter().any(|each| each.uid == self.pod.uid)
+        self.held(node).any(|each| each.uid == self.pod.uid)
     }
 }

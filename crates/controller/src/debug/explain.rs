@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_core::apis::Condition;
 use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::deciders::since;
+use mortise_core::deciders::{in_the_way, since};
 use mortise_core::effect::ObjectRef;
 use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
@@ -364,6 +364,8 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
             ),
         ));
     }
+    let obstacles = in_the_way(snapshot, now, node);
+    lines.extend(obstacles.iter().map(|each| ("in the way", each.text(now))));
     if let Some(fence) = node
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
@@ -393,6 +395,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
         .map(|pod| Value::from(pod.key.to_string()))
         .collect();
     json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
+    json["in_the_way"] = json!(obstacles);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     View {
         json,
@@ -417,6 +420,8 @@ fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, S
             Reason::FromPool { pool }
             | Reason::PoolRefused { pool, .. }
             | Reason::Budget { pool, .. }
+            | Reason::Replicas { pool, .. }
+            | Reason::HeldBack { pool, .. }
             | Reason::Limit { pool, .. } => pool == name,
             _ => false,
         };

@@ -37,12 +37,11 @@ pub(super) fn phase(snapshot: &Snapshot, machine: &StateNode) -> &'static str {
 
 /// Sum of what is promised on a machine, and how many promises.
 pub(super) fn promised(snapshot: &Snapshot, machine: &StateNode) -> (Resources, usize) {
-    let (node, claim) = (machine.node_name(), machine.claim_name());
-    let held = snapshot.ledger.held_on(node.as_ref(), claim.as_ref());
-    let sum = held
-        .iter()
-        .fold(Resources::zero(), |sum, each| sum.add(&each.requests));
-    (sum, held.len())
+    let (node, claim) = machine.names();
+    let held = snapshot.ledger.held_on(node, claim);
+    held.fold((Resources::zero(), 0), |(sum, count), each| {
+        (sum.add(&each.requests), count + 1)
+    })
 }
 
 /// A machine for the page.

@@ -18,6 +18,7 @@ labels! {
     Created { reason: &'static str, nodepool: String, min_values_relaxed: &'static str }
     Terminated { nodepool: String, capacity_type: String, zone: String }
     Disrupted { reason: &'static str, nodepool: String, capacity_type: String, consolidation_policy: &'static str, termination_mode: &'static str }
+    Unhealthy { condition: String, nodepool: String, capacity_type: String, image_id: String }
     PoolZone { nodepool: String, zone: String }
     Pool { nodepool: String }
     PoolResource { resource_type: String, nodepool: String }
@@ -45,4 +46,5 @@ labels! {
     Path { path: &'static str }
     Outcome { outcome: &'static str }
     Call { call: &'static str }
+    Shape { shape: &'static str }
 }

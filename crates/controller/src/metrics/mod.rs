@@ -8,6 +8,7 @@
 mod bounded;
 mod conditions;
 mod labels;
+mod life;
 mod observe;
 mod page;
 mod reason;
@@ -38,6 +39,7 @@ pub struct Metrics {
     created: Counters<labels::Created>,
     terminated: Counters<labels::Terminated>,
     disrupted: Counters<labels::Disrupted>,
+    unhealthy: Counters<labels::Unhealthy>,
     claim_transitions: Counters<labels::Transition>,
     pool_transitions: Counters<labels::Transition>,
     transitions: Counters<labels::TransitionOfKind>,
@@ -143,6 +145,13 @@ impl Metrics {
                 "karpenter_nodeclaims_disrupted",
                 "NodeClaims that were decided to go, by reason",
                 90,
+                d,
+            ),
+            unhealthy: counters(
+                r,
+                "karpenter_nodeclaims_unhealthy_disrupted",
+                "NodeClaims that were decided to go because a condition of their node was bad",
+                30,
                 d,
             ),
             claim_transitions: counters(

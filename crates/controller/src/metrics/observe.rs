@@ -55,6 +55,15 @@ impl Metrics {
                     );
                 }
                 let place = place();
+                if let Some(condition) = reason::unhealthy(&record.reasons) {
+                    let labels = labels::Unhealthy {
+                        condition: condition.to_owned(),
+                        nodepool: place.pool.clone(),
+                        capacity_type: place.capacity_type.clone(),
+                        image_id: image_of(&record.subject, snapshot),
+                    };
+                    self.unhealthy.with(&labels, count);
+                }
                 let labels = labels::Disrupted {
                     reason: why.reason,
                     nodepool: place.pool,
@@ -308,6 +317,17 @@ impl Metrics {
         self.certificate_reloads
             .with(&labels::Outcome { outcome }, count);
     }
+}
+
+/// The image of a claim's machine; empty where images have no ids.
+fn image_of(subject: &ObjectRef, snapshot: &Snapshot) -> String {
+    let claim = match subject {
+        ObjectRef::Claim(name) => snapshot.claims.get(name),
+        _ => None,
+    };
+    claim
+        .and_then(|claim| claim.status.image_id.clone())
+        .unwrap_or_default()
 }
 
 pub(super) fn count(counter: &Counter) {

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use super::observe::as_i64;
-use super::{Metrics, conditions, labels};
+use super::{Metrics, conditions, labels, life};
 use crate::shared::Shared;
 
 /// Media type of the page.
@@ -52,6 +52,8 @@ impl Metrics {
         process(&mut live);
         state(&mut live, shared, &snapshot);
         let left_out = pools(&mut live, &snapshot);
+        life::held_back(&mut live, &snapshot);
+        life::drains(&mut live, &snapshot, shared.now());
         budgets(&mut live, &snapshot, shared.now());
         let conditions_left_out = conditions::gauges(&mut live, &snapshot, shared.now());
         live.register(

@@ -19,6 +19,7 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             Reason::Drifted { .. } => ("drifted", Some("")),
             Reason::Expired => ("expired", None),
             Reason::Interrupted => ("spot_interrupted", None),
+            Reason::Unhealthy { .. } => ("unhealthy", None),
             Reason::MachineGone { .. } => ("garbage_collected", None),
             Reason::ConditionIs { why, .. } => (given_up(why)?, None),
             _ => return None,
@@ -30,6 +31,14 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
     })
 }
 
+/// The condition that a repair is about.
+pub(super) fn unhealthy(reasons: &[Reason]) -> Option<&str> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::Unhealthy { condition, .. } => Some(condition.as_str()),
+        _ => None,
+    })
+}
+
 /// Why a claim is given up before it has a node; `None` for whatever is tried again.
 fn given_up(why: &str) -> Option<&'static str> {
     let words = [
@@ -37,6 +46,7 @@ fn given_up(why: &str) -> Option<&'static str> {
         "nodeclass_not_ready",
         "launch_timeout",
         "registration_timeout",
+        "initialization_timeout",
     ];
     words.into_iter().find(|word| *word == why)
 }

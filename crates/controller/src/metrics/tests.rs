@@ -143,7 +143,7 @@ fn the_page_stays_below_its_ceiling() {
     assert!(dropped.parse::<u64>().unwrap() > 1000, "{dropped}");
 }
 
-const DECIDERS: [DeciderId; 10] = [
+const DECIDERS: [DeciderId; 12] = [
     DeciderId::NodeClass,
     DeciderId::NodePool,
     DeciderId::Interruption,
@@ -152,6 +152,8 @@ const DECIDERS: [DeciderId; 10] = [
     DeciderId::Conditions,
     DeciderId::Expiration,
     DeciderId::GarbageCollection,
+    DeciderId::Repair,
+    DeciderId::StaticCapacity,
     DeciderId::Provisioning,
     DeciderId::Disruption,
 ];

@@ -18,6 +18,8 @@ mod node_class;
 mod node_pool;
 mod outbox;
 mod provisioning;
+mod repair;
+mod static_capacity;
 mod termination;
 #[cfg(test)]
 mod testing;
@@ -43,7 +45,11 @@ pub use lifecycle::Lifecycle;
 pub use node_class::NodeClass;
 pub use node_pool::NodePool;
 pub use provisioning::Provisioning;
-pub use termination::Termination;
+pub use repair::Repair;
+pub use static_capacity::StaticCapacity;
+pub use termination::{
+    Obstacle, Shape, StuckDrain, Termination, going_since, in_the_way, stuck_drains,
+};
 
 use crate::cloud::Notice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};
@@ -73,6 +79,10 @@ pub enum DeciderId {
     Expiration,
     /// Claims without machines, machines without claims.
     GarbageCollection,
+    /// Nodes whose conditions are bad.
+    Repair,
+    /// Pools with a fixed number of nodes.
+    StaticCapacity,
     /// Pending pods.
     Provisioning,
     /// Nodes that are empty, drifted or too dear.
@@ -92,6 +102,8 @@ impl DeciderId {
             Self::Conditions => "conditions",
             Self::Expiration => "expiration",
             Self::GarbageCollection => "garbage_collection",
+            Self::Repair => "repair",
+            Self::StaticCapacity => "static_capacity",
             Self::Provisioning => "provisioning",
             Self::Disruption => "disruption",
         }
@@ -226,6 +238,8 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(ClaimConditions::default()),
         Box::new(Expiration::default()),
         Box::new(GarbageCollection::default()),
+        Box::new(Repair::default()),
+        Box::new(StaticCapacity::default()),
         Box::new(Provisioning::default()),
         Box::new(Disruption::default()),
     ]

@@ -148,7 +148,8 @@ impl Index {
                 self.state.nodes.remove(&*key);
                 continue;
             }
-            let merged = self.merge(key.clone(), node, claim);
+            let mut merged = self.merge(key.clone(), node, claim);
+            merged.twins = parts.nodes.iter().skip(1).cloned().collect();
             self.state.nodes.insert(key, Arc::new(merged));
         }
     }
@@ -231,6 +232,7 @@ impl Index {
             registered,
             initialized,
             deleting,
+            twins: Vec::new(),
             price: None,
         };
         machine.price = self.price(&machine);

@@ -125,7 +125,9 @@ pub enum LedgerOp {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     nominations: Table<Uid, Nomination>,
-    held: Table<Place, Vec<Arc<Nomination>>>,
+    // Two tables, so that the extender can ask with the names that it is asked with.
+    held_on_nodes: Table<NodeName, Vec<Arc<Nomination>>>,
+    held_on_claims: Table<ClaimName, Vec<Arc<Nomination>>>,
     coming: Arc<BTreeMap<ClaimName, Coming>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
 }
@@ -171,13 +173,9 @@ impl Ledger {
         }
         self.withdraw(&nomination.uid.clone());
         let nomination = Arc::new(nomination);
-        let mut held = self
-            .held
-            .get(&nomination.place)
-            .map(|held| (**held).clone())
-            .unwrap_or_default();
+        let mut held: Vec<_> = self.held(&nomination.place).cloned().collect();
         held.push(Arc::clone(&nomination));
-        self.held.insert(nomination.place.clone(), Arc::new(held));
+        self.hold(&nomination.place, held);
         self.nominations.insert(nomination.uid.clone(), nomination);
         true
     }
@@ -187,19 +185,23 @@ impl Ledger {
             return false;
         };
         let left: Vec<_> = self
-            .held
-            .get(&old.place)
-            .into_iter()
-            .flat_map(|held| held.iter())
+            .held(&old.place)
             .filter(|each| each.uid != *uid)
             .cloned()
             .collect();
-        if left.is_empty() {
-            self.held.remove(&old.place);
-        } else {
-            self.held.insert(old.place.clone(), Arc::new(left));
-        }
+        self.hold(&old.place, left);
         true
+    }
+
+    /// Puts what is held on a place; nothing takes the place out.
+    fn hold(&mut self, place: &Place, held: Vec<Arc<Nomination>>) {
+        let some = Some(Arc::new(held)).filter(|held| !held.is_empty());
+        match (place, some) {
+            (Place::Node(node), Some(held)) => self.held_on_nodes.insert(node.clone(), held),
+            (Place::Node(node), None) => self.held_on_nodes.remove(node),
+            (Place::Claim(claim), Some(held)) => self.held_on_claims.insert(claim.clone(), held),
+            (Place::Claim(claim), None) => self.held_on_claims.remove(claim),
+        };
     }
 
     /// Ends what is over. Returns when the next promise ends; cost: the number of nominations.
@@ -219,12 +221,7 @@ impl Ledger {
     /// Forgets everything held on the machine of a claim that is gone.
     pub fn forget_claim(&mut self, claim: &ClaimName) {
         let place = Place::Claim(claim.clone());
-        let uids: Vec<Uid> = self
-            .held
-            .get(&place)
-            .into_iter()
-            .flat_map(|held| held.iter().map(|each| each.uid.clone()))
-            .collect();
+        let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
         for uid in uids {
             self.withdraw(&uid);
         }
@@ -238,12 +235,6 @@ impl Ledger {
         self.nominations.get(uid)
     }
 
-    /// Whether any room is promised to anybody.
-    #[must_use]
-    pub const fn has_nominations(&self) -> bool {
-        !self.nominations.is_empty()
-    }
-
     /// Every nomination, in a fixed order.
     pub fn nominations(&self) -> impl Iterator<Item = &Arc<Nomination>> {
         self.nominations.values()
@@ -251,27 +242,24 @@ impl Ledger {
 
     /// What is held on a place.
     pub fn held(&self, place: &Place) -> impl Iterator<Item = &Arc<Nomination>> {
-        self.held
-            .get(place)
-            .into_iter()
-            .flat_map(|held| held.iter())
+        match place {
+            Place::Node(node) => self.held_on(Some(node), None),
+            Place::Claim(claim) => self.held_on(None, Some(claim)),
+        }
     }
 
     /// What is held on a machine, by its node name and its claim name.
     pub fn held_on(
         &self,
-        node: Option<&NodeName>,
-        claim: Option<&ClaimName>,
-    ) -> Vec<&Arc<Nomination>> {
-        let node = node.map(|node| Place::Node(node.clone()));
-        let claim = claim.map(|claim| Place::Claim(claim.clone()));
-        let mut all = Vec::new();
-        for place in node.iter().chain(claim.iter()) {
-            if let Some(held) = self.held.get(place) {
-                all.extend(held.iter());
-            }
-        }
-        all
+        node: Option<&str>,
+        claim: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<Nomination>> + use<'_> {
+        let on_node = node.and_then(|node| self.held_on_nodes.get(node));
+        let on_claim = claim.and_then(|claim| self.held_on_claims.get(claim));
+        on_node
+            .into_iter()
+            .chain(on_claim)
+            .flat_map(|held| held.iter())
     }
 
     /// Claims that are decided but not visible or not launched yet.

@@ -2,7 +2,7 @@
 //! another age in it.
 
 use super::Options;
-use super::edit::{drop_entry, maps_hold, set_type, strip_server_fields};
+use super::edit::{Misshapen, drop_entry, maps_hold, set_type, strip_server_fields};
 use super::finding::{Code, Log};
 use super::pool::Age;
 use super::selectors;
@@ -36,7 +36,7 @@ pub(crate) fn convert(
     age: Age,
     options: &Options,
     log: &mut Log<'_>,
-) -> Option<(String, usize)> {
+) -> Result<Option<(String, usize)>, Misshapen> {
     let maps: [&[&str]; 6] = [
         &["spec"],
         &["spec", "subnetSelector"],
@@ -45,9 +45,7 @@ pub(crate) fn convert(
         &["spec", "metadataOptions"],
         &["spec", "tags"],
     ];
-    if !maps_hold(root, &maps, log) {
-        return None;
-    }
+    maps_hold(root, &maps, log)?;
     set_type(root, &format!("{AWS_GROUP}/v1"), "EC2NodeClass", log);
     if age != Age::Now {
         strip_server_fields(root, log);
@@ -95,7 +93,7 @@ pub(crate) fn convert(
         }
     }
     drop_annotations(root);
-    expiry
+    Ok(expiry)
 }
 
 fn drop_annotations(root: &mut Node) {

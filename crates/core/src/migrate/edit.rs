@@ -202,15 +202,23 @@ pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut
     }
 }
 
-/// Whether what is moved about consists of maps. What is something else is reported, and the object left alone.
-pub(crate) fn maps_hold(root: &Node, paths: &[&[&str]], log: &mut Log<'_>) -> bool {
-    let mut all = true;
+/// Something else than a map stands where fields are moved about: the object cannot be converted, which was reported.
+#[derive(Debug)]
+pub(crate) struct Misshapen;
+
+/// Sees whether what is moved about consists of maps. What is something else is reported, and the object left alone.
+pub(crate) fn maps_hold(
+    root: &Node,
+    paths: &[&[&str]],
+    log: &mut Log<'_>,
+) -> Result<(), Misshapen> {
+    let mut all = Ok(());
     for path in paths {
         let found = root.at(path).filter(|node| !node.is_nothing());
         if let Some(node) = found
             && !matches!(node.content, super::yaml::Content::Map { .. })
         {
-            all = false;
+            all = Err(Misshapen);
             log.failed(
                 Code::Unreadable,
                 node.line,

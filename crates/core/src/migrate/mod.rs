@@ -119,6 +119,13 @@ struct Work {
     changed: bool,
 }
 
+impl Work {
+    /// It stays as it is, and nothing is put into it for the sake of others.
+    const fn leave(&mut self) {
+        self.kind = Kind::Other;
+    }
+}
+
 /// Converts all sources together: what pools and classes have to do with each other is looked up in all of them.
 #[must_use]
 pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
@@ -405,12 +412,17 @@ fn convert(
             if age == Age::Part {
                 log.doubt(Code::Missing, root.line, "", "has no kind and no name: taken for a part of a NodePool. `kubectl patch nodepool NAME --type merge --patch-file FILE` applies it");
             }
-            if let Some(inline) = pool::convert(&mut root, age, &mut log) {
+            let Ok(inline) = pool::convert(&mut root, age, &mut log) else {
+                return work.leave();
+            };
+            if let Some(inline) = inline {
                 born.extend(inline_class(&root, inline, options, &mut log));
             }
         }
         Kind::Class(age) => {
-            let expiry = class::convert(&mut root, age, options, &mut log);
+            let Ok(expiry) = class::convert(&mut root, age, options, &mut log) else {
+                return work.leave();
+            };
             if let (Some((text, line)), Some(class)) =
                 (expiry, root.at(&["metadata", "name"]).and_then(Node::text))
             {
@@ -444,7 +456,8 @@ fn inline_class(
     let mut spec = edit::instead("spec", inline.value, Vec::new());
     spec.notes.before = inline.notes.all(Vec::new());
     class.push(spec);
-    class::convert(&mut class, Age::Alpha, options, log);
+    // One of another shape was reported, and is written as it stood.
+    class::convert(&mut class, Age::Alpha, options, log).ok();
     Some(class)
 }
 

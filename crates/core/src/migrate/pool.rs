@@ -1,7 +1,7 @@
 //! NodePools: from Provisioners, from `v1beta1`, and from `v1` with words of another age in it.
 
 use super::disruption;
-use super::edit::{Move, drop_entry, maps_hold, set_type, strip_server_fields};
+use super::edit::{Misshapen, Move, drop_entry, maps_hold, set_type, strip_server_fields};
 use super::finding::{Code, Level, Log};
 use super::requirements;
 use super::yaml::{Entry, Node};
@@ -76,7 +76,11 @@ const fn moved(
 
 /// Converts a pool in place. Kubelet settings stay in the template and a missing class reference stays missing: both need
 /// the other objects. Returns the inline settings of a provider, if it had any.
-pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) -> Option<Entry> {
+pub(crate) fn convert(
+    root: &mut Node,
+    age: Age,
+    log: &mut Log<'_>,
+) -> Result<Option<Entry>, Misshapen> {
     let maps: [&[&str]; 8] = [
         &SPEC,
         &["spec", "template"],
@@ -87,9 +91,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) -> Option<En
         &["spec", "limits"],
         &["spec", "consolidation"],
     ];
-    if !maps_hold(root, &maps, log) {
-        return None;
-    }
+    maps_hold(root, &maps, log)?;
     if age != Age::Part {
         set_type(root, &format!("{GROUP}/v1"), "NodePool", log);
         if age != Age::Now {
@@ -137,7 +139,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) -> Option<En
         // Where people look for it.
         entries.insert(0, template);
     }
-    inline
+    Ok(inline)
 }
 
 /// `limits.resources` is `limits` now.

@@ -30,6 +30,9 @@ pub struct Requirement {
     at_least: Option<i64>,
     at_most: Option<i64>,
     min_values: Option<u32>,
+    /// The label must be there, although operator and values alone would be met by its absence: what is left of `Exists` or
+    /// `In` after an intersection. Without values nothing meets it.
+    must_exist: bool,
 }
 
 /// The integer in a label or bound; `None` when the text is no decimal integer of 64 bits (`+3` and `05` are).
@@ -95,6 +98,7 @@ impl Requirement {
             at_least: None,
             at_most: None,
             min_values: None,
+            must_exist: false,
         };
         let mut values = values.into_iter().map(Into::into);
         let mut limit = || values.next().map_or(0, |text| bound(&text));
@@ -229,12 +233,35 @@ impl Requirement {
     /// Whether the set is met by a label that is absent.
     #[must_use]
     pub fn allows_absence(&self) -> bool {
+        self.form_allows_absence() && !self.must_exist
+    }
+
+    fn form_allows_absence(&self) -> bool {
         self.complement != self.values.is_empty()
     }
 
+    /// Whether nothing meets it, neither a value nor the label's absence.
+    #[must_use]
+    pub fn is_impossible(&self) -> bool {
+        self.is_empty() && self.must_exist
+    }
+
     /// The values that both allow; the key is this one's, minValues the larger of the two.
+    ///
+    /// Upstream's algebra, which forgets that a label must be there: `Exists` and `NotIn` give `NotIn`, and two lists
+    /// without a common value give `DoesNotExist`, both of which an absent label meets. [`Self::both`] remembers.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
+        self.merged(other, self.must_exist || other.must_exist)
+    }
+
+    /// What meets both. Nothing does if one asks for the label and the other leaves it no value.
+    #[must_use]
+    pub fn both(&self, other: &Self) -> Self {
+        self.merged(other, !(self.allows_absence() && other.allows_absence()))
+    }
+
+    fn merged(&self, other: &Self, must_exist: bool) -> Self {
         let at_least = tighter(self.at_least, other.at_least, i64::max);
         let at_most = tighter(self.at_most, other.at_most, i64::min);
         let min_values = self.min_values.max(other.min_values);
@@ -245,11 +272,13 @@ impl Requirement {
             at_least: None,
             at_most: None,
             min_values,
+            must_exist: false,
         };
         if let (Some(min), Some(max)) = (at_least, at_most)
             && min > max
         {
             result.complement = false;
+            result.must_exist = must_exist;
             return result;
         }
         let inside = |value: &&Arc<str>| within(value, at_least, at_most);
@@ -274,6 +303,7 @@ impl Requirement {
                 .cloned()
                 .collect();
         }
+        result.must_exist = must_exist && result.form_allows_absence();
         result
     }
 
@@ -339,6 +369,9 @@ impl Requirement {
             entries.push(entry(Operator::Lte, vec![max.to_string()]));
         }
         if entries.is_empty() {
+            if self.must_exist && self.complement {
+                entries.push(entry(Operator::Exists, Vec::new()));
+            }
             entries.push(entry(
                 self.operator(),
                 self.values.iter().map(ToString::to_string).collect(),

@@ -53,6 +53,24 @@ impl Requirements {
         }
     }
 
+    /// Adds a requirement so that what is left asks for everything that both ask; see [`Requirement::both`].
+    pub fn require(&mut self, requirement: Requirement) {
+        match self.position(requirement.key()) {
+            Ok(at) => {
+                if let Some(existing) = self.sorted.get_mut(at) {
+                    *existing = requirement.both(existing);
+                }
+            }
+            Err(at) => self.sorted.insert(at, requirement),
+        }
+    }
+
+    /// [`Self::require`] for all requirements of another set.
+    pub fn require_all(&mut self, other: &Self) {
+        let each = other.iter().cloned();
+        each.for_each(|requirement| self.require(requirement));
+    }
+
     /// Adds all requirements of another set.
     pub fn add_all(&mut self, other: &Self) {
         other

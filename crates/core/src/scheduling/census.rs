@@ -225,8 +225,11 @@ fn record(topology: &mut Topology, group: usize, node: &StateNode, host: Option<
     } else {
         node.label(&key.name).and_then(|value| key.domain(value))
     };
-    if let Some(domain) = domain {
-        topology.groups[group].record(domain);
+    match domain {
+        Some(domain) => topology.groups[group].record(domain),
+        // A machine that takes no pods has no number, but who is there is there.
+        None if key.is_host => topology.groups[group].occupied += 1,
+        None => {}
     }
 }
 

@@ -46,10 +46,8 @@ impl Room {
         priority: i32,
         ours: &dyn Fn(&Uid) -> bool,
     ) -> Self {
-        let claim = node.claim_name();
-        let fence = claim
-            .as_ref()
-            .and_then(|claim| snapshot.ledger.fence(claim));
+        let (node_name, claim_name) = node.names();
+        let fence = claim_name.and_then(|claim| snapshot.ledger.fence(claim));
         let closed = if node.deleting {
             Some(Closed::Deleting)
         } else {
@@ -62,10 +60,7 @@ impl Room {
             .iter()
             .flat_map(|pod| pod.class.host_ports.iter().cloned())
             .collect();
-        for held in snapshot
-            .ledger
-            .held_on(node.node_name().as_ref(), claim.as_ref())
-        {
+        for held in snapshot.ledger.held_on(node_name, claim_name) {
             if held.priority < priority || ours(&held.uid) {
                 continue;
             }

@@ -24,8 +24,10 @@ mod claim_object;
 mod class;
 mod daemons;
 mod defaults;
+mod explain;
 mod fits;
 mod host;
+mod of_pool;
 mod outcome;
 mod pass;
 pub mod plan;
@@ -38,6 +40,7 @@ mod take;
 mod template;
 mod topology;
 mod volumes;
+mod words;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -48,7 +51,9 @@ pub use daemons::{Daemon, Daemons, Overhead};
 pub use defaults::{
     BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
+pub use explain::{Explanation, Standing, explain};
 pub use fits::{Closed, Misfit, Room, fits, fits_class};
+pub use of_pool::plan_of_pool;
 pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
     SolveReport, Unplaced,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::claim::NewClaim;
+use super::of_pool::capacity_types;
 use super::pass::{Pass, Target};
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
 use super::shape::Shape;
@@ -102,13 +103,7 @@ impl Pass<'_> {
                 }
             }
         }
-        let kinds = kinds_bits.iter().filter_map(|kind| table.kinds().get(kind));
-        let mut capacity_types: Vec<_> = kinds
-            .filter(|kind| kind.types.meets(&kept))
-            .map(|kind| kind.capacity_type)
-            .collect();
-        capacity_types.sort_unstable_by_key(|each| each.as_str());
-        capacity_types.dedup();
+        let capacity_types = capacity_types(table, &kinds_bits, &kept);
         for simulated in [labels::REGISTERED, labels::INITIALIZED, labels::HOSTNAME] {
             requirements.remove(simulated);
         }

@@ -25,10 +25,10 @@ use super::class::Class;
 use super::host::Host;
 use super::plan::SolveOptions;
 use super::reservations::Reservations;
-use super::shape::{ShapeId, Shapes};
+use super::shape::{Shape, ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
 use super::template::Template;
-use super::topology::{Asking, KeyAllow, Kind, Topology};
+use super::topology::{Asking, Group, Key, KeyAllow, Kind, Topology};
 use super::volumes::can_attach;
 use crate::pods::HostPort;
 use crate::resources::Resources;
@@ -217,8 +217,12 @@ impl Pass<'_> {
             if rules.iter().any(|rule| rule.refuses(at)) {
                 continue;
             }
+            // Of a machine that is not launched yet, no domain means that it is not known.
             let in_domain = |each: &KeyAllow| {
-                host_domains[each.key][at].is_some_and(|domain| each.domains.has(domain))
+                host_domains[each.key][at]
+                    .map_or(each.absent && hosts[at].unlaunched.is_none(), |domain| {
+                        each.domains.has(domain)
+                    })
             };
             if !allow.iter().all(in_domain) {
                 continue;
@@ -264,7 +268,7 @@ impl Pass<'_> {
                 continue;
             }
             let claim = &claims[at];
-            if !allow.is_empty() && !meets(shapes, topology, claim.shape, allow) {
+            if !allow.is_empty() && !meets(shapes, templates, topology, claim.shape, allow) {
                 continue;
             }
             let template = shapes.get(claim.shape).template;
@@ -429,9 +433,8 @@ impl Pass<'_> {
             let group = &mut groups[*of];
             let key = &keys[group.key];
             if key.is_host {
-                if admits_claim(group, &self.templates[shape.template], shape) {
-                    group.record(self.hosts.len() + to);
-                }
+                // Whoever asks has narrowed the machine to one that its constraint looks at, if it comes here.
+                group.record(self.hosts.len() + to);
                 continue;
             }
             let values = shape.values(&key.name);
@@ -450,45 +453,62 @@ impl Pass<'_> {
         self.progress += 1;
     }
 
-    /// The last pod settled in which domain a machine is: now the pods that were there before count too.
+    /// The last pod settled what a machine is: in which domain, or that it is one of those that a constraint looks at.
+    /// Now the pods that were there before count too.
     fn count_settled(&mut self, to: usize, before: ShapeId) {
         let (before, after) = (
             self.shapes.get(before),
             self.shapes.get(self.claims[to].shape),
         );
+        let template = &self.templates[after.template];
         let Topology { keys, groups, .. } = &mut self.topology;
-        for (at, key) in keys.iter().enumerate().filter(|(_, key)| !key.is_host) {
-            let [value] = after.values(&key.name) else {
-                continue;
-            };
-            let Some(domain) = key
-                .domain(value)
-                .filter(|_| before.values(&key.name).len() != 1)
-            else {
-                continue;
-            };
-            let pods = &self.claims[to].pods;
-            for pod in pods.iter().take(pods.len() - 1) {
-                for of in &self.classes[self.items[*pod].class].counted_in {
-                    let group = &mut groups[*of];
-                    let waits = matches!(group.statement.kind, Kind::Spread { .. } | Kind::Near);
-                    if group.key == at
-                        && waits
-                        && admits_claim(group, &self.templates[after.template], after)
-                    {
-                        group.record(domain);
-                    }
+        // Looked at once, however many pods a group counts.
+        let mut known: SmallVec<[(usize, Option<usize>); 4]> = SmallVec::new();
+        let pods = &self.claims[to].pods;
+        for pod in pods.iter().take(pods.len() - 1) {
+            for of in &self.classes[self.items[*pod].class].counted_in {
+                let group = &mut groups[*of];
+                let at = known.iter().position(|(at, _)| at == of);
+                let at = at.unwrap_or_else(|| {
+                    let key = &keys[group.key];
+                    let domain = newly_counted(group, key, template, before, after);
+                    known.push((*of, domain));
+                    known.len() - 1
+                });
+                if let Some(domain) = known[at].1 {
+                    group.record(domain);
                 }
             }
         }
     }
 }
 
-fn admits_claim(
-    group: &super::topology::Group,
+/// The domain in which a new machine's pods count for a group, if they did not before its shape changed.
+fn newly_counted(
+    group: &Group,
+    key: &Key,
     template: &Template,
-    shape: &super::shape::Shape,
-) -> bool {
+    before: &Shape,
+    after: &Shape,
+) -> Option<usize> {
+    let waits = matches!(group.statement.kind, Kind::Spread { .. } | Kind::Near);
+    if key.is_host || !waits {
+        return None;
+    }
+    let counted = |shape: &Shape| -> Option<usize> {
+        let [only] = shape.values(&key.name) else {
+            return None;
+        };
+        let domain = key.domain(only)?;
+        admits_claim(group, template, shape).then_some(domain)
+    };
+    if counted(before).is_some() {
+        return None;
+    }
+    counted(after)
+}
+
+fn admits_claim(group: &Group, template: &Template, shape: &Shape) -> bool {
     let filter = &group.statement.filter;
     filter.is_open() || filter.admits(&template.taints, &shape.requirements)
 }

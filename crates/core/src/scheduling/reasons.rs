@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::amounts::{Amounts, add, fit};
+use super::ask::Ask;
 use super::pass::Pass;
 use super::shape::without_hostname;
 use super::template::{NO_TYPES, Template, Unusable};
-use super::topology::{Kind, NO_DOMAIN};
+use super::topology::{Asking, Kind, NO_DOMAIN};
+use super::words;
 use crate::catalog::Bits;
 use crate::labels;
-use crate::record::Reason;
+use crate::pods::HostPort;
+use crate::record::{Blocker, Reason};
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::{CPU, Resources};
 use crate::taints;
@@ -28,6 +31,27 @@ const ABSURD_CPU: i64 = 1_000_000_000;
 /// What a pod waits for when every place of the reservations that suit it is held.
 const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
 
+/// Why one pool refuses.
+struct Refusal {
+    blocker: Blocker,
+    /// In upstream's words.
+    constraint: String,
+    /// In ours; may be empty.
+    detail: String,
+    missed: Option<Reason>,
+}
+
+impl Refusal {
+    fn new(blocker: Blocker, constraint: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            blocker,
+            constraint: constraint.into(),
+            detail: detail.into(),
+            missed: None,
+        }
+    }
+}
+
 impl Pass<'_> {
     /// Why the class has no place as things are at the end.
     pub(super) fn explain(&self, class: usize, unusable: &[Unusable]) -> Explained {
@@ -41,14 +65,16 @@ impl Pass<'_> {
             };
         }
         for template in &self.templates {
-            let (text, missed) = self.refusal(class, template);
-            let is_last = text == HELD_UP;
+            let refusal = self.refusal(class, template);
+            let is_last = refusal.constraint == HELD_UP;
+            texts.push(refusal.constraint.clone());
             reasons.push(Reason::PoolRefused {
                 pool: template.name.clone(),
-                constraint: text.clone(),
+                blocker: refusal.blocker,
+                constraint: refusal.constraint,
+                detail: refusal.detail,
             });
-            reasons.extend(missed);
-            texts.push(text);
+            reasons.extend(refusal.missed);
             if is_last {
                 break;
             }
@@ -56,7 +82,9 @@ impl Pass<'_> {
         for each in unusable {
             reasons.push(Reason::PoolRefused {
                 pool: each.pool.clone(),
+                blocker: each.blocker,
                 constraint: each.why.clone(),
+                detail: each.detail.clone(),
             });
         }
         if self.templates.is_empty() {
@@ -81,80 +109,147 @@ impl Pass<'_> {
         }
     }
 
-    fn refusal(&self, class: usize, template: &Template) -> (String, Option<Reason>) {
+    fn refusal(&self, class: usize, template: &Template) -> Refusal {
         let this = &self.classes[class];
-        let Some(step) = this.steps.last() else {
-            return (String::new(), None);
-        };
-        let ask = &self.asks.all[step.ask];
         let name = &template.name;
         if template.is_full() {
-            return (
+            return Refusal::new(
+                Blocker::NodeLimit,
                 format!("node limits have been exhausted for nodepool (NodePool={name})"),
-                None,
+                format!(
+                    "limit nodes is {}, all in use",
+                    template.limits.nodes.unwrap_or_default()
+                ),
             );
         }
         let mask = template.within_limits();
         if mask.as_ref().is_some_and(Bits::is_empty) {
-            return (
+            return Refusal::new(
+                Blocker::Limit,
                 format!(
                     "all available instance types exceed limits for nodepool (NodePool={name})"
                 ),
-                None,
+                template.limit_in_the_way(&template.types),
             );
         }
+        let Some(step) = this.steps.last() else {
+            return Refusal::new(Blocker::Types, String::new(), String::new());
+        };
         let hard = template.taints.iter().filter(|taint| {
             !(step.stage.tolerates_prefer && taint.effect == taints::PREFER_NO_SCHEDULE)
         });
         if let Some(taint) = taints::untolerated(hard, &this.class.tolerations).next() {
-            return (
-                format!("did not tolerate taint (taint={})", taints::text(taint)),
-                None,
+            let text = taints::text(taint);
+            return Refusal::new(
+                Blocker::Taint,
+                format!("did not tolerate taint (taint={text})"),
+                format!("taint {text} is not tolerated"),
             );
         }
+        // The last step has one alternative of the pod's node affinity left; each may fail for its own reason.
+        let ask = &self.asks.all[step.ask];
+        let mut last = self.refusal_of(class, template, &ask.requirements, mask.as_ref());
+        let alternatives = &this.class.strict;
+        if alternatives.len() > 1 {
+            let each = alternatives.iter().enumerate().map(|(at, asked)| {
+                let refusal = self.refusal_of(class, template, asked, mask.as_ref());
+                format!("alternative {}: {}", at + 1, refusal.detail)
+            });
+            last.detail = each.collect::<Vec<_>>().join("; ");
+        }
+        last
+    }
+
+    /// The same for one alternative of what the pod asks of labels.
+    fn refusal_of(
+        &self,
+        class: usize,
+        template: &Template,
+        asked: &Requirements,
+        mask: Option<&Bits>,
+    ) -> Refusal {
+        let this = &self.classes[class];
+        let Some(step) = this.steps.last() else {
+            return Refusal::new(Blocker::Types, String::new(), String::new());
+        };
+        let ask = &self.asks.all[step.ask];
         let known = &self.snapshot.well_known;
         let mut node = template.requirements.clone();
         let hostname = format!("hostname-placeholder-{:04}", self.claims.len());
         node.add(Requirement::is(labels::HOSTNAME, hostname.as_str()));
-        if let Err(clash) = node.compatible(&ask.requirements, known) {
-            return (format!("incompatible requirements, {clash}"), None);
+        if let Err(clash) = node.compatible(asked, known) {
+            let (blocker, detail) = words::clash(&clash, "the pod");
+            return Refusal::new(
+                blocker,
+                format!("incompatible requirements, {clash}"),
+                detail,
+            );
         }
-        node.add_all(&ask.requirements);
-        if !ask.volumes.is_empty() {
-            let suits = ask
-                .volumes
-                .iter()
-                .find(|asked| node.is_compatible(asked, known));
-            match (suits, ask.volumes.first()) {
-                (Some(asked), _) => node.add_all(asked),
-                (None, Some(first)) => {
-                    let clash = node
-                        .compatible(first, known)
-                        .err()
-                        .map(|clash| clash.to_string())
-                        .unwrap_or_default();
-                    return (format!("incompatible volume requirements, {clash}"), None);
-                }
-                (None, None) => {}
+        node.add_all(asked);
+        if ask.volumes.is_empty() {
+            return self.refusal_beside(class, template, asked, node, mask);
+        }
+        // Of the alternatives that volumes leave, the one that comes furthest.
+        let suiting = ask
+            .volumes
+            .iter()
+            .filter(|of| node.is_compatible(of, known));
+        let refusals = suiting.map(|of| {
+            let mut node = node.clone();
+            node.add_all(of);
+            self.refusal_beside(class, template, asked, node, mask)
+        });
+        let furthest = refusals.reduce(|a, b| if b.blocker > a.blocker { b } else { a });
+        furthest.unwrap_or_else(|| {
+            let clash = ask.volumes.first();
+            let clash = clash.and_then(|first| node.compatible(first, known).err());
+            let (text, detail) = clash.map_or_else(Default::default, |clash| {
+                let whose = "of the pod's volumes one";
+                (clash.to_string(), words::clash(&clash, whose).1)
+            });
+            let text = format!("incompatible volume requirements, {text}");
+            Refusal::new(Blocker::Volumes, text, detail)
+        })
+    }
+
+    /// What other pods, types and offerings say once labels agree.
+    fn refusal_beside(
+        &self,
+        class: usize,
+        template: &Template,
+        asked: &Requirements,
+        node: Requirements,
+        mask: Option<&Bits>,
+    ) -> Refusal {
+        match self.narrowed(class, asked, &node) {
+            Ok(node) => {
+                let node = without_hostname_key(&node);
+                self.types_refusal(class, template, asked, &node, mask)
+            }
+            Err(group) => {
+                let text = self.topology_text(group, class, &node);
+                let (blocker, detail) = self.topology_detail(group, class, asked, &node);
+                Refusal::new(blocker, text, detail)
             }
         }
-        match self.narrowed(class, &node) {
-            Ok(narrowed) => node = narrowed,
-            Err(group) => return (self.topology_text(group, class, &node), None),
-        }
-        let node = without_hostname_key(&node);
-        let held_up = this.held_up;
-        self.types_refusal(template, &node, &ask.resources, mask, held_up)
     }
 
     /// The requirements of a new machine, narrowed to the domains that suit the class; or the group that leaves none.
-    fn narrowed(&self, class: usize, node: &Requirements) -> Result<Requirements, usize> {
+    fn narrowed(
+        &self,
+        class: usize,
+        asked: &Requirements,
+        node: &Requirements,
+    ) -> Result<Requirements, usize> {
         let this = &self.classes[class];
         let mut all = node.clone();
         let Some(step) = this.steps.last() else {
             return Ok(all);
         };
-        let asking = this.asking(step);
+        let asking = Asking {
+            strict: asked,
+            ..this.asking(step)
+        };
         let new_host = self.hosts.len() + self.claims.len();
         let rules = self.topology.host_rules(&asking);
         if let Some(rule) = rules.iter().find(|rule| rule.refuses(new_host)) {
@@ -169,8 +264,17 @@ impl Pass<'_> {
                 .cloned()
                 .collect();
             if left.is_empty() {
-                let on_key = |at: &&usize| self.topology.groups[**at].key == each.key;
-                let group = step.owned.iter().chain(&this.repelled_by).find(on_key);
+                let groups = step.owned.iter().chain(&this.repelled_by).copied();
+                let on_key: Vec<usize> = groups
+                    .filter(|at| self.topology.groups[*at].key == each.key)
+                    .collect();
+                // The one that leaves nothing by itself, if there is one.
+                let alone = on_key.iter().find(|at| {
+                    let left = self.topology.domains_of(**at, &asking).0;
+                    let mut left = left.iter().map(|domain| &key.domains[domain]);
+                    !left.any(|value| own.is_none_or(|own| own.has(value)))
+                });
+                let group = alone.or_else(|| on_key.first());
                 return Err(group.copied().unwrap_or_default());
             }
             all.add(Requirement::new(Arc::clone(&key.name), Operator::In, left));
@@ -221,6 +325,73 @@ impl Pass<'_> {
         )
     }
 
+    fn topology_detail(
+        &self,
+        at: usize,
+        class: usize,
+        asked: &Requirements,
+        node: &Requirements,
+    ) -> (Blocker, String) {
+        let group = &self.topology.groups[at];
+        let key = &self.topology.keys[group.key];
+        let name = &key.name;
+        let selector = &group.statement.selector;
+        let pods = selector.as_ref().map_or_else(
+            || "no pods".to_owned(),
+            |selector| match selector.to_string() {
+                text if text.is_empty() => "pods".to_owned(),
+                text => format!("pods with {text}"),
+            },
+        );
+        let this = &self.classes[class];
+        let left = this.steps.last().map(|step| {
+            let asking = Asking {
+                strict: asked,
+                ..this.asking(step)
+            };
+            let left = self.topology.domains_of(at, &asking).0;
+            let left: Vec<&str> = left.iter().map(|domain| &*key.domains[domain]).collect();
+            left.join(", ")
+        });
+        let left = left.filter(|left| !key.is_host && !left.is_empty());
+        let left = left.map_or_else(String::new, |left| {
+            let own = node.get_or_exists(name);
+            format!(" (it leaves {left}; the node has {own})")
+        });
+        match group.statement.kind {
+            Kind::Spread { max_skew, .. } => (
+                Blocker::Spread,
+                format!(
+                    "spread of {pods} over {name} with maxSkew {max_skew} leaves no domain{left}"
+                ),
+            ),
+            Kind::Near if group.occupied == 0 => (
+                Blocker::PodAffinity,
+                format!("affinity by {name} to {pods}: there are none that run or are placed"),
+            ),
+            Kind::Near if key.is_host => (
+                Blocker::PodAffinity,
+                format!(
+                    "affinity by {name} to {pods}: their nodes have no room, and a new node has none of them"
+                ),
+            ),
+            Kind::Near => (
+                Blocker::PodAffinity,
+                format!("affinity by {name} to {pods}: no node can come where they are{left}"),
+            ),
+            Kind::Apart => (
+                Blocker::PodAntiAffinity,
+                format!("anti-affinity by {name} to {pods}: they are in every domain{left}"),
+            ),
+            Kind::Repelled => (
+                Blocker::PodAntiAffinity,
+                format!(
+                    "pods with anti-affinity by {name} to {pods}, of which this is one, are in every domain{left}"
+                ),
+            ),
+        }
+    }
+
     fn host_name(&self, host: usize) -> String {
         match self.hosts.get(host) {
             Some(host) => host.hostname().to_owned(),
@@ -231,67 +402,271 @@ impl Pass<'_> {
     /// The types do not suffice: which of requirements, resources and offerings took the last one.
     fn types_refusal(
         &self,
+        class: usize,
         template: &Template,
+        asked: &Requirements,
         node: &Requirements,
-        asked: &Resources,
-        mask: Option<Bits>,
-        held_up: bool,
-    ) -> (String, Option<Reason>) {
-        let table = template.catalog.table();
-        let candidates = mask.unwrap_or_else(|| template.types.clone());
-        let dimensions = self.shapes.dimensions();
-        let pods = dimensions.flat(asked);
+        mask: Option<&Bits>,
+    ) -> Refusal {
+        let this = &self.classes[class];
+        let Some(step) = this.steps.last() else {
+            return Refusal::new(Blocker::Types, String::new(), String::new());
+        };
+        let ask = &self.asks.all[step.ask];
+        let catalog = &template.catalog;
+        let table = catalog.table();
+        let candidates = mask.unwrap_or(&template.types);
         let mut meets = table.meeting(node);
-        meets.and(&candidates);
+        meets.and(candidates);
         let mut offered = table.offered(&table.kinds_meeting(node, &self.snapshot.well_known));
-        offered.and(&candidates);
-        let mut fits = Bits::none(table.len());
-        let mut nearest: Option<(i64, String, &str, i64)> = None;
+        offered.and(candidates);
+        let mut suiting = meets.clone();
+        suiting.and(&offered);
+        let sizes = self.sizes(template, ask, candidates, &suiting);
+        let fits = &sizes.fits;
+        // Of the groups of types the one that takes most: that is what a machine may have to have room for.
+        let overhead = template.groups.iter().map(|group| &group.overhead.requests);
+        let most = overhead.fold(Resources::zero(), |most, each| most.max(each));
+        let total = ask.resources.add(&most);
+        let suffix = format!(", requirements={node}, resources={}", json(&total));
+        let mut all = suiting.clone();
+        all.and(fits);
+        if !all.is_empty()
+            && let Err(short) = catalog.check_min_values_of(&all, node)
+        {
+            let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+            let keys = keys.join(" ");
+            let left = short.iter().map(|(key, left)| {
+                let wanted = node.get(key).and_then(Requirement::min_values);
+                format!(
+                    "{key} has {left} values left, minValues is {}",
+                    wanted.unwrap_or(0)
+                )
+            });
+            return Refusal::new(
+                Blocker::MinValues,
+                format!(
+                    "minValues requirement is not met for label(s) (label(s)=[{keys}]){suffix}"
+                ),
+                left.collect::<Vec<_>>().join("; "),
+            );
+        }
+        if this.held_up && !all.is_empty() {
+            let detail = "the reserved capacity that suits it is held for other pods of this pass";
+            return Refusal::new(Blocker::Reserved, HELD_UP, detail);
+        }
+        let free_of_ports = all.iter().any(|at| {
+            let group = template.groups.iter().find(|group| group.types.has(at));
+            group.is_none_or(|group| {
+                HostPort::conflict(&ask.ports, &group.overhead.host_ports).is_none()
+            })
+        });
+        if !all.is_empty() && !free_of_ports {
+            let taken = template.groups.iter().find_map(|group| {
+                HostPort::conflict(&ask.ports, &group.overhead.host_ports)
+                    .map(|(asked, _)| asked.to_string())
+            });
+            let port = taken.unwrap_or_default();
+            return Refusal::new(
+                Blocker::HostPorts,
+                format!("host port {port} is taken by a DaemonSet{suffix}"),
+                format!(
+                    "a DaemonSet takes host port {port} on every type that comes into question"
+                ),
+            );
+        }
+        let text = which_filter(&meets, fits, &offered, ask.resources.get(CPU));
+        let (blocker, detail) = if meets.is_empty() {
+            self.no_type(template, asked, node, mask)
+        } else if suiting.is_empty() {
+            let concerns = |at: usize| meets.has(at);
+            words::sold_out(catalog, node, concerns).map_or_else(
+                || {
+                    let blame = catalog.blame(node);
+                    let asked = |key: &str| node.get_or_exists(key).to_string();
+                    let (zone, way) = (asked(labels::TOPOLOGY_ZONE), asked(labels::CAPACITY_TYPE));
+                    let text = || {
+                        format!(
+                            "none of {} types is sold with {zone} and {way}",
+                            meets.len()
+                        )
+                    };
+                    let text = blame.map_or_else(text, |blame| words::types(&blame, "the pod"));
+                    (Blocker::Offerings, text)
+                },
+                |text| (Blocker::SoldOut, text),
+            )
+        } else if all.is_empty() {
+            self.too_small(template, ask, &sizes, &suiting, mask)
+        } else {
+            let text = "nothing is in the way as things are now: it is tried again";
+            (Blocker::Types, text.to_owned())
+        };
+        Refusal {
+            missed: sizes.missed(),
+            ..Refusal::new(blocker, format!("{text}{suffix}"), detail)
+        }
+    }
+
+    /// Which types are large enough, and which of those that suit misses least.
+    fn sizes(&self, template: &Template, ask: &Ask, candidates: &Bits, suiting: &Bits) -> Sizes {
+        let table = template.catalog.table();
+        let dimensions = self.shapes.dimensions();
+        let mut sizes = Sizes {
+            fits: Bits::none(table.len()),
+            fits_alone: false,
+            nearest: None,
+        };
         for group in &template.groups {
-            let mut total: Amounts = pods.clone();
-            add(&mut total, &dimensions.flat(&group.overhead.requests));
+            let daemons = dimensions.flat(&group.overhead.requests);
+            let mut total: Amounts = ask.requests.clone();
+            add(&mut total, &daemons);
             for at in candidates.iter().filter(|at| group.types.has(*at)) {
                 let free = dimensions.flat(&table.allocatable()[at]);
                 if fit(&total, &free) {
-                    fits.insert(at);
-                } else if meets.has(at) && offered.has(at) {
+                    sizes.fits.insert(at);
+                } else if suiting.has(at) {
+                    sizes.fits_alone |= fit(&ask.requests, &free);
                     let (share, dimension, by) = shortfall(&total, &free);
-                    let name = || template.catalog.types()[at].name.to_string();
-                    if nearest.as_ref().is_none_or(|known| share < known.0) {
-                        nearest = Some((share, name(), dimensions.name(dimension), by));
+                    if sizes
+                        .nearest
+                        .as_ref()
+                        .is_none_or(|known| share < known.share)
+                    {
+                        sizes.nearest = Some(Nearest {
+                            share,
+                            instance_type: template.catalog.types()[at].name.to_string(),
+                            resource: dimensions.name(dimension).to_owned(),
+                            asked: total[dimension],
+                            daemons: daemons[dimension],
+                            has: free[dimension],
+                            by,
+                        });
                     }
                 }
             }
         }
-        // Of the groups of types the one that takes most: that is what a machine may have to have room for.
-        let overhead = template.groups.iter().map(|group| &group.overhead.requests);
-        let total = asked.add(&overhead.fold(Resources::zero(), |most, each| most.max(each)));
-        let suffix = format!(", requirements={node}, resources={}", json(&total));
-        let missed = nearest.map(|(_, instance_type, resource, by)| Reason::Missed {
-            instance_type,
-            resource: resource.to_owned(),
-            by,
+        sizes
+    }
+
+    /// No type is what is asked: by its labels, or by the limits.
+    fn no_type(
+        &self,
+        template: &Template,
+        asked: &Requirements,
+        node: &Requirements,
+        mask: Option<&Bits>,
+    ) -> (Blocker, String) {
+        let Some(blame) = template.catalog.blame(node) else {
+            // Types are there, but the pool may not have them: sold out, or beyond its limits.
+            let of_pool = |at: usize| template.types.has(at);
+            let limited = mask
+                .is_some()
+                .then(|| template.limit_in_the_way(&template.types));
+            return limited.filter(|text| !text.is_empty()).map_or_else(
+                || {
+                    let text = words::sold_out(&template.catalog, node, |at| !of_pool(at));
+                    (Blocker::SoldOut, text.unwrap_or_default())
+                },
+                |text| (Blocker::Limit, text),
+            );
+        };
+        let key = blame.requirement.key();
+        let whose = match (asked.has_key(key), template.requirements.has_key(key)) {
+            (true, true) => "the pod, within its pool,",
+            (true, false) => "the pod",
+            (false, true) => "the pool",
+            (false, false) => "where its volumes or other pods are",
+        };
+        let blocker = if blame.only_together {
+            Blocker::Offerings
+        } else {
+            Blocker::Types
+        };
+        (blocker, words::types(&blame, whose))
+    }
+
+    fn too_small(
+        &self,
+        template: &Template,
+        ask: &Ask,
+        sizes: &Sizes,
+        suiting: &Bits,
+        mask: Option<&Bits>,
+    ) -> (Blocker, String) {
+        let dimensions = self.shapes.dimensions();
+        if mask.is_some() {
+            let types = template.types.iter();
+            let large_enough: Bits = types
+                .filter(|at| fit(&ask.requests, template.net(*at)))
+                .collect();
+            let limit = template.limit_in_the_way(&large_enough);
+            if !limit.is_empty() {
+                return (Blocker::Limit, limit);
+            }
+        }
+        // A resource that no type has explains more than what the nearest lacks.
+        let table = template.catalog.table();
+        let absent = (0..dimensions.len()).find(|at| {
+            ask.requests[*at] > 0
+                && suiting
+                    .iter()
+                    .all(|of| dimensions.flat(&table.allocatable()[of])[*at] == 0)
         });
-        let mut all = meets.clone();
-        all.and(&fits);
-        all.and(&offered);
-        if !all.is_empty()
-            && let Err(short) = template.catalog.check_min_values_of(&all, node)
-        {
-            let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
-            let keys = keys.join(" ");
+        if let Some(absent) = absent {
+            let name = dimensions.name(absent);
             return (
-                format!(
-                    "minValues requirement is not met for label(s) (label(s)=[{keys}]){suffix}"
-                ),
-                None,
+                Blocker::Resources,
+                words::too_small("", name, ask.requests[absent], 0, 0),
             );
         }
-        if held_up && !all.is_empty() {
-            return (HELD_UP.to_owned(), None);
-        }
-        let text = which_filter(&meets, &fits, &offered, asked.get(CPU));
-        (format!("{text}{suffix}"), missed)
+        let blocker = if sizes.fits_alone {
+            Blocker::DaemonSets
+        } else {
+            Blocker::Resources
+        };
+        let detail = sizes.nearest.as_ref().map_or_else(String::new, |nearest| {
+            let Nearest {
+                instance_type,
+                resource,
+                asked,
+                daemons,
+                has,
+                ..
+            } = nearest;
+            words::too_small(instance_type, resource, *asked, *daemons, *has)
+        });
+        (blocker, detail)
+    }
+}
+
+/// Which types are large enough.
+struct Sizes {
+    fits: Bits,
+    /// Some type that suits would be large enough without the DaemonSets.
+    fits_alone: bool,
+    nearest: Option<Nearest>,
+}
+
+/// A type that misses least, and by what.
+struct Nearest {
+    share: i64,
+    instance_type: String,
+    resource: String,
+    /// With what DaemonSets take.
+    asked: i64,
+    daemons: i64,
+    has: i64,
+    by: i64,
+}
+
+impl Sizes {
+    fn missed(&self) -> Option<Reason> {
+        self.nearest.as_ref().map(|nearest| Reason::Missed {
+            instance_type: nearest.instance_type.clone(),
+            resource: nearest.resource.clone(),
+            by: nearest.by,
+        })
     }
 }
 

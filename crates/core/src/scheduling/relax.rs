@@ -108,7 +108,7 @@ impl<'a> Stage<'a> {
     pub(super) fn requirements(&self) -> Requirements {
         let mut all = self.strict_requirements().clone();
         if let Some(wish) = self.nodes.first() {
-            all.add_all(wish);
+            all.require_all(wish);
         }
         all
     }

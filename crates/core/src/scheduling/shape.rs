@@ -218,7 +218,7 @@ impl<'a> Shapes<'a> {
         if now.requirements.is_compatible(asked, self.known) {
             let (template, mask) = (now.template, now.mask);
             let mut all = now.requirements.clone();
-            all.add_all(asked);
+            all.require_all(asked);
             next = Some(self.intern(templates, template, mask, all));
         }
         self.after[add as usize][at] = next.unwrap_or(NONE);
@@ -238,7 +238,7 @@ impl<'a> Shapes<'a> {
             return None;
         }
         let mut all = now.requirements.clone();
-        all.add_all(&one);
+        all.require_all(&one);
         let (template, mask) = (now.template, now.mask);
         Some(self.intern(templates, template, mask, all))
     }

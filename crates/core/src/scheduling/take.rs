@@ -67,16 +67,31 @@ impl Candidate<'_> {
 /// Whether a new machine can still be in a domain that suits the pod, for every key.
 pub(super) fn meets(
     shapes: &mut Shapes<'_>,
+    templates: &[Template],
     topology: &Topology,
     shape: ShapeId,
     allow: &[KeyAllow],
 ) -> bool {
     allow.iter().all(|each| {
         let key = &topology.keys[each.key];
+        if is_without(shapes, templates, shape, each, &key.name) {
+            return true;
+        }
         shapes
             .domains(shape, each.key, &key.name, &key.domains)
             .meets(&each.domains)
     })
+}
+
+/// Whether the machine will not have the label, and need not.
+fn is_without(
+    shapes: &Shapes<'_>,
+    templates: &[Template],
+    shape: ShapeId,
+    each: &KeyAllow,
+    key: &str,
+) -> bool {
+    each.absent && templates[shapes.get(shape).template].never_has(key)
 }
 
 /// The shape of a new machine after taking one pod more, and whether minValues were lowered for it.
@@ -150,6 +165,20 @@ fn in_domains(
         return Err(obstacle);
     };
     let key = &topology.keys[first.key];
+    if is_without(shapes, templates, shape, first, &key.name) {
+        if !rest.is_empty() {
+            return in_domains(
+                shapes, templates, topology, candidate, ask, ports, shape, rest,
+            );
+        }
+        let fits = settle(shapes, templates, candidate, ask, ports, shape);
+        let fits = fits.map_err(|()| Obstacle::Final)?;
+        return if candidate.is_covered(shapes, templates, ask, ports, fits.0) {
+            Ok(fits)
+        } else {
+            Err(Obstacle::Reserved)
+        };
+    }
     let possible = shapes.domains(shape, first.key, &key.name, &key.domains);
     let domains = topology.in_order(first, possible);
     let choices: SmallVec<[Option<ShapeId>; 4]> = if first.one || domains.len() == 1 {

@@ -7,11 +7,14 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::amounts::{Dimensions, subtract};
 use super::daemons::{Daemons, Overhead};
+use crate::apis::conditions::ConditionStatus;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::{Bits, Catalog, TypeTable};
 use crate::labels::{self, WellKnown};
 use crate::ledger::{PoolLimits, PoolUsage};
 use crate::names::PoolName;
+use crate::objects::HeldBack;
+use crate::record::Blocker;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
 use crate::snapshot::Snapshot;
@@ -58,12 +61,57 @@ pub(super) struct Template {
 pub(super) struct Unusable {
     /// Its name.
     pub(super) pool: PoolName,
+    /// What kind of reason.
+    pub(super) blocker: Blocker,
     /// Why, in upstream's words where it has any.
     pub(super) why: String,
+    /// What it comes down to; may be empty.
+    pub(super) detail: String,
+}
+
+impl Unusable {
+    fn of(pool: &NodePool, blocker: Blocker, why: impl Into<String>) -> Self {
+        Self {
+            pool: pool.name(),
+            blocker,
+            why: why.into(),
+            detail: String::new(),
+        }
+    }
+
+    fn because(mut self, detail: String) -> Self {
+        self.detail = detail;
+        self
+    }
 }
 
 /// Text of a pool whose requirements leave nothing.
 pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
+
+/// Text of a pool that goes.
+pub(super) const DELETED: &str = "nodepool is being deleted";
+
+/// What a pool waits for, by its conditions.
+fn not_ready(pool: &NodePool) -> String {
+    let conditions = pool.status.conditions.iter();
+    let missing: Vec<String> = conditions
+        .filter(|each| each.status != ConditionStatus::True && each.type_ != "Ready")
+        .map(|each| {
+            let text = format!("{} is {}", each.type_, each.status.as_str());
+            let why = [each.reason.as_str(), each.message.as_str()];
+            let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
+            if why.is_empty() {
+                text
+            } else {
+                format!("{text} ({})", why.join(": "))
+            }
+        })
+        .collect();
+    if missing.is_empty() {
+        return String::new();
+    }
+    format!("the pool is not ready: {}", missing.join(", "))
+}
 
 /// The usable pools of a snapshot, in the order in which they are tried: by weight, then by name, both descending.
 pub(super) fn templates(
@@ -76,14 +124,15 @@ pub(super) fn templates(
     let mut usable = Vec::new();
     let mut unusable = Vec::new();
     let dynamic = snapshot.pools.values().filter(|pool| !pool.is_static());
-    for pool in dynamic.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
+    for pool in dynamic {
+        if pool.metadata.deletion_timestamp.is_some() {
+            unusable.push(Unusable::of(pool, Blocker::NotReady, DELETED));
+            continue;
+        }
         let usage = usage.get(&pool.name()).cloned().unwrap_or_default();
         match Template::of(pool, snapshot, daemons, dimensions, usage, best_effort) {
             Ok(template) => usable.push(template),
-            Err(why) => unusable.push(Unusable {
-                pool: pool.name(),
-                why,
-            }),
+            Err(why) => unusable.push(why),
         }
     }
     let weight = |template: &Template| template.pool.spec.weight.unwrap_or(0);
@@ -92,20 +141,39 @@ pub(super) fn templates(
 }
 
 impl Template {
-    fn of(
+    /// The pool as a template, if it can be used; otherwise why not.
+    pub(super) fn of(
         pool: &Arc<NodePool>,
         snapshot: &Snapshot,
         daemons: &Daemons,
         dimensions: &Dimensions,
         usage: PoolUsage,
         best_effort: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unusable> {
         if !pool.is_ready() {
-            return Err("nodepool is not ready".to_owned());
+            let why = Unusable::of(pool, Blocker::NotReady, "nodepool is not ready");
+            return Err(why.because(not_ready(pool)));
         }
-        let catalog = snapshot
-            .catalog_of(pool)
-            .ok_or("node class has no instance types yet")?;
+        let held_back = |why: &dyn std::fmt::Display| {
+            let why = format!("launches are held back: {why}");
+            Unusable::of(pool, Blocker::HeldBack, why)
+        };
+        let mut limits = pool.limits();
+        match pool.held_back() {
+            None => {}
+            Some(HeldBack::All(why)) => return Err(held_back(&why)),
+            Some(HeldBack::AllButOne(why)) => {
+                if is_trying(snapshot, &pool.name()) {
+                    return Err(held_back(&why));
+                }
+                let one_more = usage.nodes + 1;
+                limits.nodes = Some(limits.nodes.map_or(one_more, |limit| limit.min(one_more)));
+            }
+        }
+        let catalog = snapshot.catalog_of(pool).ok_or_else(|| {
+            let why = "node class has no instance types yet";
+            Unusable::of(pool, Blocker::NotReady, why)
+        })?;
         let requirements = requirements(pool);
         let known = &snapshot.well_known;
         let table = catalog.table();
@@ -113,10 +181,12 @@ impl Template {
         let mut types = table.offered(&kinds);
         types.and(&table.meeting(&requirements));
         if types.is_empty() {
-            return Err(NO_TYPES.to_owned());
+            let why = Unusable::of(pool, Blocker::NoTypes, NO_TYPES);
+            return Err(why.because(super::words::no_types(catalog, &requirements)));
         }
         if !best_effort && catalog.check_min_values_of(&types, &requirements).is_err() {
-            return Err(format!("{NO_TYPES} due to minValues incompatibility"));
+            let why = format!("{NO_TYPES} due to minValues incompatibility");
+            return Err(Unusable::of(pool, Blocker::MinValues, why));
         }
         let taints = pool.spec.template.spec.taints().to_vec();
         let groups = groups(table, &types, daemons, &taints, &requirements, known);
@@ -127,7 +197,7 @@ impl Template {
             taints,
             types,
             groups,
-            limits: pool.limits(),
+            limits,
             usage,
             largest: Resources::zero(),
             net,
@@ -143,6 +213,14 @@ impl Template {
         self.limits
             .nodes
             .is_some_and(|limit| self.usage.nodes >= limit)
+    }
+
+    /// No machine of the pool has the label: neither the pool nor any type says anything about it.
+    pub(super) fn never_has(&self, key: &str) -> bool {
+        self.requirements
+            .get(key)
+            .is_none_or(|own| own.is_empty() && own.allows_absence())
+            && self.catalog.table().values(key).next().is_none()
     }
 
     /// The types that the limits still allow; `None` when they allow all.
@@ -168,6 +246,15 @@ impl Template {
             }
         }
         Some(left)
+    }
+
+    /// Which limit is in the way of the smallest of these types; empty when none is.
+    pub(super) fn limit_in_the_way(&self, types: &Bits) -> String {
+        let smallest = |name: &str| {
+            let of = types.iter().filter_map(|at| self.catalog.types().get(at));
+            of.map(|each| each.capacity.get(name)).min()
+        };
+        super::words::limit(&self.limits.resources, &self.usage.capacity, smallest)
     }
 
     fn measured(mut self) -> Self {
@@ -197,6 +284,19 @@ impl Template {
         }
         most
     }
+}
+
+/// Some machine of the pool is on its way and has not registered.
+fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
+    let comes = |node: &Arc<crate::snapshot::StateNode>| {
+        node.is_managed() && !node.registered && !node.deleting
+    };
+    snapshot
+        .ledger
+        .coming()
+        .values()
+        .any(|coming| coming.pool == *pool)
+        || snapshot.nodes_of_pool(pool).any(comes)
 }
 
 /// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.

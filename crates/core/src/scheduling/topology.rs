@@ -158,7 +158,7 @@ pub(super) struct Group {
     pub(super) key: usize,
     /// Matching pods per domain; [`NO_DOMAIN`] where the domain does not exist for it. Host names beyond the end have 0.
     pub(super) counts: Vec<i32>,
-    /// Domains with a count above zero.
+    /// Domains with a count above zero, and pods on machines that are no domains of the pass.
     pub(super) occupied: usize,
 }
 
@@ -190,6 +190,9 @@ pub(super) struct KeyAllow {
     pub(super) domains: Bits,
     /// The pod must be in one of them that is known: a spread constraint counts, or a first pod settles its group.
     pub(super) one: bool,
+    /// A node without the label suits too: all constraints only keep pods apart, and where there is no domain nobody is in
+    /// it.
+    pub(super) absent: bool,
     /// Group whose emptiest domains are tried first.
     order: Option<usize>,
 }
@@ -293,27 +296,34 @@ impl Topology {
             }
             let (domains, one) = self.domains_of(at, asking);
             let spread = matches!(group.statement.kind, Kind::Spread { .. }).then_some(at);
+            let absent = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
             match all.iter_mut().find(|each| each.key == group.key) {
                 Some(known) => {
                     known.domains.and(&domains);
                     known.one |= one;
+                    known.absent &= absent;
                     known.order = known.order.or(spread);
                 }
                 None => all.push(KeyAllow {
                     key: group.key,
                     domains,
                     one,
+                    absent,
                     order: spread,
                 }),
             }
-            if all.iter().any(|each| each.domains.is_empty()) {
+            if all
+                .iter()
+                .any(|each| each.domains.is_empty() && !each.absent)
+            {
                 return Err(at);
             }
         }
         Ok(all)
     }
 
-    fn domains_of(&self, at: usize, asking: &Asking<'_>) -> (Bits, bool) {
+    /// The domains that suit one group, and whether the pod must be in one of them that is known. Not for host names.
+    pub(super) fn domains_of(&self, at: usize, asking: &Asking<'_>) -> (Bits, bool) {
         let group = &self.groups[at];
         let key = &self.keys[group.key];
         let own = asking.strict.get(&key.name);

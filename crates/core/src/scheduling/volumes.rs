@@ -278,7 +278,7 @@ fn combine(left: &[Requirements], right: &[Requirements]) -> Vec<Requirements> {
     let pairs = || left.iter().flat_map(|a| right.iter().map(move |b| (a, b)));
     let both = |(a, b): (&Requirements, &Requirements)| {
         let mut all = a.clone();
-        all.add_all(b);
+        all.require_all(b);
         all
     };
     let clean: Vec<Requirements> = pairs()

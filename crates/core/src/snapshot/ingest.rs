@@ -51,6 +51,7 @@ impl Pod {
             owner: owner(metadata),
             created: time(metadata.creation_timestamp.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH),
             deleted: time(metadata.deletion_timestamp.as_ref()),
+            kept_by: kept_by(metadata),
             started: time(status.start_time.as_ref()),
             unschedulable: condition("PodScheduled")
                 .is_some_and(|each| each.reason == "Unschedulable"),
@@ -74,6 +75,12 @@ fn name<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
 
 fn time(of: Option<&Time>) -> Option<Timestamp> {
     of.map(|time| time.0)
+}
+
+fn kept_by(metadata: &ObjectMeta) -> Option<Arc<str>> {
+    metadata.deletion_timestamp.as_ref()?;
+    let all = metadata.finalizers.as_ref().filter(|all| !all.is_empty())?;
+    Some(all.join(", ").into())
 }
 
 fn phase(text: &str) -> PodPhase {

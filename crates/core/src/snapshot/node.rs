@@ -104,6 +104,8 @@ pub struct StateNode {
     pub initialized: bool,
     /// Node or claim is being deleted, or its instance is terminating.
     pub deleting: bool,
+    /// Further Nodes with the same provider id; such a machine is not registered.
+    pub twins: Vec<NodeName>,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
 }
@@ -148,6 +150,19 @@ impl StateNode {
             .name
             .as_deref()
             .map(ClaimName::from)
+    }
+
+    /// Names of the Node object and of the NodeClaim object.
+    #[must_use]
+    pub fn names(&self) -> (Option<&str>, Option<&str>) {
+        (
+            self.node
+                .as_ref()
+                .and_then(|node| node.metadata.name.as_deref()),
+            self.claim
+                .as_ref()
+                .and_then(|claim| claim.metadata.name.as_deref()),
+        )
     }
 
     /// Provider id of the machine.

@@ -57,6 +57,8 @@ pub struct Pod {
     pub created: Timestamp,
     /// Deletion, when asked for.
     pub deleted: Option<Timestamp>,
+    /// Finalizers that keep a deleted pod, separated by commas; `None` for a pod that is not being deleted.
+    pub kept_by: Option<Arc<str>>,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.

@@ -175,7 +175,7 @@ impl PodClass {
         self.strict.iter().all(|terms| {
             terms
                 .get(nodepool)
-                .is_some_and(crate::requirements::Requirement::is_empty)
+                .is_some_and(|own| own.is_empty() && own.allows_absence())
         })
     }
 
@@ -277,7 +277,7 @@ fn strict(spec: &PodSpec, faults: &mut Vec<String>) -> Vec<Requirements> {
     }
     let with = |term: &NodeSelectorTerm| {
         let mut all = selector.clone();
-        all.add_all(&read_term(term, faults));
+        all.require_all(&read_term(term, faults));
         all
     };
     terms.iter().map(with).collect()
@@ -311,7 +311,7 @@ fn read_term(term: &NodeSelectorTerm, faults: &mut Vec<String>) -> Requirements 
     let mut all = Requirements::new();
     for from in term.match_expressions.iter().flatten() {
         match expression(from) {
-            Ok(requirement) => all.add(requirement),
+            Ok(requirement) => all.require(requirement),
             Err(fault) => faults.push(fault.to_string()),
         }
     }

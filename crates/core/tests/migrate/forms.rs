@@ -1,6 +1,6 @@
 //! The forms in which manifests come: lists, JSON, anchors.
 
-use mortise_core::migrate::{Options, migrate, of_cluster};
+use mortise_core::migrate::{Level, Options, migrate, of_cluster};
 use serde_json::{Value, json};
 
 use super::{object, objects, run, source};
@@ -41,4 +41,19 @@ fn anchors_are_written_out() {
         requirements,
         json!([{ "operator": "In", "key": "a", "values": ["b"] }, { "key": "c", "operator": "In", "values": ["b"] }])
     );
+}
+
+/// A colon without a blank makes a text of what looks like a field.
+#[test]
+fn an_object_of_another_shape_is_left_as_it_is() {
+    for text in [
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: x}\nspec:\n  requirements:1[]\n",
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: x}\nspec: [a]\n",
+        "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: x}\nspec: none\n",
+    ] {
+        let migrated = run(text);
+        assert_eq!(migrated.worst(), Level::Failed, "{text}");
+        assert_eq!(migrated.files[0].text, text);
+        assert_eq!(migrated.changed, 0, "{text}");
+    }
 }

@@ -110,7 +110,13 @@ fn reference<'a>(
 ) -> Result<Option<&'a mut Map<String, Value>>, ConversionError> {
     match spec.get_mut("nodeClassRef") {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Object(reference)) => Ok(Some(reference)),
+        Some(Value::Object(reference)) => {
+            // Asked for in both directions: what one lets through, the other must be able to take back.
+            for field in ["apiVersion", "group", "kind", "name"] {
+                text_in(reference, field, &format!("{at}.nodeClassRef"))?;
+            }
+            Ok(Some(reference))
+        }
         Some(other) => Err(wrong(
             &format!("{at}.nodeClassRef"),
             Some(other),

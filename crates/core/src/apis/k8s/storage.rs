@@ -204,7 +204,27 @@ object! {
     ) {
         /// Which volume, and where.
         pub spec as "spec": VolumeAttachmentSpec,
+        /// What became of it.
+        pub status as "status": VolumeAttachmentStatus,
     }
+}
+
+/// What became of an attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeAttachmentStatus {
+    /// Why the driver could not detach the volume the last time it tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detach_error: Option<VolumeError>,
+}
+
+/// What a driver said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeError {
+    /// Its words.
+    #[serde(skip_serializing_if = "is_default")]
+    pub message: String,
 }
 
 /// Which volume is attached where.

@@ -1,6 +1,7 @@
-//! Conditions of claims that disruption reads: `Drifted`, `Consolidatable`, and the time of the last pod event.
+//! Conditions of claims that disruption reads: `Drifted`, `Consolidatable`, and the time of the last pod event; and
+//! `ConsistentStateFound`, which says whether the node is what was promised.
 //!
-//! May: write these two conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
+//! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
 //! still fits its class.
 //!
 //! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
@@ -9,8 +10,9 @@
 //! All timers stand in objects: `lastPodEventTime`, or the transition of `Initialized`. Events of one claim are written
 //! at most every 10 s, the last one never lost: until it is written it counts from memory.
 //!
-//! Implements karpenter-core 4.6 (podevents) and 4.7.
+//! Implements karpenter-core 4.6 (podevents, consistency) and 4.7.
 
+mod consistency;
 mod drift;
 
 #[cfg(test)]
@@ -38,6 +40,7 @@ use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::values::NillableDuration;
+use consistency::Consistency;
 
 /// A claim's last pod event is written at most this often.
 const POD_EVENT_MS: i64 = 10_000;
@@ -72,6 +75,7 @@ pub struct ClaimConditions {
     classes: BTreeMap<NodeClassKey, String>,
     /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
     pools: BTreeMap<PoolName, Arc<NodePool>>,
+    consistency: Consistency,
     told: Told,
 }
 
@@ -96,6 +100,7 @@ impl ClaimConditions {
             waiting: BTreeSet::new(),
             classes: BTreeMap::new(),
             pools: BTreeMap::new(),
+            consistency: Consistency::default(),
             told: Told::default(),
         }
     }
@@ -235,6 +240,10 @@ impl ClaimConditions {
         }
         let (consolidatable, at) = self.consolidatable(input.now, claim, pool.map(|pool| &**pool));
         again = earlier(again, at);
+        let machine = input.snapshot.node_of_claim(name);
+        let node = machine.and_then(|machine| machine.node.as_deref());
+        let (faults, at) = self.consistency.look(input.now, claim, node, step);
+        again = earlier(again, at);
         let list = writes::edited_claim(claim, input.now, |conditions| {
             match &drift {
                 Drift::Is(reason) => conditions.set_true_with_reason("Drifted", reason, reason),
@@ -245,6 +254,14 @@ impl ClaimConditions {
                 conditions.set_true("Consolidatable");
             } else {
                 conditions.clear("Consolidatable");
+            }
+            match faults {
+                None => {}
+                Some([]) => drop(conditions.set_true("ConsistentStateFound")),
+                Some(faults) => {
+                    let text = faults.join("; ");
+                    conditions.set_false("ConsistentStateFound", "ConsistencyCheckFailed", &text);
+                }
             }
         });
         let (event, at) = self.pod_event(input.now, claim);
@@ -276,6 +293,7 @@ impl ClaimConditions {
         self.events.remove(name);
         self.first_checks.remove(name);
         self.checked.remove(name);
+        self.consistency.forget(name);
         self.waiting.remove(name);
         self.checks.retain(|each| each != name);
     }

@@ -177,3 +177,43 @@ fn an_instance_type_that_vanished_drifts_after_an_hour() {
         "InstanceTypeNotFound"
     );
 }
+
+#[test]
+fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
+    let mut world = World::new();
+    world.up("c", &json!({}));
+    assert!(world.is_true("c", "ConsistentStateFound"));
+    let shrink = json!({ "status": { "capacity": { "cpu": "1500m" } } });
+    world.edit("Node/node-c", &shrink);
+    world.pass(9 * 60_000);
+    assert!(
+        world.is_true("c", "ConsistentStateFound"),
+        "not looked at again yet"
+    );
+    world.pass(2 * 60_000);
+    let found = world.condition("c", "ConsistentStateFound").unwrap();
+    assert_eq!(
+        found,
+        ("False".to_owned(), "ConsistencyCheckFailed".to_owned())
+    );
+    let said = |world: &World| {
+        world
+            .events
+            .iter()
+            .filter(|event| event.reason == "FailedConsistencyCheck")
+            .count()
+    };
+    assert_eq!(
+        world.event("FailedConsistencyCheck").unwrap().message,
+        "expected 2 of resource cpu, but found 1500m (75% of expected)"
+    );
+    assert_eq!(said(&world), 1);
+    world.pass(30 * 60_000);
+    assert_eq!(said(&world), 4);
+    world.edit(
+        "Node/node-c",
+        &json!({ "status": { "capacity": { "cpu": "1900m" } } }),
+    );
+    world.pass(11 * 60_000);
+    assert!(world.is_true("c", "ConsistentStateFound"), "95 % is enough");
+}

@@ -97,9 +97,9 @@ impl Candidate {
             return Err(Blocker::Going);
         }
         let ledger = &world.snapshot().ledger;
-        let promises = ledger.held_on(Some(&node_name), Some(&claim_name));
+        let mut promises = ledger.held_on(Some(&node_name), Some(&claim_name));
         // A promise to a pod that is already here is over; the news of its end may only be on its way.
-        let promise = promises.into_iter().find(|promise| {
+        let promise = promises.find(|promise| {
             world
                 .snapshot()
                 .pods

@@ -10,7 +10,7 @@ use crate::snapshot::StateNode;
 ///
 /// # Units
 /// As [`EvictionCost`].
-pub(super) fn of_node(node: &StateNode) -> EvictionCost {
+pub(in crate::deciders) fn of_node(node: &StateNode) -> EvictionCost {
     let pods: i64 = node
         .reschedulable()
         .map(|pod| pod.eviction_cost().0.max(0))

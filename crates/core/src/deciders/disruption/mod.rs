@@ -38,6 +38,7 @@ mod queue;
 mod revalidate;
 mod search;
 mod standing;
+mod static_drift;
 mod survey;
 mod what_if;
 mod words;
@@ -56,6 +57,7 @@ use crate::names::{ClaimName, PoolName};
 pub use budgets::{BudgetState, budget_states};
 use candidate::{Candidate, Class, Policy};
 use command::{Command, DisruptionReason, Phase};
+pub(super) use cost::of_node as cost_of_node;
 use revalidate::Stale;
 use search::{Found, Ineligible, Looked, Search};
 use standing::Standing;
@@ -348,10 +350,14 @@ fn find(
     }
     let now = world.now;
     let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
-    let stays = |candidate: &Candidate, refusal: &what_if::Refusal| {
+    let mut stays = |candidate: &Candidate, refusal: &what_if::Refusal| {
         words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
     };
-    match search::drifted(&eventual, world, rests, stays, stop) {
+    match search::drifted(&eventual, world, rests, &mut stays, stop) {
+        Looked::Nothing => {}
+        other => return other,
+    }
+    match static_drift::drifted(&eventual, world, rests, stays) {
         Looked::Nothing => {}
         other => return other,
     }

@@ -9,6 +9,7 @@ use super::command::{Command, Method, Moves, Target};
 use super::price::only;
 use super::queue::class_of;
 use super::search::{Ineligible, eligible};
+use super::static_drift;
 use super::what_if::{Rules, what_if};
 use super::world::World;
 use crate::names::ClaimName;
@@ -179,6 +180,14 @@ fn moves(
     world: &World<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Moves, Stale> {
+    if let ([only], Method::Drift) = (kept, command.method)
+        && only.pool.is_static()
+    {
+        return static_drift::replacement(only, world).map_err(|refusal| Stale {
+            word: "scheduling",
+            reasons: refusal.reasons,
+        });
+    }
     let candidates: Vec<&Candidate> = kept.iter().collect();
     let rules = match command.method {
         Method::Emptiness if kept.iter().all(|each| each.pods.is_empty()) => {

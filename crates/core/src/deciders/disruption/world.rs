@@ -11,10 +11,12 @@ use super::budgets::PoolBudgets;
 use super::command::Command;
 use super::cost;
 use super::pdb::Pdbs;
+use super::static_drift::not_asked_for;
 use crate::apis::conditions::find;
 use crate::deciders::StepInput;
 use crate::deciders::new_claim::nominate;
 use crate::deciders::provisioning::{fenced, without_promised};
+use crate::deciders::static_capacity::Census;
 use crate::ledger::{LedgerOp, Place};
 use crate::money::MicroUsd;
 use crate::names::PoolName;
@@ -39,6 +41,8 @@ pub(super) struct World<'a> {
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
     bound: OnceCell<Bound>,
     simulations: Cell<usize>,
+    planned: BTreeMap<PoolName, i64>,
+    static_pools: OnceCell<BTreeMap<PoolName, Census>>,
 }
 
 /// Sums over the machines of a pool.
@@ -81,7 +85,11 @@ impl<'a> World<'a> {
         let mut view = without_promised(input.snapshot);
         let mut taken = BTreeSet::new();
         let mut destinations = BTreeSet::new();
+        let mut planned: BTreeMap<PoolName, i64> = BTreeMap::new();
         for command in others() {
+            for pool in not_asked_for(command) {
+                *planned.entry(pool.clone()).or_insert(0) += 1;
+            }
             taken.extend(command.targets.iter().map(|target| target.key.clone()));
             let places = &command.moves.placements;
             destinations.extend(places.iter().map(|placement| placement.node.clone()));
@@ -119,6 +127,8 @@ impl<'a> World<'a> {
             closed_to_consolidation: OnceCell::new(),
             bound: OnceCell::new(),
             simulations: Cell::new(simulations(input.snapshot)),
+            planned,
+            static_pools: OnceCell::new(),
         }
     }
 
@@ -162,6 +172,17 @@ impl<'a> World<'a> {
             let resting = resting.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(resting).collect()
         })
+    }
+
+    /// What pools with a fixed number of nodes have.
+    pub(super) fn static_pools(&self) -> &BTreeMap<PoolName, Census> {
+        self.static_pools
+            .get_or_init(|| Census::all(self.snapshot(), &BTreeSet::new()))
+    }
+
+    /// How many machines of the pool other commands will ask for.
+    pub(super) fn planned(&self, pool: &PoolName) -> i64 {
+        self.planned.get(pool).copied().unwrap_or(0)
     }
 
     /// Sums over a pool.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
+use super::health::Gate;
 use super::{Lifecycle, MESSAGE_CHARS};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
@@ -14,6 +15,7 @@ use crate::deciders::{DeciderId, Step, StepInput, writes};
 use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, ProviderRef, machines_for};
 use crate::labels;
 use crate::names::{ClaimName, ProviderId, Uid};
+use crate::objects::LAUNCH_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::Snapshot;
 
@@ -78,6 +80,7 @@ impl Lifecycle {
         let target = ObjectRef::Claim(name.clone());
         let why = match error {
             EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
+                self.health.ended(&uid);
                 self.empty.insert(uid.clone());
                 self.doomed.insert(uid);
                 step.event(Event::warning(
@@ -88,11 +91,13 @@ impl Lifecycle {
                 "insufficient_capacity".to_owned()
             }
             EffectError::Launch(LaunchError::NodeClassNotReady { .. }) => {
+                self.health.ended(&uid);
                 self.empty.insert(uid.clone());
                 self.doomed.insert(uid);
                 "nodeclass_not_ready".to_owned()
             }
             EffectError::Launch(LaunchError::Create { reason, message }) => {
+                self.health.ended(&uid);
                 self.empty.insert(uid.clone());
                 self.failures.insert(uid, (reason.clone(), cut(message)));
                 reason.clone()
@@ -170,6 +175,11 @@ impl Lifecycle {
         let now = input.now;
         let target = ObjectRef::Claim(claim.name());
         if !self.launches.is_running(&uid) {
+            if !self.doomed.contains(&uid)
+                && let Some(again) = self.hold_back(input, claim, &uid, step)
+            {
+                return again;
+            }
             let deadline = self.in_time(input, claim, &uid, "Launched", step);
             match self.give_up(now, claim, &uid, step) {
                 Ok(true) => return None,
@@ -184,6 +194,7 @@ impl Lifecycle {
             }
             let again = match attempt(&mut self.launches, &uid, now) {
                 Ok(()) => {
+                    self.health.trying(claim, &uid, now);
                     let node_class = input
                         .snapshot
                         .node_classes
@@ -201,6 +212,50 @@ impl Lifecycle {
             return earlier(deadline, earlier(again, noted));
         }
         self.note_failure(now, claim, &uid, step)
+    }
+
+    /// Keeps the claim from being launched while machines of its pool do not register, or gives it up. `None` = go on.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn hold_back(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: &Uid,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        match self.health.gate(input, claim, uid) {
+            Gate::Open => {
+                if self.health.release(claim) {
+                    self.released.insert(uid.clone(), input.now);
+                }
+                None
+            }
+            Gate::Wait(why, at) => {
+                self.health.hold(claim);
+                self.failures
+                    .insert(uid.clone(), (LAUNCH_HELD_BACK.to_owned(), why));
+                let noted = self.note_failure(input.now, claim, uid, step);
+                Some(earlier(at, noted))
+            }
+            Gate::Closed(why) => {
+                self.health.release(claim);
+                self.doomed.insert(uid.clone());
+                step.record(
+                    input,
+                    DeciderId::Lifecycle,
+                    ObjectRef::Claim(claim.name()),
+                    Verdict::LaunchFailed,
+                    vec![
+                        launched_is("Unknown", LAUNCH_HELD_BACK.to_owned()),
+                        Reason::Note { text: why },
+                    ],
+                );
+                None
+            }
+        }
     }
 
     /// Writes why the last launch failed into the condition.

@@ -20,30 +20,34 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
+mod arrival;
+mod health;
 mod launch;
 mod registration;
 
+#[cfg(test)]
+mod health_tests;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
 use super::agenda::{Agenda, earlier};
 use super::outbox::Outbox;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
-use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Launched;
 use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{ClaimName, Uid};
+use crate::names::{ClaimName, PoolName, Uid};
+use crate::objects::LAUNCHES_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::StateNode;
+use health::{Health, News};
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -94,6 +98,9 @@ pub struct Lifecycle {
     wanted: BTreeMap<Uid, ClaimName>,
     asked: BTreeMap<Uid, ClaimName>,
     search: InFlight<()>,
+    health: Health,
+    /// When claims that were held back stopped to be: their time to launch runs from then.
+    released: BTreeMap<Uid, Timestamp>,
 }
 
 impl Default for Lifecycle {
@@ -118,6 +125,8 @@ impl Lifecycle {
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
             search: InFlight::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
+            health: Health::new(),
+            released: BTreeMap::new(),
         }
     }
 
@@ -138,6 +147,7 @@ impl Lifecycle {
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 match target {
                     ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
+                    ObjectRef::Pool(name) => self.health.look_at(name, Some(now)),
                     ObjectRef::Node(name) => {
                         todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name()))
                     }
@@ -165,6 +175,10 @@ impl Lifecycle {
         let uid = claim.uid()?;
         self.note_phase(input, claim, step);
         let deleting = claim.metadata.deletion_timestamp.is_some();
+        if deleting {
+            self.health.ended(&uid);
+            self.health.release(claim);
+        }
         if claim.provider_id().is_none() {
             if let Some(machine) = self.machines.get(&uid).cloned() {
                 return self.adopt(input, claim, &machine, deleting, step);
@@ -176,10 +190,14 @@ impl Lifecycle {
             };
         }
         self.forget_launch(&uid);
-        if deleting || claim.is_true("Initialized") {
+        if deleting {
             return None;
         }
-        self.come_up(input, claim, uid, step)
+        let again = self.hydrate(input, claim, step);
+        if claim.is_true("Initialized") {
+            return again;
+        }
+        earlier(again, self.come_up(input, claim, uid, step))
     }
 
     fn forget_launch(&mut self, uid: &Uid) {
@@ -187,10 +205,12 @@ impl Lifecycle {
         self.empty.remove(uid);
         self.failures.remove(uid);
         self.wanted.remove(uid);
+        self.released.remove(uid);
     }
 
     fn forget(&mut self, uid: &Uid) {
         self.forget_launch(uid);
+        self.health.ended(uid);
         self.doomed.remove(uid);
         self.launches.retain(|each| each != uid);
     }
@@ -204,8 +224,15 @@ impl Lifecycle {
             .insert(claim.name(), (uid.clone(), phase))
             .filter(|(was, _)| *was == uid)
         else {
+            if phase == Phase::Launched && claim.metadata.deletion_timestamp.is_none() {
+                self.health.trying(claim, &uid, input.now);
+            }
             return;
         };
+        if before < Phase::Registered && phase >= Phase::Registered {
+            let news = self.health.registered(claim, &uid);
+            self.tell(input, news, step);
+        }
         let target = ObjectRef::Claim(claim.name());
         let machine = claim
             .provider_id()
@@ -246,7 +273,7 @@ impl Lifecycle {
     }
 
     /// Deletes a claim that is doomed. `true` when there is nothing else to do for it.
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         now: Timestamp,
         claim: &NodeClaim,
@@ -261,7 +288,7 @@ impl Lifecycle {
     }
 
     /// Dooms a claim whose condition did not come true in time. Otherwise returns the deadline.
-    fn in_time(
+    pub(super) fn in_time(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
@@ -271,12 +298,24 @@ impl Lifecycle {
     ) -> Option<Timestamp> {
         let (limit, why) = match condition {
             "Launched" => (input.settings.launch_timeout_ms, "launch_timeout"),
+            "Initialized" => (
+                input.settings.initialization_timeout_ms,
+                "initialization_timeout",
+            ),
             _ => (
                 input.settings.registration_timeout_ms,
                 "registration_timeout",
             ),
         };
-        let since = writes::since_transition(&claim.metadata, &claim.status.conditions, condition)?;
+        // A node has its whole time to initialize from the moment at which it registered.
+        let measured = if condition == "Initialized" {
+            "Registered"
+        } else {
+            condition
+        };
+        let since = writes::since_transition(&claim.metadata, &claim.status.conditions, measured)?;
+        let held_until = self.released.get(uid).filter(|_| condition == "Launched");
+        let since = held_until.map_or(since, |until| since.max(*until));
         let deadline = after(since, limit);
         if deadline > input.now {
             return Some(deadline);
@@ -295,118 +334,77 @@ impl Lifecycle {
                 Verdict::LaunchFailed,
                 vec![reason],
             );
+            if condition != "Initialized" {
+                let news = self.health.timed_out(input, claim, uid, condition);
+                self.tell(input, news, step);
+            }
         }
         None
     }
 
-    /// Launched: registration, then initialization.
-    fn come_up(
-        &mut self,
-        input: &StepInput<'_>,
-        claim: &NodeClaim,
-        uid: Uid,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        let machine = claim
-            .provider_id()
-            .and_then(|id| input.snapshot.nodes.get(id));
-        let node = machine
-            .and_then(|machine| machine.node.as_deref())
-            .filter(|node| node.metadata.deletion_timestamp.is_none());
-        let mut again = None;
-        let mut registered = claim.is_true("Registered");
-        if !registered {
-            again = self.in_time(input, claim, &uid, "Registered", step);
-            match self.give_up(input.now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
-                Err(at) => return at,
+    /// Says that launches are held back, or are no longer.
+    fn tell(&self, input: &StepInput<'_>, news: Option<News>, step: &mut Step) {
+        let (pool, event, verdict, reason) = match news {
+            None => return,
+            Some(News::Closed {
+                pool,
+                failures,
+                until,
+            }) => {
+                let target = ObjectRef::Pool(pool.clone());
+                let reason = Reason::HeldBack {
+                    pool,
+                    failures,
+                    until,
+                };
+                let event = Event::warning(target.clone(), LAUNCHES_HELD_BACK, reason.to_string());
+                (target, event, Verdict::Blocked, reason)
             }
-            if let Some(node) = node {
-                match registration::node_patch(claim, node) {
-                    Some(patch) => {
-                        return earlier(again, self.register(input.now, claim, node, patch, step));
-                    }
-                    None => registered = true,
-                }
+            Some(News::Opened { pool }) => {
+                let target = ObjectRef::Pool(pool);
+                let text = "launches are no longer held back".to_owned();
+                let event = Event::normal(target.clone(), LAUNCHES_HELD_BACK, text.clone());
+                (target, event, Verdict::Condition, Reason::Note { text })
             }
-        }
-        let missing = node.map(|node| registration::missing(claim, node));
-        if let (true, Some(node), Some(None)) = (registered, node, &missing)
-            && !registration::is_marked(node, labels::INITIALIZED)
-        {
-            let target = writes::node_ref(node);
-            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
-            let sent = self
-                .outbox
-                .send(input.now, writes::unversioned(target, mark), step);
-            return earlier(again, sent.err().flatten());
-        }
-        let list = writes::edited_claim(claim, input.now, |conditions| {
-            conditions.set_true("Launched");
-            if registered {
-                conditions.set_true("Registered");
-            } else {
-                conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
-                return;
-            }
-            match missing {
-                Some(None) => conditions.set_true("Initialized"),
-                Some(Some((reason, message))) => {
-                    conditions.set_unknown("Initialized", reason, &message)
-                }
-                None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
-            };
-        });
-        let node_name = node
-            .filter(|_| registered)
-            .and_then(|node| node.metadata.name.clone());
-        let renamed = node_name.is_some() && claim.status.node_name != node_name;
-        if list.is_none() && !renamed {
-            return again;
-        }
-        let mut fields = Map::new();
-        if renamed {
-            fields.insert("nodeName".to_owned(), json!(node_name));
-        }
-        let list = list.as_deref().unwrap_or(&claim.status.conditions);
-        let sent = self
-            .outbox
-            .send(input.now, writes::claim_status(claim, fields, list), step);
-        earlier(again, sent.err().flatten())
+        };
+        step.event(event);
+        step.record(input, DeciderId::Lifecycle, pool, verdict, vec![reason]);
     }
 
-    fn register(
-        &mut self,
-        now: Timestamp,
-        claim: &NodeClaim,
-        node: &Node,
-        patch: serde_json::Value,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        let target = writes::node_ref(node);
-        let write = writes::versioned(target.clone(), &node.metadata, patch);
-        if let Err(at) = self.outbox.send(now, write, step) {
-            return at;
+    /// Reads pools that changed.
+    fn see_pools(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        let changes = input.changes;
+        if changes.everything {
+            // Another process may have led meanwhile: the objects know more than this one.
+            self.health = Health::begin(input);
+            return;
         }
-        let born_tainted = node
-            .spec
-            .taints
-            .iter()
-            .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
-        if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
-            let text = format!(
-                "node {} joined without taint {}, pods may have been bound too early",
-                target,
-                labels::UNREGISTERED_TAINT
-            );
-            step.event(Event::warning(
-                ObjectRef::Claim(claim.name()),
-                "UnregisteredTaintMissing",
-                text,
-            ));
+        let mut names: BTreeSet<PoolName> = changes.pools.clone();
+        if !changes.node_classes.is_empty() {
+            let pools = input
+                .snapshot
+                .pools
+                .iter()
+                .filter(|(_, pool)| changes.node_classes.contains(&pool.node_class_key()));
+            names.extend(pools.map(|(name, _)| name.clone()));
         }
-        None
+        for name in &names {
+            let news = self.health.see(input, name);
+            self.tell(input, news, step);
+        }
+    }
+
+    /// Writes how machines of pools register.
+    fn write_health(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for name in self.health.take_changed(input.now) {
+            let (write, at) = self.health.status(input, &name);
+            let again =
+                write.and_then(|write| self.outbox.send(input.now, write, step).err().flatten());
+            self.health.look_at(&name, earlier(at, again));
+        }
+        if let Some(at) = self.health.next() {
+            step.wake_at(at);
+        }
     }
 }
 
@@ -416,12 +414,17 @@ impl Decider for Lifecycle {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        changes.everything || !changes.claims.is_empty() || !changes.nodes.is_empty()
+        changes.everything
+            || !changes.claims.is_empty()
+            || !changes.nodes.is_empty()
+            || !changes.pools.is_empty()
+            || !changes.node_classes.is_empty()
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
+        self.see_pools(input, &mut step);
         for delivery in input.inbox {
             if let Delivery::Outcome(outcome) = delivery {
                 self.outcome(input, outcome, &mut todo, &mut step);
@@ -445,6 +448,11 @@ impl Decider for Lifecycle {
             let again = self.look(input, &name, &mut step);
             self.agenda.set(&name, again);
         }
+        for name in self.health.take_ready() {
+            let again = self.look(input, &name, &mut step);
+            self.agenda.set(&name, again);
+        }
+        self.write_health(input, &mut step);
         self.search(input.now, &mut step);
         self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {

@@ -20,7 +20,8 @@ const OWN_ANNOTATIONS: &str = "mortise.sh/";
 /// The merge patch that makes a Node what its claim says; `None` when it is that already.
 ///
 /// Taints are copied only until the registered label is there, which is written by the same patch: afterwards whoever
-/// removes a start-up taint would see it come back.
+/// removes a start-up taint would see it come back. While hooks are pending, label and taints wait: the node keeps the
+/// taint that it was born with.
 pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
     let mut metadata = Map::new();
     if !has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER) {
@@ -32,8 +33,16 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
         metadata.insert("ownerReferences".to_owned(), json!(owners));
     }
     let registered = is_marked(node, labels::REGISTERED);
+    let waits = !registered && !pending_hooks(claim, node).is_empty();
     let mut wanted = claim.metadata.labels.clone().unwrap_or_default();
-    wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    if !waits {
+        wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    }
+    let class = &claim.spec.node_class_ref;
+    wanted.insert(
+        labels::node_class_key(&class.group, &class.kind),
+        class.name.clone(),
+    );
     let new_labels = differing(&wanted, node.metadata.labels.as_ref());
     if !new_labels.is_empty() {
         metadata.insert("labels".to_owned(), json!(new_labels));
@@ -49,10 +58,40 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
         patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
     let taints = registered_taints(claim, node);
-    if !registered && taints != node.spec.taints {
+    if !registered && !waits && taints != node.spec.taints {
         patch.insert("spec".to_owned(), json!({ "taints": taints }));
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Hooks that must be done before the node counts as registered, and are not.
+///
+/// # Shape
+/// In the order in which the claim names them.
+pub(super) fn pending_hooks<'a>(claim: &'a NodeClaim, node: &Node) -> Vec<&'a str> {
+    let hooks = claim
+        .annotation(labels::REGISTRATION_HOOKS)
+        .unwrap_or_default();
+    let is_done = |hook: &str| {
+        let key = format!("{}{hook}", labels::REGISTRATION_HOOK);
+        let annotations = node.metadata.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(&key))
+            .is_some_and(|value| value == "true")
+    };
+    hooks
+        .split(',')
+        .map(str::trim)
+        .filter(|hook| !hook.is_empty() && !is_done(hook))
+        .collect()
+}
+
+/// The label that says which node class a claim or its node is of, where an older version did not write it.
+pub(super) fn class_label(claim: &NodeClaim, there: Option<&str>) -> Option<Value> {
+    let class = &claim.spec.node_class_ref;
+    let key = labels::node_class_key(&class.group, &class.kind);
+    (there != Some(class.name.as_str()))
+        .then(|| json!({ "metadata": { "labels": { key: class.name } } }))
 }
 
 /// The label is there with value `true`.

@@ -70,6 +70,15 @@ impl<'a> Drain<'a> {
         drain
     }
 
+    /// Pods of the group that is being emptied. The others wait for them.
+    pub(super) fn first_group(&self) -> impl Iterator<Item = &'a Arc<Pod>> {
+        let first = self.waiting.iter().map(|pod| group(pod)).min();
+        self.waiting
+            .iter()
+            .copied()
+            .filter(move |pod| Some(group(pod)) == first)
+    }
+
     /// The pod must be deleted now: it would not be gone by the deadline otherwise.
     fn is_forced(&mut self, pod: &Pod, now: Timestamp, deadline: Timestamp) -> bool {
         if pod.deleted.is_some() {

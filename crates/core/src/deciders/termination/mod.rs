@@ -15,6 +15,8 @@
 //! not registered: machine ends ◄──────────────────────────────────────────────── claim's finalizer ◄─────────┘
 //! ```
 //!
+//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`obstacles`]).
+//!
 //! Claims that never had a machine belong to lifecycle. Everything is decided from objects at each look; what is kept
 //! here (back-offs, "the machine is gone") only saves repeated calls.
 //!
@@ -23,7 +25,9 @@
 mod drain;
 mod node;
 mod objects;
+mod obstacles;
 mod outcomes;
+mod report;
 mod volumes;
 
 #[cfg(test)]
@@ -49,7 +53,11 @@ use crate::labels;
 use crate::names::{NodeName, PodKey, ProviderId, Uid};
 use crate::record::{Reason, Verdict};
 use crate::snapshot::{NodeKey, StateNode};
+pub use obstacles::{Obstacle, Shape, StuckDrain, going_since, in_the_way, stuck_drains};
+
 use objects::{deadline_of, is_going, is_ours, new_deadline, why};
+use obstacles::Hints;
+use report::Report;
 
 /// Back-off of evictions, per pod.
 const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
@@ -84,6 +92,9 @@ pub struct Termination {
     lost_asked: BTreeSet<ProviderId>,
     lost_list: InFlight<()>,
     lost_next: Option<Timestamp>,
+    hints: Hints,
+    /// What was seen to be in the way of machines, and when to look at that again.
+    reports: BTreeMap<NodeKey, Report>,
     told: Told,
     swept: Option<Timestamp>,
 }
@@ -134,13 +145,26 @@ impl Termination {
             lost_asked: BTreeSet::new(),
             lost_list: InFlight::new(LOST_EVERY_MS, 30_000),
             lost_next: None,
+            hints: Hints::default(),
+            reports: BTreeMap::new(),
             told: Told::default(),
             swept: None,
         }
     }
 
-    /// Does the next thing for a machine. Returns when to look again although nothing changes.
+    /// Does the next thing for a machine, and says what is in its way. Returns when to look again although nothing changes.
     fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        key: &NodeKey,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let again = self.advance(input, key, attached, step);
+        earlier(again, self.report(input, key, attached, step))
+    }
+
+    fn advance(
         &mut self,
         input: &StepInput<'_>,
         key: &NodeKey,
@@ -203,6 +227,8 @@ impl Termination {
         self.ending.remove(&id);
         self.gone.remove(&id);
         self.lost.remove(&id);
+        self.hints.machines.remove(&id);
+        self.reports.remove(key);
         self.tainted.remove(key);
     }
 
@@ -367,6 +393,7 @@ impl Termination {
                 .get(key)
                 .is_some_and(|pod| pod.uid == *uid)
         };
+        self.hints.sweep(input.snapshot);
         self.asked.retain(|key, _| there(key));
         let evictions = &self.evictions;
         self.asking

@@ -24,6 +24,7 @@ impl Termination {
         let now = input.now;
         match &*outcome.effect {
             Effect::Patch(patch) => {
+                self.hints.written(&patch.target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, &patch.target)
             }
@@ -38,6 +39,7 @@ impl Termination {
                 key_of(input.snapshot, &ObjectRef::Node(node))
             }
             Effect::Delete { target, .. } => {
+                self.hints.written(target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, target)
             }
@@ -82,6 +84,7 @@ impl Termination {
             // 409 means that a pod of another UID has the name now: the one we meant is gone.
             Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) => {
                 self.evictions.succeeded(&key);
+                self.hints.evictions.remove(pod);
                 self.asked.insert(key, input.now);
                 if result.is_ok() {
                     let text = reason_word(&reason);
@@ -108,6 +111,9 @@ impl Termination {
             }
             Err(error) => {
                 self.evictions.failed(&key, input.now);
+                self.hints
+                    .evictions
+                    .insert(pod.clone(), (uid.clone(), error.clone()));
                 if let Some(node) = node {
                     self.blocked(input, ObjectRef::Node(node), pod, error, step);
                 }
@@ -172,11 +178,13 @@ impl Termination {
         match result {
             Ok(Done::Terminated(Terminated::Gone)) => {
                 self.terminations.succeeded(id);
+                self.hints.machines.remove(id);
                 self.ending.remove(id);
                 self.gone.insert(id.clone());
             }
             Ok(_) => {
                 self.terminations.succeeded(id);
+                self.hints.machines.remove(id);
                 let polls = self.ending.get(id).map_or(0, |(polls, _)| polls + 1);
                 let wait = POLLS_MS
                     .get(polls)
@@ -189,6 +197,7 @@ impl Termination {
             Err(error) => {
                 self.terminations.failed(id, input.now);
                 let text = error.to_string();
+                self.hints.machines.insert(id.clone(), text.clone());
                 if self
                     .told
                     .is_news(claim, "terminate", &text, input.now, 120_000)

@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    ClaimConditions, Decider, Expiration, GarbageCollection, Interruption, Lifecycle, NodeClass,
-    NodePool, Termination, after,
+    ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
+    NodeClass, NodePool, Repair, StaticCapacity, Termination, after,
 };
-use crate::cloud::{LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
-use crate::effect::{Event, ObjectRef};
+use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
+use crate::effect::{EffectError, Event, ObjectRef};
 use crate::engine::{Engine, Input};
 use crate::index::{News, Object, ObjectKind, Source};
 use crate::labels::{self, WellKnown};
@@ -45,7 +45,7 @@ pub(super) struct Machine {
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// By `Kind/name` or `Kind/namespace/name`.
     objects: BTreeMap<String, Value>,
     count: u64,
@@ -57,6 +57,13 @@ pub(super) struct World {
     /// Pods whose eviction a budget refuses, and pods that never end.
     pub(super) blocked: BTreeSet<String>,
     pub(super) stuck: BTreeSet<String>,
+    /// Other answers to evictions, by pod.
+    pub(super) eviction_errors: BTreeMap<String, EffectError>,
+    /// What the cloud says instead of ending a machine, and how long it takes to end one.
+    pub(super) terminate_error: Option<CloudError>,
+    pub(super) machine_exit_ms: i64,
+    /// Objects that an admission webhook does not let anybody change.
+    pub(super) refused_writes: BTreeSet<String>,
     /// What the provider says about drift, by claim.
     pub(super) drifted: BTreeMap<String, String>,
     /// Pods on their way out.
@@ -71,6 +78,8 @@ pub(super) struct World {
     pub(super) vetoed_label: Option<&'static str>,
     /// Patches of this many objects fail with a conflict first.
     pub(super) conflicts: usize,
+    /// So many claims are not created: a policy denies them.
+    pub(super) refused_creations: usize,
     /// Every effect but events: label and target.
     pub(super) done: Vec<String>,
     pub(super) events: Vec<Event>,
@@ -80,8 +89,9 @@ pub(super) struct World {
     pub(super) violations: Vec<String>,
 }
 
-fn deciders() -> Vec<Box<dyn Decider>> {
-    vec![
+/// All but those that place pods; disruption only where pools have replicas, whose drift it replaces.
+fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
+    let mut all: Vec<Box<dyn Decider>> = vec![
         Box::new(NodeClass::new()),
         Box::new(NodePool::new()),
         Box::new(Interruption::new()),
@@ -90,7 +100,18 @@ fn deciders() -> Vec<Box<dyn Decider>> {
         Box::new(ClaimConditions::new()),
         Box::new(Expiration::new()),
         Box::new(GarbageCollection::new()),
-    ]
+        Box::new(Repair::new()),
+        Box::new(StaticCapacity::new()),
+    ];
+    if settings.gates.static_capacity {
+        all.push(Box::new(Disruption::new()));
+    }
+    all
+}
+
+/// Kinds of node classes that these tests serve.
+pub(super) fn served() -> Served {
+    ours()
 }
 
 fn ours() -> Served {
@@ -103,13 +124,25 @@ fn ours() -> Served {
 }
 
 fn engine(settings: &Settings, now: Timestamp) -> Engine {
-    Engine::new(deciders(), settings.clone(), WellKnown::core(), 1, now).serving(ours())
+    Engine::new(
+        deciders(settings),
+        settings.clone(),
+        WellKnown::core(),
+        1,
+        now,
+    )
+    .serving(ours())
 }
 
 impl World {
     /// A world with one node class and one pool, both called `default`, ready.
     pub(super) fn new() -> Self {
-        let mut world = Self::bare(Settings::default());
+        Self::with(Settings::default())
+    }
+
+    /// The same with other settings.
+    pub(super) fn with(settings: Settings) -> Self {
+        let mut world = Self::bare(settings);
         world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
         world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default" }, "spec": {
             "disruption": { "consolidateAfter": "30s" },
@@ -132,6 +165,10 @@ impl World {
             launch_errors: VecDeque::new(),
             blocked: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            eviction_errors: BTreeMap::new(),
+            terminate_error: None,
+            machine_exit_ms: 3_000,
+            refused_writes: BTreeSet::new(),
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
             again_ms: None,
@@ -139,6 +176,7 @@ impl World {
             die_after: None,
             vetoed_label: None,
             conflicts: 0,
+            refused_creations: 0,
             done: Vec::new(),
             events: Vec::new(),
             records: Vec::new(),

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use super::{Machine, World, merge_into, ours, ref_key};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{
     CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, Launched,
     Offering, ResolvedNodeClass, Retry, Terminated,
@@ -22,8 +23,6 @@ use crate::served::Served;
 
 /// Name of the provider of these tests.
 const PROVIDER: &str = "fake";
-/// How long a machine takes to end.
-const MACHINE_EXIT_MS: i64 = 3_000;
 
 impl World {
     pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
@@ -65,6 +64,9 @@ impl World {
                 if self.blocked.contains(&key) {
                     return Err(EffectError::Blocked("budget".to_owned()));
                 }
+                if let Some(error) = self.eviction_errors.get(&key) {
+                    return Err(error.clone());
+                }
                 let grace = self.get(&key)["spec"]["terminationGracePeriodSeconds"]
                     .as_i64()
                     .unwrap_or(30);
@@ -85,6 +87,9 @@ impl World {
                     ProviderRef::Named(name) => &**name == PROVIDER,
                 };
                 assert!(reached, "{provider:?}");
+                if let Some(error) = &self.terminate_error {
+                    return Err(EffectError::Cloud(error.clone()));
+                }
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
             Effect::ListInstances => Ok(Done::Instances(self.listings())),
@@ -99,8 +104,26 @@ impl World {
                 self.acknowledged.push(notice.to_string());
                 Ok(Done::Acknowledged)
             }
-            Effect::CreateClaim(_) | Effect::Event(_) => Ok(Done::Written),
+            Effect::CreateClaim(claim) => self.create(claim),
+            Effect::Event(_) => Ok(Done::Sent),
         }
+    }
+
+    fn create(&mut self, claim: &NodeClaim) -> Result<Done, EffectError> {
+        let key = format!("NodeClaim/{}", claim.name());
+        if self.refused_creations > 0 {
+            self.refused_creations -= 1;
+            return Err(EffectError::Refused {
+                code: 403,
+                message: "denied by a policy".to_owned(),
+            });
+        }
+        if !self.has(&key) {
+            let mut value = serde_json::to_value(claim).unwrap();
+            value["kind"] = json!("NodeClaim");
+            self.put(&value);
+        }
+        Ok(Done::Written)
     }
 
     fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
@@ -108,6 +131,12 @@ impl World {
         let Some(mut value) = self.objects.get(&key).cloned() else {
             return Err(EffectError::NotFound(key));
         };
+        if self.refused_writes.contains(&key) {
+            return Err(EffectError::Refused {
+                code: 403,
+                message: "denied by a webhook".to_owned(),
+            });
+        }
         let outdated = patch
             .resource_version
             .as_ref()
@@ -172,13 +201,11 @@ impl World {
 
     fn terminate(&mut self, id: &ProviderId) -> Terminated {
         self.judge_termination(id);
-        let now = self.now;
+        let (now, exit_ms) = (self.now, self.machine_exit_ms);
         let Some(machine) = self.machines.get_mut(&**id) else {
             return Terminated::Gone;
         };
-        machine
-            .ends
-            .get_or_insert_with(|| after(now, MACHINE_EXIT_MS));
+        machine.ends.get_or_insert_with(|| after(now, exit_ms));
         Terminated::Started
     }
 

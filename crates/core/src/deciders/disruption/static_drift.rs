@@ -1,0 +1,103 @@
+//! Drifted machines of pools with a fixed number of nodes: replaced one by one from the template, whatever runs on them.
+//!
+//! # Source
+//! karpenter-core 5.10 (static).
+
+use super::candidate::Candidate;
+use super::command::{Command, Method, Moves};
+use super::search::{Found, Looked};
+use super::what_if::Refusal;
+use super::world::World;
+use crate::deciders::static_capacity::Census;
+use crate::names::PoolName;
+use crate::record::Reason;
+use crate::scheduling::plan_of_pool;
+
+/// The machine that has been drifted longest and whose replacement the pool allows.
+pub(super) fn drifted(
+    candidates: &[Candidate],
+    world: &World<'_>,
+    is_resting: impl Fn(&PoolName) -> bool,
+    mut refused: impl FnMut(&Candidate, &Refusal),
+) -> Looked {
+    if !world.input.settings.gates.static_capacity {
+        return Looked::Nothing;
+    }
+    let mut drifted: Vec<_> = candidates
+        .iter()
+        .filter(|each| each.pool.is_static())
+        .filter_map(|each| Some((each.drifted()?.0, each)))
+        .collect();
+    drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
+    for (_, candidate) in drifted {
+        let reason = Method::Drift.reason();
+        let budget = world.budgets.remaining(&candidate.pool_name, reason);
+        if budget == 0 || is_resting(&candidate.pool_name) {
+            continue;
+        }
+        match replacement(candidate, world) {
+            Ok(moves) => {
+                return Looked::Found(Box::new(Found {
+                    method: Method::Drift,
+                    candidates: vec![candidate.clone()],
+                    moves,
+                }));
+            }
+            Err(refusal) => refused(candidate, &refusal),
+        }
+    }
+    Looked::Nothing
+}
+
+/// A new machine in place of the candidate.
+pub(super) fn replacement(candidate: &Candidate, world: &World<'_>) -> Result<Moves, Refusal> {
+    let Candidate {
+        pool, pool_name, ..
+    } = candidate;
+    let all = world.static_pools();
+    let census = all.get(pool_name).cloned().unwrap_or_else(Census::default);
+    let replicas = pool.spec.replicas.unwrap_or_default();
+    if census.missing(replicas) < 0 {
+        return Err(Refusal::note(format!(
+            "NodePool \"{pool_name}\" has more than its {replicas} replicas"
+        )));
+    }
+    let planned_by_others = world.planned(pool_name);
+    if let Some(limit) = pool.limits().nodes
+        && census.machines() + planned_by_others + 1 > limit
+    {
+        let message = format!(
+            "limit of nodes is {limit}, and {} machines are there or planned: none is left for a replacement",
+            census.machines() + planned_by_others
+        );
+        return Err(Refusal::new(
+            format!("NodePool \"{pool_name}\": {message}"),
+            vec![Reason::Limit {
+                pool: pool_name.clone(),
+                message,
+            }],
+        ));
+    }
+    let planned = plan_of_pool(pool, world.snapshot(), world.input.settings)
+        .map_err(|why| Refusal::note(format!("NodePool \"{pool_name}\": {why}")))?;
+    Ok(Moves {
+        old: candidate.price(),
+        new: planned
+            .cheapest
+            .as_ref()
+            .and_then(|cheapest| cheapest.price),
+        claims: vec![planned],
+        placements: Vec::new(),
+    })
+}
+
+/// Machines that a command will ask for and that the ledger does not know yet.
+pub(super) fn not_asked_for(command: &Command) -> impl Iterator<Item = &PoolName> {
+    let open = !command.phase.is_promised();
+    command
+        .moves
+        .claims
+        .iter()
+        .filter(move |_| open)
+        .map(|claim| &claim.pool)
+}

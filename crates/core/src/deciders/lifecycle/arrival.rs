@@ -1,0 +1,186 @@
+//! From a launched machine to an initialized node.
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::{Lifecycle, registration};
+use crate::apis::k8s::Node;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::deciders::agenda::earlier;
+use crate::deciders::{Step, StepInput, writes};
+use crate::effect::{Event, ObjectRef};
+use crate::labels;
+use crate::names::Uid;
+
+impl Lifecycle {
+    /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.
+    pub(super) fn hydrate(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let class = &claim.spec.node_class_ref;
+        let key = labels::node_class_key(&class.group, &class.kind);
+        let target = ObjectRef::Claim(claim.name());
+        if let Some(merge) = registration::class_label(claim, claim.label(&key)) {
+            let write = writes::unversioned(target, merge);
+            return self.outbox.send(input.now, write, step).err().flatten();
+        }
+        let machine = claim
+            .provider_id()
+            .and_then(|id| input.snapshot.nodes.get(id))?;
+        let node = machine
+            .node
+            .as_deref()
+            .filter(|_| claim.is_true("Registered"))?;
+        let merge = registration::class_label(claim, node.label(&key))?;
+        let write = writes::unversioned(writes::node_ref(node), merge);
+        self.outbox.send(input.now, write, step).err().flatten()
+    }
+
+    /// Launched: registration, then initialization.
+    pub(super) fn come_up(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let machine = claim
+            .provider_id()
+            .and_then(|id| input.snapshot.nodes.get(id));
+        let node = machine
+            .and_then(|machine| machine.node.as_deref())
+            .filter(|node| node.metadata.deletion_timestamp.is_none());
+        let mut again = None;
+        let mut registered = claim.is_true("Registered");
+        let twins = machine.map_or(&[][..], |machine| &machine.twins);
+        let unready = (!registered && !twins.is_empty()).then(|| {
+            let names = node
+                .and_then(|node| node.metadata.name.as_deref())
+                .into_iter();
+            let names: Vec<&str> = names
+                .chain(twins.iter().map(|twin| twin.as_str()))
+                .collect();
+            format!(
+                "several nodes have the machine's provider id: {}",
+                names.join(", ")
+            )
+        });
+        if !registered {
+            again = self.in_time(input, claim, &uid, "Registered", step);
+            match self.give_up(input.now, claim, &uid, step) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(at) => return at,
+            }
+            if let Some(node) = node.filter(|_| unready.is_none()) {
+                match registration::node_patch(claim, node) {
+                    Some(patch) => {
+                        return earlier(again, self.register(input.now, claim, node, patch, step));
+                    }
+                    None => registered = registration::is_marked(node, labels::REGISTERED),
+                }
+            }
+        } else if input.settings.initialization_timeout_ms > 0 {
+            again = self.in_time(input, claim, &uid, "Initialized", step);
+            match self.give_up(input.now, claim, &uid, step) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(at) => return at,
+            }
+        }
+        let missing = node.map(|node| registration::missing(claim, node));
+        if let (true, Some(node), Some(None)) = (registered, node, &missing)
+            && !registration::is_marked(node, labels::INITIALIZED)
+        {
+            let target = writes::node_ref(node);
+            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, mark), step);
+            return earlier(again, sent.err().flatten());
+        }
+        let list = writes::edited_claim(claim, input.now, |conditions| {
+            conditions.set_true("Launched");
+            if registered {
+                conditions.set_true("Registered");
+            } else {
+                let hooks = node.map(|node| registration::pending_hooks(claim, node));
+                match (&unready, hooks) {
+                    (Some(text), _) => {
+                        conditions.set_false("Registered", "MultipleNodesFound", text)
+                    }
+                    (None, Some(hooks)) if !hooks.is_empty() => conditions.set_unknown(
+                        "Registered",
+                        "RegistrationHookPending",
+                        &hooks.join(", "),
+                    ),
+                    _ => conditions.set_unknown(
+                        "Registered",
+                        "NodeNotFound",
+                        "node has not registered yet",
+                    ),
+                };
+                return;
+            }
+            match missing {
+                Some(None) => conditions.set_true("Initialized"),
+                Some(Some((reason, message))) => {
+                    conditions.set_unknown("Initialized", reason, &message)
+                }
+                None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
+            };
+        });
+        let node_name = node
+            .filter(|_| registered)
+            .and_then(|node| node.metadata.name.clone());
+        let renamed = node_name.is_some() && claim.status.node_name != node_name;
+        if list.is_none() && !renamed {
+            return again;
+        }
+        let mut fields = Map::new();
+        if renamed {
+            fields.insert("nodeName".to_owned(), json!(node_name));
+        }
+        let list = list.as_deref().unwrap_or(&claim.status.conditions);
+        let sent = self
+            .outbox
+            .send(input.now, writes::claim_status(claim, fields, list), step);
+        earlier(again, sent.err().flatten())
+    }
+
+    fn register(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        node: &Node,
+        patch: serde_json::Value,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = writes::node_ref(node);
+        let write = writes::versioned(target.clone(), &node.metadata, patch);
+        if let Err(at) = self.outbox.send(now, write, step) {
+            return at;
+        }
+        let born_tainted = node
+            .spec
+            .taints
+            .iter()
+            .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+        if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
+            let text = format!(
+                "node {} joined without taint {}, pods may have been bound too early",
+                target,
+                labels::UNREGISTERED_TAINT
+            );
+            step.event(Event::warning(
+                ObjectRef::Claim(claim.name()),
+                "UnregisteredTaintMissing",
+                text,
+            ));
+        }
+        None
+    }
+}

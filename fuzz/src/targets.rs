@@ -1,0 +1,256 @@
+//! The targets.
+
+use std::sync::LazyLock;
+
+use mortise_core::cloud::NodeClassKind;
+use mortise_core::migrate::{Level, Options, Source, migrate};
+use mortise_core::values::{CronSchedule, GoDuration, NillableDuration, Quantity};
+use mortise_webhooks::admission::{self, Facts, Rules};
+use mortise_webhooks::extender::{self, Charges, wire};
+use mortise_webhooks::{Counters, World as _};
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+
+/// What a warning may hold: kubectl shows them on one line, and API servers cut long ones.
+const WARNING: usize = 120;
+
+static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
+
+static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
+    deny_impossible: true,
+    offline: false,
+    node_class_kinds: vec![NodeClassKind {
+        group: "karpenter.k8s.aws",
+        version: "v1",
+        kind: "EC2NodeClass",
+        plural: "ec2nodeclasses",
+    }],
+});
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+fn read(body: &[u8]) -> Option<Value> {
+    serde_json::from_slice(body).ok()
+}
+
+fn written(answer: &impl serde::Serialize) -> Value {
+    serde_json::to_value(answer)
+        .unwrap_or_else(|error| panic!("an answer that is no JSON: {error}"))
+}
+
+/// An AdmissionReview for both webhooks: an answer to everything, with the uid of the question; warnings that fit; defaults
+/// that are complete the first time and touch nothing that is written.
+pub fn admission(body: &[u8]) {
+    let snapshot = Cluster.snapshot();
+    let facts = Facts {
+        snapshot: &snapshot,
+        rules: &RULES,
+        now: Cluster.now(),
+        stop: &|| true,
+    };
+    let validated = written(&admission::review(body, &COUNTERS, |request| {
+        admission::validate(&facts, request)
+    }));
+    let defaulted = written(&admission::review(body, &COUNTERS, |request| {
+        let answer = admission::default(&RULES, &snapshot.well_known, request);
+        for operation in &answer.patch {
+            let path = operation
+                .get("path")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let there = request.object.pointer(path);
+            assert!(
+                there.is_none_or(|value| value.is_null() || value.as_str() == Some("")),
+                "a default for {path}, which is {there:?}"
+            );
+        }
+        answer
+    }));
+    for answer in [&validated, &defaulted] {
+        let response = answer.get("response").unwrap_or(&Value::Null);
+        let allowed = response.get("allowed").and_then(Value::as_bool);
+        assert!(allowed.is_some(), "neither allowed nor refused: {answer}");
+        let reason = response.pointer("/status/message").and_then(Value::as_str);
+        assert!(
+            allowed == Some(true) || reason.is_some_and(|reason| !reason.is_empty()),
+            "refused without a reason: {answer}"
+        );
+        let warnings = response.get("warnings").and_then(Value::as_array);
+        for warning in warnings.into_iter().flatten() {
+            let length = warning
+                .as_str()
+                .map_or(0, |warning| warning.chars().count());
+            assert!((1..=WARNING).contains(&length), "{length}: {warning}");
+        }
+        let asked =
+            read(body).filter(|review| review.pointer("/request").is_some_and(Value::is_object));
+        if let Some(uid) = asked
+            .as_ref()
+            .and_then(|review| review.pointer("/request/uid"))
+        {
+            let malformed = response.pointer("/status/code") == Some(&Value::from(400));
+            assert!(malformed || response.get("uid") == Some(uid), "{answer}");
+        }
+    }
+}
+
+/// A ConversionReview: as many objects come back as went in, or a reason; what was converted can be converted back.
+pub fn conversion(body: &[u8]) {
+    let Ok(converted) = mortise_webhooks::conversion::convert(body, &COUNTERS) else {
+        return;
+    };
+    let answer = written(&converted);
+    let objects =
+        |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let given = objects(
+        read(body)
+            .as_ref()
+            .and_then(|review| review.pointer("/request/objects")),
+    );
+    let result = answer.pointer("/response/result");
+    let status = result.and_then(|result| result.get("status")?.as_str());
+    if status == Some("Failure") {
+        let reason = result.and_then(|result| result.get("message")?.as_str());
+        assert!(reason.is_some_and(|reason| !reason.is_empty()), "{answer}");
+        return;
+    }
+    let made = objects(answer.pointer("/response/convertedObjects"));
+    assert_eq!(made.len(), given.len(), "{answer}");
+    for (made, given) in made.into_iter().zip(given) {
+        for at in [
+            "/metadata/name",
+            "/metadata/namespace",
+            "/metadata/uid",
+            "/kind",
+        ] {
+            assert_eq!(made.pointer(at), given.pointer(at), "{at}");
+        }
+        let version = given
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let back = mortise_core::apis::conversion::convert(made, version);
+        assert!(back.is_ok(), "{given} cannot come back: {back:?}");
+    }
+}
+
+/// Bodies of filter, prioritize and preempt: every node that went in is kept or denied, and scored from 0 to 10.
+pub fn extender(body: &[u8]) {
+    let charges = Charges::default();
+    if let Ok(args) = serde_json::from_slice::<wire::Args<'_>>(body) {
+        let answer = written(&extender::filter(
+            &Cluster, &charges, &COUNTERS, &args, true,
+        ));
+        let names = |at: &str| answer.pointer(at).and_then(Value::as_array).cloned();
+        let kept: Vec<String> = names("/NodeNames").map_or_else(
+            || {
+                let nodes = names("/Nodes/items").unwrap_or_default();
+                nodes
+                    .iter()
+                    .map(|node| wire::NodeList::name(node).to_owned())
+                    .collect()
+            },
+            |names| {
+                names
+                    .iter()
+                    .filter_map(|name| name.as_str().map(str::to_owned))
+                    .collect()
+            },
+        );
+        let denied = answer.get("FailedAndUnresolvableNodes");
+        for name in args.names() {
+            let is_denied = denied.is_some_and(|denied| denied.get(name).is_some());
+            assert!(
+                kept.iter().any(|kept| kept == name) != is_denied,
+                "{name:?} is lost: {answer}"
+            );
+        }
+        let scores = extender::prioritize(&Cluster, &charges, &COUNTERS, &args);
+        assert_eq!(scores.len(), args.names().len());
+        for each in scores {
+            assert!((0..=10).contains(&each.score), "{each:?}");
+        }
+    }
+    if let Ok(args) = serde_json::from_slice::<wire::PreemptionArgs>(body) {
+        let answer = written(&extender::preempt(&Cluster, &charges, &COUNTERS, args));
+        assert!(
+            answer
+                .get("NodeNameToMetaVictims")
+                .is_some_and(Value::is_object),
+            "{answer}"
+        );
+    }
+}
+
+/// A user's YAML for `migrate`: what it made is not changed by a second time, unless it said that something is left to do.
+pub fn manifest(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let source = Source {
+        name: "input.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    let options = Options::default();
+    let once = migrate(&[source], &options);
+    if once.worst() == Level::Failed {
+        return;
+    }
+    let again = migrate(&once.files, &options);
+    let texts = |files: &[Source]| {
+        files
+            .iter()
+            .map(|file| file.text.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        texts(&once.files),
+        texts(&again.files),
+        "the second time changes something"
+    );
+}
+
+/// A quantity: its canonical text is read as the same, and is its own canonical text.
+pub fn quantity(bytes: &[u8]) {
+    let Some(Ok(quantity)) = text(bytes).map(Quantity::parse) else {
+        return;
+    };
+    let canonical = quantity.to_string();
+    let again = Quantity::parse(&canonical)
+        .unwrap_or_else(|error| panic!("{canonical:?} is refused: {error}"));
+    assert_eq!(again.nanos(), quantity.nanos(), "{canonical}");
+    assert_eq!(again.to_string(), canonical);
+    // Below zero the reference rounds fractions in ways of its own, which the recorded facts hold.
+    if quantity.signum() >= 0 {
+        assert_eq!(again.value(), quantity.value(), "{canonical}");
+        assert_eq!(again.milli(), quantity.milli(), "{canonical}");
+    }
+}
+
+/// A duration: Go's text of it is read as the same; with `Never` it is written as it came.
+pub fn duration(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    if let Ok(duration) = GoDuration::parse(text) {
+        assert_eq!(GoDuration::parse(&duration.to_string()), Ok(duration));
+    }
+    if let Ok(nillable) = NillableDuration::parse(text) {
+        assert_eq!(nillable.to_string(), text);
+    }
+}
+
+/// A schedule: its next time is later, on the minute, and found again by looking back from it.
+pub fn cron(bytes: &[u8]) {
+    let Some(Ok(schedule)) = text(bytes).map(CronSchedule::parse) else {
+        return;
+    };
+    let now = Cluster.now();
+    let Some(next) = schedule.next(now) else {
+        return;
+    };
+    assert!(next > now, "{next} is not after {now}");
+    if schedule.prev(next).is_some() {
+        assert_eq!(next.as_second() % 60, 0, "{next}");
+        assert_eq!(schedule.prev(next), Some(next));
+    }
+}

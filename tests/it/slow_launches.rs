@@ -1,0 +1,91 @@
+//! Machines that never join as nodes: launches are held back, the pool says so, and a mended class ends it.
+
+use anyhow::{Result, ensure};
+use kube::api::{Api, Patch, PatchParams};
+use mortise_core::apis::KwokNodeClass;
+use mortise_core::apis::conditions::{ConditionStatus, find};
+use mortise_tests::harness::wait_until;
+use serde_json::json;
+
+use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::scene::{SOON, Scene, Setting};
+
+#[tokio::test]
+async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> {
+    let scene = Scene::start(Setting {
+        flags: vec![
+            "--registration-timeout=3s".to_owned(),
+            "--launch-trial=4".to_owned(),
+            "--launch-backoff=1h".to_owned(),
+        ],
+        ..Setting::default()
+    })
+    .await?;
+    let mut class = kwok_class();
+    class["spec"] = json!({ "nodeRegistrationDelay": "24h" });
+    // One pod on each machine: ten machines are wanted.
+    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
+    let web = deployment("web", 10, ("1500m", "64Mi"), json!({}));
+    scene
+        .apply(&[class, pool("default", &requirements, json!({})), web])
+        .await?;
+    let warning = scene
+        .event("LaunchesHeldBack", "default", "in a row did not register")
+        .await?;
+    ensure!(warning.type_.as_deref() == Some("Warning"), "{warning:?}");
+    wait_until("the pool's conditions", SOON, || async {
+        let conditions = scene.pool("default").await?.status.conditions;
+        let healthy = find(&conditions, "NodeRegistrationHealthy");
+        ensure!(
+            healthy
+                .is_some_and(|each| each.status == ConditionStatus::False
+                    && each.reason == "RegistrationFailed"),
+            "{conditions:?}"
+        );
+        let held = find(&conditions, "LaunchesHeldBack");
+        ensure!(
+            held.is_some_and(|each| each.status == ConditionStatus::True),
+            "{conditions:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    // Claims that waited are given up, and no others are made.
+    wait_until("no claims", SOON, || async {
+        let claims = scene.claims().await?;
+        ensure!(claims.is_empty(), "{:?}", claims.keys());
+        Ok(())
+    })
+    .await?;
+    scene
+        .event("FailedScheduling", "web-", "launches are held back")
+        .await?;
+    let page = scene.mortise.metrics().await?;
+    ensure!(
+        page.contains("mortise_launches_held_back{nodepool=\"default\"} 1"),
+        "{page}"
+    );
+
+    let classes: Api<KwokNodeClass> = Api::all(scene.plane.client());
+    let mended = json!({ "spec": { "nodeRegistrationDelay": "0s" } });
+    classes
+        .patch("default", &PatchParams::default(), &Patch::Merge(&mended))
+        .await?;
+    scene.running("web", 10).await?;
+    wait_until("the pool to be well", SOON, || async {
+        let conditions = scene.pool("default").await?.status.conditions;
+        ensure!(
+            find(&conditions, "LaunchesHeldBack").is_none(),
+            "{conditions:?}"
+        );
+        let healthy = find(&conditions, "NodeRegistrationHealthy");
+        ensure!(
+            healthy.is_some_and(|each| each.status == ConditionStatus::True),
+            "{conditions:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    scene.end().await;
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! What kube-scheduler hears when it asks: an extender on loopback, without TLS, for scenarios only.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, Result};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use mortise_core::apis::k8s;
+use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::ledger::{LedgerOp, Nomination, Place};
+use mortise_core::names::PodKey;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::extender::wire::{Args, FilterResult, HostPriority, PreemptionArgs};
+use mortise_webhooks::extender::{Charges, filter, preempt, prioritize};
+use mortise_webhooks::{Counters, World};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::plan::Plan;
+use crate::harness::ExtenderConfig;
+
+/// Whether kube-scheduler asks somebody, and what it hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Advice {
+    /// It asks nobody: it may put a pod wherever its own filters allow, also where room was bought for another.
+    None,
+    /// Each pod may go to the node that the plan has it on, and nowhere else: its filters judge the plan itself.
+    Plan,
+    /// mortise's extender, with the plan's promises in its ledger.
+    Promises,
+}
+
+impl Advice {
+    /// What it means, in a line.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::None => "no extender",
+            Self::Plan => "each pod to its planned node",
+            Self::Promises => "mortise's extender keeps promises",
+        }
+    }
+}
+
+/// Longest that a promise lasts; scenarios are over before.
+const PROMISED_FOR: SignedDuration = SignedDuration::from_mins(10);
+
+#[derive(Debug, Default)]
+struct Picture {
+    places: BTreeMap<String, String>,
+    index: Option<Index>,
+}
+
+struct Shared {
+    advice: Advice,
+    picture: Mutex<Picture>,
+    charges: Charges,
+    counters: Counters,
+}
+
+impl Shared {
+    fn picture(&self) -> MutexGuard<'_, Picture> {
+        self.picture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl World for Shared {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        let now = Timestamp::now();
+        let mut picture = self.picture();
+        let nothing = || Index::new(mortise_core::labels::WellKnown::core(), true, now);
+        Arc::new(picture.index.get_or_insert_with(nothing).freeze(now))
+    }
+
+    fn age_ms(&self) -> i64 {
+        0
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// Answers kube-scheduler.
+pub(crate) struct Adviser {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Adviser {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Adviser {
+    /// Listens on a free port.
+    pub(crate) async fn start(advice: Advice) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            advice,
+            picture: Mutex::default(),
+            charges: Charges::default(),
+            counters: Counters::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("cannot listen on loopback")?;
+        let address = listener.local_addr()?;
+        let of_task = Arc::clone(&shared);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = Arc::clone(&of_task);
+                let service = service_fn(move |request| serve(Arc::clone(&shared), request));
+                tokio::spawn(async move {
+                    // A connection that breaks is the scheduler's to report.
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                        .ok();
+                });
+            }
+        });
+        Ok(Self {
+            shared,
+            address,
+            task,
+        })
+    }
+
+    /// The entry of kube-scheduler's configuration.
+    pub(crate) fn config(&self, ca: &Path) -> ExtenderConfig {
+        let mut config = ExtenderConfig::new(&format!("http://{}", self.address), ca, None);
+        // A call that fails must be seen, not passed over.
+        config.ignorable = false;
+        config
+    }
+
+    /// From now on it knows this plan; `index` knows the nodes of it.
+    pub(crate) fn learn(&self, plan: &Plan, mut index: Index) {
+        let now = Timestamp::now();
+        let snapshot = index.freeze(now);
+        for (name, node) in &plan.places {
+            let (namespace, pod) = name.split_once('/').unwrap_or_default();
+            let key = PodKey::new(namespace, pod);
+            let Some(pod) = snapshot.pods.get(&key) else {
+                continue;
+            };
+            index.change_ledger(LedgerOp::Nominate(Nomination {
+                uid: pod.uid.clone(),
+                place: Place::Node(node.as_str().into()),
+                requests: pod.class.requests.clone(),
+                priority: pod.class.priority,
+                from: now,
+                until: now + PROMISED_FOR,
+                pod: key,
+            }));
+        }
+        *self.shared.picture() = Picture {
+            places: plan.places.clone(),
+            index: Some(index),
+        };
+    }
+
+    /// Where a pod may go that had no place before.
+    pub(crate) fn forget_places(&self) {
+        self.shared.picture().places.clear();
+    }
+
+    /// The watch tells of a pod.
+    pub(crate) fn seen(&self, pod: &ApiPod) -> Result<()> {
+        if self.shared.advice != Advice::Promises {
+            return Ok(());
+        }
+        let pod: k8s::Pod = serde_json::from_value(serde_json::to_value(pod)?)?;
+        if let Some(index) = &mut self.shared.picture().index {
+            index.apply(News::Applied(Object::Pod(Box::new(pod)), Source::Watch));
+        }
+        Ok(())
+    }
+}
+
+async fn serve(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let answer = match request.into_body().collect().await {
+        Ok(body) => answer(&shared, &path, &body.to_bytes()),
+        Err(error) => Err(error.into()),
+    };
+    let (status, body) = match answer {
+        Ok(body) => (200, body),
+        Err(error) => (400, format!("{error:#}").into_bytes()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    Ok(response)
+}
+
+fn answer(shared: &Shared, path: &str, body: &[u8]) -> Result<Vec<u8>> {
+    let Shared {
+        charges, counters, ..
+    } = shared;
+    if path == "/preempt" {
+        let args: PreemptionArgs = serde_json::from_slice(body)?;
+        return Ok(serde_json::to_vec(&preempt(
+            shared, charges, counters, args,
+        ))?);
+    }
+    let args: Args<'_> = serde_json::from_slice(body)?;
+    let promises = shared.advice == Advice::Promises;
+    match path {
+        "/filter" if promises => {
+            let result = filter(shared, charges, counters, &args, true);
+            Ok(serde_json::to_vec(&result)?)
+        }
+        "/filter" => Ok(serde_json::to_vec(&planned_only(shared, &args))?),
+        "/prioritize" if promises => {
+            let scores = prioritize(shared, charges, counters, &args);
+            Ok(serde_json::to_vec(&scores)?)
+        }
+        "/prioritize" => {
+            let names = args.names().into_iter();
+            let scores: Vec<_> = names.map(|host| HostPriority { host, score: 0 }).collect();
+            Ok(serde_json::to_vec(&scores)?)
+        }
+        other => Ok(serde_json::to_vec(
+            &json!({"Error": format!("no path {other}")}),
+        )?),
+    }
+}
+
+/// Lets a pod go to its planned node only; one that has none goes anywhere.
+fn planned_only<'a>(shared: &Shared, args: &'a Args<'_>) -> FilterResult<'a> {
+    let metadata = &args.pod.metadata;
+    let of = |text: &Option<String>| text.clone().unwrap_or_default();
+    let key = format!("{}/{}", of(&metadata.namespace), of(&metadata.name));
+    let place = shared.picture().places.get(&key).cloned();
+    let allowed = |name: &str| place.as_ref().is_none_or(|place| place == name);
+    let names = args.names();
+    let failed: BTreeMap<&str, &'static str> = names
+        .iter()
+        .filter(|name| !allowed(name))
+        .map(|name| (*name, "the plan has it elsewhere"))
+        .collect();
+    FilterResult {
+        nodes: None,
+        node_names: Some(names.into_iter().filter(|name| allowed(name)).collect()),
+        failed_nodes: None,
+        failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(failed),
+        error: String::new(),
+    }
+}
