@@ -122,7 +122,7 @@ fn a_pod_in_every_zone(against: Option<&str>) -> World {
     let mut world = World::new();
     for (at, zone) in ZONES.iter().enumerate() {
         let name = format!("n{at}");
-        let spec = against.map_or(json!({}), |app| {
+        let spec = against.map_or_else(|| json!({}), |app| {
             json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": labels::TOPOLOGY_ZONE},
             ]}}})

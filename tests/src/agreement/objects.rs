@@ -50,7 +50,7 @@ pub(crate) async fn create(client: &Client, object: &Value) -> Result<DynamicObj
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let (group, version) = text("apiVersion")
         .split_once('/')
-        .unwrap_or(("", text("apiVersion")));
+        .unwrap_or_else(|| ("", text("apiVersion")));
     let kind = text("kind");
     let plural = match kind {
         "StorageClass" => "storageclasses".to_owned(),

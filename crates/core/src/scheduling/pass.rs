@@ -218,11 +218,9 @@ impl Pass<'_> {
                 continue;
             }
             // Of a machine that is not launched yet, no domain means that it is not known.
-            let in_domain = |each: &KeyAllow| {
-                host_domains[each.key][at]
-                    .map_or(each.absent && hosts[at].unlaunched.is_none(), |domain| {
-                        each.domains.has(domain)
-                    })
+            let in_domain = |each: &KeyAllow| match host_domains[each.key][at] {
+                Some(domain) => each.domains.has(domain),
+                None => each.absent && hosts[at].unlaunched.is_none(),
             };
             if !allow.iter().all(in_domain) {
                 continue;

@@ -363,11 +363,7 @@ impl Health {
             conditions::find(&pool.status.conditions, type_)
                 .is_some_and(|each| each.observed_generation == generation)
         };
-        if !conditions::NODE_POOL
-            .dependents
-            .iter()
-            .all(|type_| is_judged(type_))
-        {
+        if !conditions::NODE_POOL.dependents.iter().all(is_judged) {
             return (None, None);
         }
         let until = match known.trust {
