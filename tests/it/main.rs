@@ -24,6 +24,7 @@ mod kubectl;
 mod lint;
 mod migrate;
 mod objects;
+mod overlays;
 mod provisioning;
 mod repair;
 mod rotation;

@@ -340,3 +340,15 @@ impl World {
         validate(&facts, request)
     }
 }
+
+/// Longest warning that clients show whole.
+pub(crate) const WARNING_MAX: usize = 120;
+
+/// Warnings of an answer that is no refusal.
+pub(crate) fn warned(answer: &Answer) -> &[String] {
+    assert_eq!(answer.denied, Vec::<String>::new());
+    for text in &answer.warnings {
+        assert!(text.chars().count() <= WARNING_MAX, "{text}");
+    }
+    &answer.warnings
+}
