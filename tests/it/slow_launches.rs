@@ -14,7 +14,7 @@ use crate::scene::{SOON, Scene, Setting};
 async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> {
     let scene = Scene::start(Setting {
         flags: vec![
-            "--registration-timeout=3s".to_owned(),
+            "--registration-timeout=15s".to_owned(),
             "--launch-trial=4".to_owned(),
             "--launch-backoff=1h".to_owned(),
         ],

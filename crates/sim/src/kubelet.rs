@@ -16,7 +16,12 @@ fn node_name(id: &ProviderId) -> NodeName {
 
 impl Simulation {
     pub(crate) fn node_appears(&mut self, id: &ProviderId) {
-        let Some(machine) = self.cloud.machine(id).cloned() else {
+        let Some(machine) = self
+            .cloud
+            .machine(id)
+            .cloned()
+            .filter(|_| !self.images_are_bad)
+        else {
             return;
         };
         let name = node_name(id);

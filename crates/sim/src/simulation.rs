@@ -84,6 +84,8 @@ pub struct Simulation {
     spent_rest: i128,
     pub(crate) planned: Option<Planned>,
     pub(crate) breaches: BTreeSet<String>,
+    /// Machines that start do not join.
+    pub(crate) images_are_bad: bool,
     /// Messages of the cloud that nobody has acknowledged.
     pub(crate) notices: BTreeMap<Arc<str>, Notice>,
 }
@@ -113,6 +115,7 @@ impl Simulation {
             spent_since: now,
             spent_rest: 0,
             planned: None,
+            images_are_bad: false,
             breaches: BTreeSet::new(),
             notices: BTreeMap::new(),
             options,
@@ -165,6 +168,11 @@ impl Simulation {
     /// Lets the scheduler ask an extender.
     pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.extender = Some(extender);
+    }
+
+    /// From now on machines start and never join as nodes, or do so again.
+    pub const fn break_images(&mut self, are_bad: bool) {
+        self.images_are_bad = are_bad;
     }
 
     /// Scales every workload, in per cent of its normal size; 0 = nothing runs.

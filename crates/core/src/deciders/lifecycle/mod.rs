@@ -314,8 +314,15 @@ impl Lifecycle {
             condition
         };
         let since = writes::since_transition(&claim.metadata, &claim.status.conditions, measured)?;
-        let held_until = self.released.get(uid).filter(|_| condition == "Launched");
-        let since = held_until.map_or(since, |until| since.max(*until));
+        let later = match condition {
+            "Launched" => self.released.get(uid).copied(),
+            // A claim that was held back has its whole time to register all the same.
+            "Registered" => {
+                writes::since_transition(&claim.metadata, &claim.status.conditions, "Launched")
+            }
+            _ => None,
+        };
+        let since = later.map_or(since, |later| since.max(later));
         let deadline = after(since, limit);
         if deadline > input.now {
             return Some(deadline);
