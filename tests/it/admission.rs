@@ -9,11 +9,15 @@ use mortise_tests::harness::{KubectlOutput, Mortise, wait_until};
 use serde_json::{Value, json};
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{SOON, Scene};
+use crate::scene::{SOON, Scene, Setting};
 
 /// A scene whose API server asks mortise's webhooks.
 async fn scene() -> Result<Scene> {
-    let scene = Scene::kwok().await?;
+    scene_of(Setting::default()).await
+}
+
+async fn scene_of(setting: Setting) -> Result<Scene> {
+    let scene = Scene::start(setting).await?;
     scene.apply(&[kwok_class()]).await?;
     wait_until("the catalogue", SOON, || async {
         let picture = scene.mortise.debug("snapshot").await?;
@@ -483,5 +487,43 @@ async fn nobody_is_asked_about_pods() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// With their gate, overlays are watched, and one that contradicts another is told which.
+#[tokio::test]
+async fn overlays_that_contradict_each_other_are_named() -> Result<()> {
+    let scene = scene_of(Setting {
+        flags: vec!["--feature-gates=NodeOverlay=true".to_owned()],
+        ..Setting::default()
+    })
+    .await?;
+    let overlay = |name: &str, price: &str, family: &str| {
+        json!({ "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": { "name": name }, "spec": {
+            "weight": 10, "price": price,
+            "requirements": [{ "key": "karpenter.kwok.sh/instance-family", "operator": "In", "values": [family] }],
+        } })
+    };
+    let first = create(&scene, &overlay("first", "0.01", "c")).await?;
+    ensure!(first.code == 0 && warnings(&first).is_empty(), "{first:?}");
+    // The watch brings it.
+    let (of_c, of_m) = (
+        overlay("second", "0.02", "c"),
+        overlay("other", "0.02", "m"),
+    );
+    wait_until("the conflict to be told", SOON, || async {
+        let said = kubectl(&scene, &["create", "--dry-run=server"], &of_c).await?;
+        told(
+            &said,
+            &[
+                "NodeOverlay \"first\" of equal weight",
+                "sets the price of 48 types too",
+            ],
+        )
+    })
+    .await?;
+    let said = create(&scene, &of_m).await?;
+    ensure!(said.code == 0 && warnings(&said).is_empty(), "{said:?}");
+    scene.end().await;
     Ok(())
 }

@@ -70,6 +70,8 @@ counters! {
     denied_fenced => "denied_fenced",
     /// Nodes denied because their room is promised to other pods.
     denied_reserved => "denied_reserved",
+    /// Filter calls that left only the node on which room is kept for the pod.
+    sent_to_own_room => "sent_to_own_room",
     /// Extender calls answered without looking, because the picture was too old or not complete yet.
     passed_stale => "passed_stale",
     /// Extender calls answered without looking, because the pod is exempt.

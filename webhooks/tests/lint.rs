@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
+    clippy::string_slice,
     reason = "a test fails by panicking where its expectation stands, and its score is its output"
 )]
 
@@ -422,4 +423,57 @@ fn sarif_is_what_its_schema_asks_for() {
         (&typed["line"], &typed["nearest"], &typed["name"]),
         (&json!(12), &json!("m5.large"), &json!("first"))
     );
+}
+
+/// Whatever stands in a file, there is an answer.
+#[test]
+fn any_text_gets_an_answer() {
+    let options = Options {
+        catalog: None,
+        ..options(&[EC2])
+    };
+    let mut ends = 0;
+    for (end, _) in POOLS.char_indices().step_by(5) {
+        let report = lint(&[source("cut.yaml", &POOLS[..end])], &options);
+        assert!(
+            report.findings.iter().all(|finding| finding.line > 0),
+            "{end}"
+        );
+        ends += 1;
+    }
+    assert!(ends > 100);
+    let ours = |kind: &str, rest: Value| {
+        merged(
+            json!({ "apiVersion": "karpenter.sh/v1", "kind": kind }),
+            &rest,
+        )
+    };
+    let odd = [
+        json!(null),
+        json!(7),
+        json!("text"),
+        json!([1, [2]]),
+        json!({ "kind": 7, "apiVersion": [] }),
+        json!({ "kind": "List", "items": "none" }),
+        json!({ "kind": "List", "items": [7, { "kind": "NodePool" }] }),
+        json!({ "spec": "text", "disruption": { "consolidateAfter": "1m" } }),
+        json!({ "disruption": { "budgets": 7 } }),
+        ours("NodePool", json!({ "metadata": 7, "spec": 7 })),
+        ours(
+            "NodePool",
+            json!({ "metadata": { "name": {} , "labels": 7 }, "spec": { "template": [], "disruption": { "budgets": [7, {}] } } }),
+        ),
+        ours(
+            "NodePool",
+            json!({ "metadata": { "name": "x", "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "{" } } }),
+        ),
+        ours("NodeClaim", json!({ "spec": [] })),
+        json!({ "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": { "name": "x" }, "spec": { "kubelet": [], "amiSelectorTerms": 7 } }),
+        json!({ "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": { "name": "x" }, "spec": { "requirements": {} } }),
+    ];
+    for value in odd {
+        let report = lint(&[source("odd.json", value.to_string())], &options);
+        let said = report.findings.len() + report.passed_over.values().sum::<usize>();
+        assert!(said > 0 || value.is_null(), "{value}");
+    }
 }

@@ -8,6 +8,7 @@ use mortise_core::cloud::{CloudProvider, NodeClassKind};
 use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, Input};
 use mortise_core::labels::WellKnown;
+use mortise_core::scheduling::SolveOptions;
 use mortise_core::served::Served;
 use mortise_core::settings::Repair;
 use mortise_webhooks::router::App;
@@ -149,6 +150,7 @@ pub async fn start(
         config.effective.clone()
     };
     let shared = Shared::new(Arc::new(Wall), known.clone(), &config.version, effective);
+    shared.explain_with(SolveOptions::of(&config.settings));
     let mut certificates = Certificates::new(
         &config.certificates,
         &config.server_names,

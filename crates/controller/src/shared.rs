@@ -3,14 +3,15 @@
 //! Invariant: one writer (the driver, or the simulator in the demo) publishes; everybody else reads without a lock. HTTP
 //! answers need nothing but this, so the same service runs on a cluster and on a simulation.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::record::Record;
+use mortise_core::scheduling::SolveOptions;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::World;
 use tokio::sync::{Semaphore, watch};
@@ -41,6 +42,7 @@ pub struct Shared {
     pub health: Health,
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
+    solving: OnceLock<SolveOptions>,
     pub(crate) streams: Arc<Semaphore>,
 }
 
@@ -63,8 +65,20 @@ impl Shared {
             metrics: Metrics::new(version),
             health: Health::default(),
             effective,
+            solving: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
+    }
+
+    /// Sets how explanations place pods: as provisioning does. The first call counts.
+    pub fn explain_with(&self, options: SolveOptions) {
+        self.solving.get_or_init(|| options);
+    }
+
+    /// How explanations place pods.
+    #[must_use]
+    pub fn solving(&self) -> SolveOptions {
+        self.solving.get().cloned().unwrap_or_default()
     }
 
     /// The newest snapshot. One atomic load.

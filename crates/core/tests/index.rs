@@ -10,10 +10,16 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::apis::k8s;
 use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::NodeClassKind;
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::catalog::Catalog;
+use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, Offering};
 use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
-use mortise_core::labels::WellKnown;
+use mortise_core::labels::{self, WellKnown};
 use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::money::MicroUsd;
+use mortise_core::names::NodeClassKey;
+use mortise_core::requirements::{Requirement, Requirements};
+use mortise_core::resources::Resources;
 use mortise_core::served::Served;
 use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
@@ -366,4 +372,82 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
 
     index.apply(News::Listed(ObjectKind::Claim, Vec::new()));
     assert!(index.freeze(Timestamp::UNIX_EPOCH).foreign.is_empty());
+}
+
+#[test]
+fn overlays_change_the_catalogue_of_pools_and_the_price_of_their_machines() {
+    let offering = |capacity_type| Offering {
+        zone: "a".into(),
+        capacity_type,
+        price: Some(MicroUsd(1_000_000)),
+        available: true,
+        reservation: None,
+        labels: Vec::new(),
+    };
+    let mut requirements = Requirements::new();
+    requirements.add(Requirement::is(labels::INSTANCE_TYPE, "small"));
+    let small = InstanceType {
+        name: "small".into(),
+        requirements,
+        capacity: Resources::of(1000, 1 << 30),
+        overhead: Resources::default(),
+        offerings: vec![offering(CapacityType::OnDemand)],
+    };
+    let mut index = index();
+    let class = NodeClassKey::new("karpenter.kwok.sh", "KWOKNodeClass", "default");
+    index.set_catalog(&class, Arc::new(Catalog::build(vec![small])));
+    let pool = |name: &str| -> NodePool {
+        serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": { "template": { "spec": { "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" } } } },
+        }))
+        .unwrap()
+    };
+    for name in ["default", "other"] {
+        index.apply(News::Applied(
+            Object::Pool(Box::new(pool(name))),
+            Source::Watch,
+        ));
+    }
+    let bought = json!({ "metadata": { "labels": {
+        labels::INSTANCE_TYPE: "small", labels::TOPOLOGY_ZONE: "a", labels::CAPACITY_TYPE: "on-demand",
+    } } });
+    index.apply(News::Applied(claim("machine", 1, bought), Source::Watch));
+    let overlay = |version: u64, price: &str| {
+        let object = json!({ "metadata": { "name": "o", "resourceVersion": version.to_string() }, "spec": {
+            "requirements": [{ "key": labels::NODEPOOL, "operator": "In", "values": ["default"] }], "price": price } });
+        News::Applied(
+            Object::Overlay(Box::new(serde_json::from_value(object).unwrap())),
+            Source::Watch,
+        )
+    };
+    // Price in the pool, in the other pool, of the machine; and whether deciders are told to look again.
+    let look = |index: &mut Index| {
+        let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+        let price = |name: &str| {
+            let catalog = snapshot.catalog_of(&pool(name)).unwrap();
+            catalog
+                .price("small", "a", CapacityType::OnDemand)
+                .unwrap()
+                .0
+        };
+        let machine = snapshot.node_of_claim("machine").unwrap().price.unwrap().0;
+        let told = index.take_changes().node_classes.contains(&class);
+        (price("default"), price("other"), machine, told)
+    };
+    assert_eq!(look(&mut index), (1_000_000, 1_000_000, 1_000_000, true));
+    index.apply(overlay(1, "0.25"));
+    assert_eq!(look(&mut index), (250_000, 1_000_000, 250_000, true));
+    // The same again, and a pool that changes nothing of it.
+    index.apply(overlay(2, "0.25"));
+    index.apply(News::Applied(
+        Object::Pool(Box::new(pool("other"))),
+        Source::Watch,
+    ));
+    assert_eq!(look(&mut index), (250_000, 1_000_000, 250_000, false));
+    index.apply(overlay(3, "0.5"));
+    assert_eq!(look(&mut index), (500_000, 1_000_000, 500_000, true));
+    index.apply(News::Deleted(ObjectKey::Overlay("o".into())));
+    assert_eq!(look(&mut index), (1_000_000, 1_000_000, 1_000_000, true));
+    assert!(index.freeze(Timestamp::UNIX_EPOCH).overlaid.is_empty());
 }

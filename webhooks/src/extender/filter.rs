@@ -90,7 +90,7 @@ fn denials<'a>(
         match verdicts.on(name) {
             Verdict::Denied(denial) => {
                 match denial {
-                    Denial::Reserved => counters.denied_reserved.inc(),
+                    Denial::Reserved | Denial::Elsewhere => counters.denied_reserved.inc(),
                     Denial::Disrupting | Denial::Interrupted | Denial::Draining => {
                         counters.denied_fenced.inc()
                     }
@@ -100,6 +100,14 @@ fn denials<'a>(
             Verdict::BesidePromises => promised.push(*name),
             Verdict::Passed => {}
         }
+    }
+    if let Some(own) = verdicts.kept_on(names) {
+        counters.sent_to_own_room.inc();
+        let others = names.iter().filter(|name| **name != own);
+        others.for_each(|name| {
+            denied.entry(*name).or_insert(Denial::Elsewhere);
+        });
+        promised.retain(|name| *name == own);
     }
     if charge {
         charges.charge(&promised, &pod, now);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::ledger::{FenceReason, Nomination};
+use mortise_core::ledger::{FenceReason, Nomination, Place};
 use mortise_core::snapshot::{Pod, Snapshot, StateNode};
 
 use super::Charges;
@@ -19,15 +19,18 @@ pub enum Denial {
     Draining,
     /// Its free room is promised to other pods.
     Reserved,
+    /// The pod's own room is on another node, which passed.
+    Elsewhere,
 }
 
 impl Denial {
     /// Every denial.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Disrupting,
         Self::Interrupted,
         Self::Draining,
         Self::Reserved,
+        Self::Elsewhere,
     ];
 
     /// What the scheduler shows on the pod.
@@ -38,6 +41,7 @@ impl Denial {
             Self::Interrupted => "node is taken back by the cloud",
             Self::Draining => "node is being drained",
             Self::Reserved => "free room of the node is promised to other pods",
+            Self::Elsewhere => "room is kept for the pod on another node",
         }
     }
 }
@@ -128,6 +132,26 @@ impl Verdicts<'_> {
         let (node, claim) = node.names();
         let held = self.snapshot.ledger.held_on(node, claim);
         held.filter(|each| each.until > self.now)
+    }
+
+    /// Of these nodes the one on which room is kept for the pod. The scheduler asks about nodes that the pod may use, so it
+    /// is sent there: on another one it might take what others need who were placed with it (room, a port, a domain).
+    #[must_use]
+    pub fn kept_on<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let promise = self.snapshot.ledger.nomination(&self.pod.uid)?;
+        if promise.until <= self.now {
+            return None;
+        }
+        let node = match &promise.place {
+            Place::Node(node) => node.clone(),
+            Place::Claim(claim) => self.snapshot.node_of_claim(claim)?.node_name()?,
+        };
+        let name = names.iter().copied().find(|name| *name == &*node)?;
+        let fenced = self
+            .snapshot
+            .node(name)
+            .is_none_or(|node| self.fence(node).is_some());
+        (!fenced).then_some(name)
     }
 
     /// The pod is expected on this node.

@@ -219,14 +219,18 @@ fn part(
     });
     // Fields that stand beside `spec`, or without it, are looked at as if they stood in it.
     let mut whole = serde_json::Map::new();
-    let mut spec = object.get("spec").cloned().unwrap_or_default();
+    let mut spec = object
+        .get("spec")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     for (name, value) in object.as_object().into_iter().flatten() {
         if name != "spec" {
-            spec[name] = value.clone();
+            spec.insert(name.clone(), value.clone());
         }
     }
     whole.insert("kind".to_owned(), of.into());
-    whole.insert("spec".to_owned(), spec);
+    whole.insert("spec".to_owned(), Value::Object(spec));
     let lifted = |field: &str| {
         let bare = field.strip_prefix("spec.").unwrap_or(field);
         let first = bare.split(['.', '[']).next().unwrap_or_default();

@@ -6,7 +6,7 @@
     reason = "test support: each test uses a part of it, and fails by panicking"
 )]
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use mortise_core::catalog::Catalog;
@@ -34,39 +34,12 @@ pub(crate) struct World {
     rules: Rules,
 }
 
+static GOOD: LazyLock<Value> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("../data/good_manifests.yaml")).unwrap());
+
 /// The good object of each kind.
 pub(crate) fn good(kind: &str) -> Value {
-    let reference =
-        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
-    let (version, spec) = match kind {
-        "NodePool" => (
-            "karpenter.sh/v1",
-            json!({
-                "template": { "spec": { "nodeClassRef": reference, "requirements": [], "expireAfter": "Never" } },
-                "disruption": { "consolidateAfter": "1m", "budgets": [{ "nodes": "10%" }] },
-            }),
-        ),
-        "NodeClaim" => (
-            "karpenter.sh/v1",
-            json!({ "nodeClassRef": reference, "requirements": [], "expireAfter": "720h" }),
-        ),
-        "NodeOverlay" => ("karpenter.sh/v1alpha1", json!({ "requirements": [] })),
-        "CapacityBuffer" => (
-            "autoscaling.x-k8s.io/v1beta1",
-            json!({ "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" }, "replicas": 3 }),
-        ),
-        "EC2NodeClass" => (
-            "karpenter.k8s.aws/v1",
-            json!({
-                "role": "nodes",
-                "amiSelectorTerms": [{ "alias": "al2023@latest" }],
-                "subnetSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
-                "securityGroupSelectorTerms": [{ "tags": { "karpenter.sh/discovery": "main" } }],
-            }),
-        ),
-        _ => ("karpenter.kwok.sh/v1alpha1", json!({})),
-    };
-    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "default" }, "spec": spec })
+    GOOD[kind].clone()
 }
 
 /// A merge patch: `null` removes.
@@ -366,4 +339,16 @@ impl World {
         };
         validate(&facts, request)
     }
+}
+
+/// Longest warning that clients show whole.
+pub(crate) const WARNING_MAX: usize = 120;
+
+/// Warnings of an answer that is no refusal.
+pub(crate) fn warned(answer: &Answer) -> &[String] {
+    assert_eq!(answer.denied, Vec::<String>::new());
+    for text in &answer.warnings {
+        assert!(text.chars().count() <= WARNING_MAX, "{text}");
+    }
+    &answer.warnings
 }

@@ -10,7 +10,9 @@ use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
 use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::nearest::nearest;
-use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::record::{Reason, Record};
+use mortise_core::resources::quantity;
+use mortise_core::scheduling::{self, Explanation, Standing};
 use mortise_core::snapshot::{Pod, Snapshot, StateNode};
 use serde_json::{Value, json};
 
@@ -120,7 +122,8 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_pod(record, key));
-    let verdict = pod_verdict(snapshot, found, &records);
+    let now_told = scheduling::explain(now, snapshot, found, &shared.solving());
+    let verdict = pod_verdict(snapshot, &now_told);
     let expected = promise.map(|promise| place(&promise.place));
     let mut lines = vec![
         ("pod", key.to_string()),
@@ -145,6 +148,9 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
             ),
         ));
     }
+    for reason in &now_told.reasons {
+        lines.push(("in the way", reason.to_string()));
+    }
     let why = records.first().map(|newest| reasons(&newest.record));
     if let Some(why) = &why {
         lines.push(("why", why.clone()));
@@ -165,6 +171,9 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
         "promise_until": promise.map(|promise| promise.until),
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
+        "standing": now_told.standing,
+        "not_confirmed_by": now_told.unconfirmed.as_deref(),
+        "in_the_way": per_pool(&now_told.reasons),
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
@@ -174,42 +183,56 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
     })
 }
 
-fn pod_verdict(snapshot: &Snapshot, pod: &Pod, records: &[Arc<Numbered>]) -> String {
-    if let Some(node) = &pod.node {
-        return if pod.deleted.is_some() {
-            format!("leaving node {node}")
+/// Per pool what is in the way of a pod, with the nearest instance type and what it lacks.
+fn per_pool(reasons: &[Reason]) -> Vec<Value> {
+    let mut all: Vec<Value> = Vec::new();
+    for reason in reasons {
+        match reason {
+            Reason::PoolRefused {
+                pool,
+                blocker,
+                constraint,
+                detail,
+            } => all.push(json!({
+                "pool": pool, "blocker": blocker.label(), "constraint": constraint, "detail": detail,
+            })),
+            Reason::Missed {
+                instance_type,
+                resource,
+                by,
+            } => {
+                if let Some(of_pool) = all.last_mut() {
+                    of_pool["nearest_type"] = json!(instance_type);
+                    of_pool["lacks"] = json!({resource.as_str(): quantity(resource, *by).to_string()});
+                }
+            }
+            other => all.push(json!({ "detail": other.to_string() })),
+        }
+    }
+    all
+}
+
+fn pod_verdict(snapshot: &Snapshot, told: &Explanation) -> String {
+    let Explanation {
+        standing,
+        unconfirmed,
+        ..
+    } = told;
+    if *standing == Standing::NoPlace && snapshot.pools.is_empty() {
+        return if snapshot.foreign_pools().next().is_some() {
+            format!(
+                "pending; no NodePool refers to a node class that is served here (served: {})",
+                snapshot.served
+            )
         } else {
-            format!("on node {node}")
+            "pending; there is no NodePool".to_owned()
         };
     }
-    if pod.gated {
-        return "waits for its scheduling gates to be removed; nothing is planned for it before that".to_owned();
-    }
-    if let Some(fault) = &pod.class.malformed {
-        return format!("cannot be understood: {fault}");
-    }
-    if pod.is_daemon() {
-        return "waits for its own node; DaemonSet pods get no new nodes".to_owned();
-    }
-    if let Some(node) = &pod.nominated {
-        return format!("kube-scheduler makes room for it on node {node}");
-    }
-    if let Some(promise) = snapshot.ledger.nomination(&pod.uid) {
-        return format!("pending; its place is {}", place(&promise.place));
-    }
-    let newest = records
-        .iter()
-        .map(|each| &each.record)
-        .find(|record| matches!(record.subject, ObjectRef::Pod(_)));
-    match newest.map(|record| record.verdict) {
-        Some(Verdict::Unschedulable) => "pending; no pool can take it (see why)".to_owned(),
-        Some(Verdict::Ignored) => "pending; not ours to place (see why)".to_owned(),
-        _ if snapshot.pools.is_empty() && snapshot.foreign_pools().next().is_some() => format!(
-            "pending; no NodePool refers to a node class that is served here (served: {})",
-            snapshot.served
-        ),
-        _ if snapshot.pools.is_empty() => "pending; there is no NodePool".to_owned(),
-        _ => "pending; not planned yet: its batch may still be open".to_owned(),
+    match unconfirmed {
+        Some(scheduler) if *standing != Standing::NoPlace => {
+            format!("{standing}; scheduler {scheduler} has not said yet that it fits nowhere")
+        }
+        _ => standing.to_string(),
     }
 }
 

@@ -94,6 +94,17 @@ async fn explain_joins_what_is_known() {
     let big = json_of("/debug/explain?pod=shop/big").await;
     assert_eq!(big["verdict"], "pending; no pool can take it (see why)");
     assert_eq!(big["why"], "pool general: no instance type has enough cpu");
+    let in_the_way = &big["in_the_way"][0];
+    assert_eq!(
+        (&in_the_way["pool"], &in_the_way["blocker"]),
+        (&"general".into(), &"not_ready".into())
+    );
+    let text = text_of("/debug/explain?pod=shop/big").await;
+    assert!(
+        text.contains("in the way:")
+            && text.contains("pool general: the pool is not ready: Ready is False"),
+        "{text}"
+    );
     let promised = text_of("/debug/explain?pod=web-2&namespace=shop").await;
     assert!(
         promised.contains("pending; its place is node/n2")

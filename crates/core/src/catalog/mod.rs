@@ -12,7 +12,7 @@ mod choice;
 mod questions;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use foldhash::fast::FixedState;
 
 pub(crate) use bits::Bits;
 pub use choice::{MinValuesShortfall, Offer};
-pub use questions::{Blame, Common};
+pub use questions::Blame;
 pub(crate) use table::{PricedOffering, TypeTable, UNKNOWN_PRICE};
 
 use crate::cloud::{CapacityType, InstanceType, Unavailable};
@@ -99,6 +99,18 @@ impl Catalog {
             .iter()
             .filter(|each| *each.zone == *zone && each.capacity_type == capacity_type);
         same.filter_map(|each| each.price).min()
+    }
+
+    /// The same catalogue with other types at some positions; their names stay.
+    #[must_use]
+    pub(crate) fn with_types(&self, changed: BTreeMap<usize, InstanceType>) -> Self {
+        let mut types = self.types.clone();
+        for (at, each) in changed {
+            if let Some(place) = types.get_mut(at) {
+                *place = Arc::new(each);
+            }
+        }
+        Self::of_sorted(types)
     }
 
     /// The same catalogue with these offerings marked as not available.

@@ -1,5 +1,6 @@
 //! What people ask of a catalogue: which values a label can have, and why a set of requirements leaves no type.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Bits, Catalog};
@@ -25,51 +26,35 @@ pub struct Blame {
     pub back: Vec<(Arc<str>, usize)>,
 }
 
-/// A type that two overlays are about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Common {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Both are about the same offering of it, too.
-    pub offering: bool,
-}
-
 impl Catalog {
-    /// The types that both sets of requirements are about, with the labels that a pool adds: a key that neither the type nor
-    /// the pool has is not met. Sold out offerings count.
+    /// Positions of the types that the requirements are about with the labels that a pool adds, each with the positions of its
+    /// offerings that have what is asked for. A key that neither the type nor the pool has is not met; what is sold out counts.
     #[must_use]
-    pub fn common(
+    pub(crate) fn covered(
         &self,
         pool: &Requirements,
-        one: &Requirements,
-        other: &Requirements,
-    ) -> Vec<Common> {
-        // Bits first: most types are out by their name or family.
-        let mut types = self.table().meeting(one);
-        types.and(&self.table().meeting(other));
-        let about = |each: &InstanceType, asked: &Requirements| {
+        asked: &Requirements,
+    ) -> BTreeMap<usize, Vec<usize>> {
+        let about = |each: &InstanceType| {
             let mut labels = each.requirements.clone();
             labels.add_all(pool);
             labels.is_compatible(asked, &WellKnown::none())
         };
-        types
+        // Bits first: most types are out by their name or family.
+        self.table()
+            .meeting(asked)
             .iter()
-            .filter_map(|at| self.types().get(at))
-            .filter(|each| about(each, one) && about(each, other))
-            .filter_map(|each| {
-                let any = |asked: &Requirements| {
-                    each.offerings
-                        .iter()
-                        .any(|offering| has_labels(offering, asked))
-                };
-                (any(one) && any(other)).then(|| Common {
-                    name: Arc::clone(&each.name),
-                    offering: each
-                        .offerings
-                        .iter()
-                        .any(|offering| has_labels(offering, one) && has_labels(offering, other)),
-                })
+            .filter_map(|at| Some((at, self.types().get(at)?)))
+            .filter(|(_, each)| about(each))
+            .map(|(at, each)| {
+                let offerings = each.offerings.iter().enumerate();
+                let fitting = offerings.filter(|(_, offering)| has_labels(offering, asked));
+                (
+                    at,
+                    fitting.map(|(position, _)| position).collect::<Vec<_>>(),
+                )
             })
+            .filter(|(_, offerings)| !offerings.is_empty())
             .collect()
     }
 

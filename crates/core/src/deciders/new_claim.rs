@@ -11,6 +11,7 @@ use crate::effect::{Effect, ObjectRef};
 use crate::labels;
 use crate::ledger::{Coming, LedgerOp, Nomination, Place};
 use crate::names::{ClaimName, PodKey};
+use crate::overlays;
 use crate::record::Reason;
 use crate::scheduling::PlannedClaim;
 use crate::snapshot::{Pod, Snapshot};
@@ -112,6 +113,9 @@ impl NewClaim<'_> {
             .collect();
         if !uids.is_empty() {
             annotations.insert(labels::NOMINATED_PODS.to_owned(), uids.join(","));
+        }
+        for key in overlays::annotations(input.snapshot, pool, &planned.instance_types) {
+            annotations.insert(key.to_owned(), "true".to_owned());
         }
         if !replaces.is_empty() {
             let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();

@@ -241,7 +241,9 @@ impl Index {
 
     fn price(&self, machine: &StateNode) -> Option<crate::money::MicroUsd> {
         let class = machine.claim.as_ref()?.node_class_key();
-        let catalog = self.state.catalogs.get(&class)?;
+        let pool = machine.label(labels::NODEPOOL).unwrap_or_default();
+        let overlaid = self.state.overlaid.get(pool);
+        let catalog = overlaid.or_else(|| self.state.catalogs.get(&class))?;
         let capacity_type =
             crate::cloud::CapacityType::parse(machine.label(labels::CAPACITY_TYPE)?)?;
         catalog.price(machine.instance_type()?, machine.zone()?, capacity_type)

@@ -7,6 +7,7 @@ mod changes;
 mod foreign;
 mod machine;
 mod object;
+mod overlay;
 mod promises;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,8 @@ pub struct Index {
     pending_keys: BTreeMap<Uid, PodKey>,
     ahead: bool,
     dirty: BTreeSet<NodeKey>,
+    /// Overlays, or what they are about, changed.
+    overlays_changed: bool,
     changes: Changes,
     stale: bool,
 }
@@ -66,6 +69,7 @@ impl Index {
             node_classes: Arc::default(),
             catalogs: Arc::default(),
             overlays: Arc::default(),
+            overlaid: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),
             volume_claims: crate::snapshot::Table::default(),
@@ -94,6 +98,7 @@ impl Index {
             pending_keys: BTreeMap::new(),
             ahead,
             dirty: BTreeSet::new(),
+            overlays_changed: false,
             changes: Changes::everything(),
             stale: true,
         }
@@ -164,6 +169,9 @@ impl Index {
             Object::Claim(claim) => self.claim_applied(*claim),
             Object::Pool(pool) => {
                 let name = pool.name();
+                let known = self.state.pools.get(&name);
+                self.overlays_changed |=
+                    known.is_none_or(|known| known.spec.template != pool.spec.template);
                 Arc::make_mut(&mut self.state.pools).insert(name.clone(), Arc::new(*pool));
                 self.changes.pools.insert(name);
             }
@@ -220,9 +228,13 @@ impl Index {
             ),
             (ObjectKey::Attachment(name), _) => drop(state.attachments.remove(name)),
             (ObjectKey::Overlay(name), Some(Object::Overlay(object))) => {
+                self.overlays_changed = true;
                 Arc::make_mut(&mut state.overlays).insert(Arc::clone(name), Arc::new(*object));
             }
-            (ObjectKey::Overlay(name), _) => drop(Arc::make_mut(&mut state.overlays).remove(name)),
+            (ObjectKey::Overlay(name), _) => {
+                self.overlays_changed = true;
+                drop(Arc::make_mut(&mut state.overlays).remove(name));
+            }
             (ObjectKey::Namespace(name), Some(Object::Namespace(object))) => {
                 Arc::make_mut(&mut state.namespaces).insert(Arc::clone(name), Arc::new(*object));
             }
@@ -256,6 +268,7 @@ impl Index {
             ObjectKey::NodeClass(name) => {
                 Arc::make_mut(&mut self.state.node_classes).remove(name);
                 Arc::make_mut(&mut self.state.catalogs).remove(name);
+                self.overlays_changed = true;
                 self.changes.node_classes.insert(name.clone());
             }
             ObjectKey::Pdb(name) => {
@@ -273,6 +286,7 @@ impl Index {
 
     fn pool_gone(&mut self, name: &PoolName) {
         Arc::make_mut(&mut self.state.pools).remove(name);
+        self.overlays_changed = true;
         self.changes.pools.insert(name.clone());
     }
 
@@ -410,6 +424,7 @@ impl Index {
             return;
         }
         Arc::make_mut(&mut self.state.catalogs).insert(class.clone(), catalog);
+        self.overlays_changed = true;
         self.changes.node_classes.insert(class.clone());
         self.dirty.extend(self.machines.keys().cloned());
         self.stale = true;
@@ -426,6 +441,7 @@ impl Index {
     /// Freezes. The same `Arc`-shared picture is returned to everyone until something changes. Cost: what changed.
     pub fn freeze(&mut self, now: Timestamp) -> Snapshot {
         if self.stale {
+            self.overlay();
             self.rebuild();
             self.state.generation += 1;
             self.stale = false;

@@ -39,6 +39,7 @@ mod shape;
 mod take;
 mod template;
 mod topology;
+mod type_reasons;
 mod volumes;
 mod words;
 

@@ -13,6 +13,7 @@ use crate::names::{NodeClassKey, PodKey, PoolName, Uid};
 use crate::record::Reason;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
+use crate::settings::Settings;
 use crate::snapshot::{NodeKey, Pod};
 
 /// What is asked of a solve.
@@ -78,6 +79,25 @@ impl Default for SolveOptions {
             reserved: Reserved::default(),
             repack: 0,
             seed: 0,
+        }
+    }
+}
+
+impl SolveOptions {
+    /// What these settings say about any solve. Nothing is asked for yet, and new machines are left as they are filled.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            respect_preferences: settings.respect_preferences,
+            min_values_best_effort: settings.min_values_best_effort,
+            max_instance_types: settings.max_instance_types,
+            reserved: if settings.gates.reserved_capacity {
+                Reserved::Strict
+            } else {
+                Reserved::Uncounted
+            },
+            spread_defaults: settings.spread_defaults.clone(),
+            ..Self::default()
         }
     }
 }

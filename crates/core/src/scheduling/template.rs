@@ -93,9 +93,14 @@ pub(super) const DELETED: &str = "nodepool is being deleted";
 
 /// What a pool waits for, by its conditions.
 fn not_ready(pool: &NodePool) -> String {
-    let conditions = pool.status.conditions.iter();
-    let missing: Vec<String> = conditions
-        .filter(|each| each.status != ConditionStatus::True && each.type_ != "Ready")
+    let conditions = || {
+        let all = pool.status.conditions.iter();
+        all.filter(|each| each.status != ConditionStatus::True)
+    };
+    // `Ready` sums up the others, if there are any.
+    let alone = conditions().all(|each| each.type_ == "Ready");
+    let missing: Vec<String> = conditions()
+        .filter(|each| alone || each.type_ != "Ready")
         .map(|each| {
             let text = format!("{} is {}", each.type_, each.status.as_str());
             let why = [each.reason.as_str(), each.message.as_str()];

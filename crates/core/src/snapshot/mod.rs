@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub catalogs: Arc<BTreeMap<NodeClassKey, Arc<Catalog>>>,
     /// Node overlays by name; empty while their feature gate is off.
     pub overlays: Arc<BTreeMap<Arc<str>, Arc<NodeOverlay>>>,
+    /// Catalogues of pools whose types an overlay changes.
+    pub overlaid: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
     /// DaemonSets.
@@ -125,9 +127,12 @@ impl Snapshot {
         })
     }
 
-    /// The catalogue behind a pool; `None` while its node class was not resolved.
+    /// The catalogue behind a pool, with what overlays change; `None` while its node class was not resolved.
     #[must_use]
     pub fn catalog_of(&self, pool: &NodePool) -> Option<&Arc<Catalog>> {
-        self.catalogs.get(&pool.node_class_key())
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        self.overlaid
+            .get(name)
+            .or_else(|| self.catalogs.get(&pool.node_class_key()))
     }
 }

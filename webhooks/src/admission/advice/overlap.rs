@@ -53,8 +53,8 @@ pub(super) fn pool(
         .filter(|other| {
             let theirs = without_name(other);
             let (here, there) = (
-                facts.snapshot.catalog_of(pool),
-                facts.snapshot.catalog_of(other),
+                facts.snapshot.catalogs.get(&pool.node_class_key()),
+                facts.snapshot.catalogs.get(&other.node_class_key()),
             );
             theirs.does_intersect(&requirements)
                 && match (here, there) {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::what_if::Refusal;
 use crate::money::MicroUsd;
-use crate::names::NodeClassKey;
 use crate::record::Reason;
 use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Snapshot};
@@ -32,10 +31,10 @@ impl Bound {
                 most_free = most_free.max(&node.free());
             }
         }
-        let mut catalogs: BTreeMap<NodeClassKey, _> = BTreeMap::new();
+        let mut catalogs: BTreeMap<u64, _> = BTreeMap::new();
         for pool in snapshot.pools.values().filter(|pool| !pool.is_static()) {
             if let Some(catalog) = snapshot.catalog_of(pool) {
-                catalogs.insert(pool.node_class_key(), catalog);
+                catalogs.insert(catalog.version(), catalog);
             }
         }
         let mut types: Vec<(MicroUsd, Resources)> = Vec::new();

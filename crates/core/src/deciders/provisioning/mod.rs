@@ -37,7 +37,7 @@ use crate::effect::{Effect, ObjectRef};
 use crate::index::Changes;
 use crate::names::{PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
-use crate::scheduling::{REPACK, Reserved, SolveOptions, solve};
+use crate::scheduling::{REPACK, SolveOptions, solve};
 use crate::snapshot::{NodeKey, Pod, Snapshot};
 use batch::Batch;
 
@@ -328,18 +328,9 @@ fn options(input: &StepInput<'_>) -> SolveOptions {
     SolveOptions {
         closed: fenced(input.snapshot),
         pending: true,
-        respect_preferences: input.settings.respect_preferences,
-        min_values_best_effort: input.settings.min_values_best_effort,
-        max_instance_types: input.settings.max_instance_types,
-        reserved: if input.settings.gates.reserved_capacity {
-            Reserved::Strict
-        } else {
-            Reserved::Uncounted
-        },
         repack: REPACK,
-        spread_defaults: input.settings.spread_defaults.clone(),
         seed: input.seed,
-        ..SolveOptions::default()
+        ..SolveOptions::of(input.settings)
     }
 }
 

@@ -1,0 +1,178 @@
+//! Manifests with one mistake each, created through a real API server: its answer is the one that the mistake deserves.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use http::Request;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::aws::Account;
+use crate::scene::{SOON, Scene};
+use mortise_tests::harness::wait_until;
+
+const BAD: &str = include_str!("../../webhooks/tests/data/bad_manifests.yaml");
+const GOOD: &str = include_str!("../../webhooks/tests/data/good_manifests.yaml");
+
+/// What is said about these counts instance types, of which the account has others than the table's cluster.
+const COUNTED: [&str; 2] = ["nothing is left", "minValues out of reach"];
+
+#[derive(Deserialize)]
+struct Bad {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    set: String,
+    #[serde(default)]
+    answer: String,
+    change: Value,
+    from: Option<Value>,
+    says: [String; 4],
+}
+
+/// A merge patch: `null` removes.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        match (value, target.as_object_mut()) {
+            (Value::Null, Some(object)) => {
+                object.remove(key);
+            }
+            _ => merge(&mut target[key], value),
+        }
+    }
+}
+
+fn path(kind: &str) -> Result<&'static str> {
+    Ok(match kind {
+        "NodePool" => "/apis/karpenter.sh/v1/nodepools",
+        "NodeClaim" => "/apis/karpenter.sh/v1/nodeclaims",
+        "NodeOverlay" => "/apis/karpenter.sh/v1alpha1/nodeoverlays",
+        "CapacityBuffer" => "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers",
+        "EC2NodeClass" => "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+        other => anyhow::bail!("no path of {other}"),
+    })
+}
+
+/// Status, message and warnings of one write.
+async fn write(
+    scene: &Scene,
+    method: &str,
+    path: &str,
+    object: &Value,
+) -> Result<(u16, String, Vec<String>)> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(Body::from(object.to_string().into_bytes()))?;
+    let response = scene.plane.client().send(request).await?;
+    let warnings = response.headers().get_all("warning");
+    let warnings = warnings
+        .iter()
+        .map(|value| Ok(String::from_utf8(value.as_bytes().to_vec())?.replace("\\\"", "\"")))
+        .collect::<Result<_>>()?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect_bytes().await?;
+    let body: Value = serde_json::from_slice(&body)?;
+    let message = body["message"].as_str().unwrap_or_default().to_owned();
+    Ok((status, message, warnings))
+}
+
+#[tokio::test]
+async fn each_is_answered_through_the_api_server() -> Result<()> {
+    let account = Account::open().await?;
+    let (scene, _nodes) = account.scene(&[]).await?;
+    wait_until("the catalogue", SOON, || async {
+        let picture = scene.mortise.debug("snapshot").await?;
+        ensure!(
+            picture["counts"]["catalogs"].as_u64() >= Some(1),
+            "{picture}"
+        );
+        Ok(())
+    })
+    .await?;
+    let webhooks = scene.mortise.webhook_manifests(&["--fail"]).await?;
+    scene.plane.apply_yaml(&webhooks).await?;
+    let good: BTreeMap<String, Value> = serde_saphyr::from_str(GOOD)?;
+    wait_until("the API server to ask the webhooks", SOON, || async {
+        let mut probe = good.get("NodePool").context("a good pool")?.clone();
+        merge(&mut probe, &json!({ "metadata": { "name": "probe" }, "spec": { "template": { "spec": { "nodeClassRef": { "group": null, "kind": null } } } } }));
+        let (status, message, _) = write(&scene, "POST", "/apis/karpenter.sh/v1/nodepools?dryRun=All", &probe).await?;
+        ensure!(status == 201, "{status}: {message}");
+        Ok(())
+    })
+    .await?;
+
+    let rows: Vec<Bad> = serde_saphyr::from_str(BAD)?;
+    let (mut asked, mut wrong) = (0, Vec::new());
+    for (number, row) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.set.is_empty())
+    {
+        let base = good
+            .get(&row.kind)
+            .with_context(|| format!("no good {}", row.kind))?;
+        let name = json!({ "metadata": { "name": format!("case-{number}") } });
+        let path = path(&row.kind)?;
+        let mut object = base.clone();
+        merge(&mut object, &name);
+        let (method, path) = match &row.from {
+            None => ("POST", format!("{path}?dryRun=All")),
+            Some(from) => {
+                let mut before = object.clone();
+                merge(&mut before, from);
+                let (status, message, _) = write(&scene, "POST", path, &before).await?;
+                ensure!(status == 201, "{}: {status} {message}", row.name);
+                ("PUT", format!("{path}/case-{number}?dryRun=All"))
+            }
+        };
+        merge(&mut object, &row.change);
+        if row.from.is_some() {
+            let (read, _) = path.split_once('?').context("a query")?;
+            let request = Request::get(read).body(Body::empty())?;
+            let response = scene.plane.client().send(request).await?;
+            let body = response.into_body().collect_bytes().await?;
+            let now: Value = serde_json::from_slice(&body)?;
+            object["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+        }
+        let (status, message, warnings) = write(&scene, method, &path, &object).await?;
+        asked += 1;
+        let is_warned = row.answer == "warning";
+        let says = |text: &String| {
+            let parts = if COUNTED.contains(&row.name.as_str()) {
+                &row.says[..1]
+            } else {
+                &row.says
+            };
+            parts.iter().all(|part| text.contains(part.as_str()))
+        };
+        let fits = match is_warned {
+            true => (200..300).contains(&status) && warnings.iter().any(says),
+            false => status >= 400 && says(&message),
+        };
+        if !fits {
+            wrong.push(format!(
+                "{}: {:?} is not in {status} {message:?} {warnings:?}",
+                row.name, row.says
+            ));
+        }
+    }
+    ensure!(asked >= 60, "{asked} manifests");
+    ensure!(
+        wrong.is_empty(),
+        "{} of {asked}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    scene.end().await;
+    Ok(())
+}
