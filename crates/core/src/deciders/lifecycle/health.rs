@@ -201,7 +201,13 @@ impl Health {
             Trust::Proven => Gate::Open,
             Trust::Untried => {
                 let most = input.settings.launch_trial;
-                if most == 0 || self.trying.len() < most || trying() < most {
+                // One that failed is not made up for by another: it told as much as it could.
+                let failed = match input.settings.launch_failures {
+                    0 => 0,
+                    _ => usize::try_from(pool.in_a_row).unwrap_or(usize::MAX),
+                };
+                let trying = trying();
+                if most == 0 || trying == 0 || trying.saturating_add(failed) < most {
                     return Gate::Open;
                 }
                 let text = format!(

@@ -88,6 +88,18 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
 }
 
 #[test]
+fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
+    let mut world = World::new();
+    for n in 0..30 {
+        claim(&mut world, &format!("c{n:02}"));
+        world.pass(2_000);
+    }
+    world.pass(19 * MINUTE);
+    assert_eq!(launches(&world), 8);
+    assert_eq!(status(&world, LAUNCHES_HELD_BACK), "True");
+}
+
+#[test]
 fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
     let mut world = World::new();
     an_hour_of_demand(&mut world, 5, 60);
