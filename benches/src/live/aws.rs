@@ -77,5 +77,6 @@ pub(crate) async fn memory_of_empty() -> Result<Memory> {
     let memory = Memory::of(mortise.pid(), format!("empty, AWS, {count} types"))?;
     mortise.kill9().await;
     plane.stop().await;
+    moto.stop().await;
     Ok(memory)
 }
