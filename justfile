@@ -27,6 +27,10 @@ fmt:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
+# Feed a fuzz target for ten minutes (needs `cargo install cargo-fuzz` and a nightly compiler): admission, conversion, cron, duration, extender, manifest, quantity
+fuzz TARGET *FLAGS="-max_total_time=600":
+    cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- {{FLAGS}}
+
 # Everything embedded: simulated cluster and cloud, live page; see `just demo --help`
 demo *FLAGS:
     cargo run -- demo {{FLAGS}}
