@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
+use json_patch::merge;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -45,25 +46,6 @@ struct Bad {
     change: Value,
     from: Option<Value>,
     says: [String; 4],
-}
-
-/// A merge patch: `null` removes.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        match (value, target.as_object_mut()) {
-            (Value::Null, Some(object)) => {
-                object.remove(key);
-            }
-            _ => merge(&mut target[key], value),
-        }
-    }
 }
 
 fn path(kind: &str) -> Result<&'static str> {

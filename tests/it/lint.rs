@@ -1,44 +1,19 @@
 //! `mortise lint` from the outside: what it prints for manifests as people write and paste them, and its exit codes.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use mortise_tests::harness::{StateDir, mortise_binary};
+use json_patch::merge;
+use mortise_tests::harness::StateDir;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+
+use crate::command::{self, Said};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/manifests");
 const BAD: &str = include_str!("../../webhooks/tests/data/bad_manifests.yaml");
 
-/// How it ended and what it said.
-#[derive(Debug)]
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
 async fn lint(args: &[&str], stdin: Option<&str>) -> Result<Said> {
-    let mut child = Command::new(mortise_binary().await?)
-        .arg("lint")
-        .args(args)
-        .env_remove("KUBECONFIG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut pipe = child.stdin.take().context("its standard input")?;
-    pipe.write_all(stdin.unwrap_or_default().as_bytes()).await?;
-    drop(pipe);
-    let output = child.wait_with_output().await?;
-    Ok(Said {
-        code: output.status.code().context("a signal ended it")?,
-        stdout: String::from_utf8(output.stdout)?,
-        stderr: String::from_utf8(output.stderr)?,
-    })
+    command::run("lint", args, stdin).await
 }
 
 /// The report as JSON.
@@ -86,23 +61,6 @@ async fn pasted_manifests_get_an_answer() -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A merge patch: `null` takes a field out.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        match target.as_object_mut() {
-            Some(target) if value.is_null() => drop(target.remove(key)),
-            _ => merge(&mut target[key], value),
-        }
-    }
 }
 
 fn good(kind: &str) -> Value {

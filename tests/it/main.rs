@@ -11,6 +11,7 @@ mod bad_input;
 mod bad_manifests;
 mod cel;
 mod coexistence;
+mod command;
 mod consolidation;
 mod conversion;
 mod crash;

@@ -1,45 +1,18 @@
 //! Manifests as people paste them, converted by `mortise migrate` and applied to a real API server.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use mortise_tests::harness::{ControlPlane, Mortise, StateDir, mortise_binary};
+use mortise_tests::harness::{ControlPlane, Mortise, StateDir};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
 
+use crate::command::{self, Said};
 use crate::scene::turn;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/manifests");
 
-/// What `mortise migrate` said.
-#[derive(Debug)]
-struct Said {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
 async fn migrate(args: &[&str], stdin: Option<&str>) -> Result<Said> {
-    let mut child = Command::new(mortise_binary().await?)
-        .arg("migrate")
-        .args(args)
-        .env_remove("KUBECONFIG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut pipe = child.stdin.take().context("its standard input")?;
-    pipe.write_all(stdin.unwrap_or_default().as_bytes()).await?;
-    drop(pipe);
-    let output = child.wait_with_output().await?;
-    Ok(Said {
-        code: output.status.code().context("a signal ended it")?,
-        stdout: String::from_utf8(output.stdout)?,
-        stderr: String::from_utf8(output.stderr)?,
-    })
+    command::run("migrate", args, stdin).await
 }
 
 /// The documents of a stream, read by the parser that the harness uses.

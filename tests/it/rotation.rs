@@ -129,12 +129,13 @@ async fn a_new_ca_takes_over_and_no_review_fails() -> Result<()> {
     let asking = tokio::spawn({
         let (ended, asked, any, probe) = (ended.clone(), asked.clone(), any.clone(), probe.clone());
         async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(50));
             while !ended.load(Ordering::Relaxed) {
+                pace.tick().await;
                 any.create(&dry_run, &probe)
                     .await
                     .with_context(|| format!("review {}", asked.load(Ordering::Relaxed)))?;
                 asked.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(50)).await;
             }
             anyhow::Ok(())
         }
