@@ -1,7 +1,5 @@
 //! Manifests with one mistake each, created through a real API server: its answer is the one that the mistake deserves.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
 use json_patch::merge;
@@ -10,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::aws::Account;
+use crate::objects::good;
 use crate::scene::{SOON, Scene};
 use mortise_tests::harness::wait_until;
 
 const BAD: &str = include_str!("../../webhooks/tests/data/bad_manifests.yaml");
-const GOOD: &str = include_str!("../../webhooks/tests/data/good_manifests.yaml");
 
 /// Where the answer is another than the table's, and why.
 const OTHERWISE: [(&str, &[&str]); 5] = [
@@ -99,9 +97,8 @@ async fn each_is_answered_through_the_api_server() -> Result<()> {
     .await?;
     let webhooks = scene.mortise.webhook_manifests(&["--fail"]).await?;
     scene.plane.apply_yaml(&webhooks).await?;
-    let good: BTreeMap<String, Value> = serde_saphyr::from_str(GOOD)?;
     wait_until("the API server to ask the webhooks", SOON, || async {
-        let mut probe = good.get("NodePool").context("a good pool")?.clone();
+        let mut probe = good("NodePool")?;
         merge(&mut probe, &json!({ "metadata": { "name": "probe" }, "spec": { "template": { "spec": { "nodeClassRef": { "group": null, "kind": null } } } } }));
         let (status, message, _) = write(&scene, "POST", "/apis/karpenter.sh/v1/nodepools?dryRun=All", &probe).await?;
         ensure!(status == 201, "{status}: {message}");
@@ -116,12 +113,9 @@ async fn each_is_answered_through_the_api_server() -> Result<()> {
         .enumerate()
         .filter(|(_, row)| row.set.is_empty())
     {
-        let base = good
-            .get(&row.kind)
-            .with_context(|| format!("no good {}", row.kind))?;
         let name = json!({ "metadata": { "name": format!("case-{number}") } });
         let path = path(&row.kind)?;
-        let mut object = base.clone();
+        let mut object = good(&row.kind)?;
         merge(&mut object, &name);
         let (method, path) = match &row.from {
             None => ("POST", format!("{path}?dryRun=All")),

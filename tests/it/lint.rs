@@ -8,6 +8,7 @@ use mortise_tests::harness::StateDir;
 use serde_json::{Value, json};
 
 use crate::command::{self, Said};
+use crate::objects::good;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/manifests");
 const BAD: &str = include_str!("../../webhooks/tests/data/bad_manifests.yaml");
@@ -63,39 +64,6 @@ async fn pasted_manifests_get_an_answer() -> Result<()> {
     Ok(())
 }
 
-fn good(kind: &str) -> Value {
-    let (version, spec) = match kind {
-        "NodePool" | "NodeClaim" => {
-            let template = json!({
-                "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" },
-                "requirements": [], "expireAfter": "Never",
-            });
-            let pool = json!({
-                "template": { "spec": template },
-                "disruption": { "consolidateAfter": "1m", "budgets": [{ "nodes": "10%" }] },
-            });
-            (
-                "karpenter.sh/v1",
-                if kind == "NodePool" { pool } else { template },
-            )
-        }
-        "NodeOverlay" => ("karpenter.sh/v1alpha1", json!({ "requirements": [] })),
-        "CapacityBuffer" => (
-            "autoscaling.x-k8s.io/v1beta1",
-            json!({ "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" }, "replicas": 3 }),
-        ),
-        "EC2NodeClass" => (
-            "karpenter.k8s.aws/v1",
-            json!({
-                "role": "nodes", "amiSelectorTerms": [{ "alias": "al2023@latest" }],
-                "subnetSelectorTerms": [{ "tags": { "a": "b" } }], "securityGroupSelectorTerms": [{ "tags": { "a": "b" } }],
-            }),
-        ),
-        _ => ("karpenter.kwok.sh/v1alpha1", json!({})),
-    };
-    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "default" }, "spec": spec })
-}
-
 /// Each manifest with one mistake in a file of its own, with the class it refers to.
 #[tokio::test]
 async fn manifests_with_one_mistake_each() -> Result<()> {
@@ -112,7 +80,7 @@ async fn manifests_with_one_mistake_each() -> Result<()> {
         if row["name"] == "minValues out of reach" {
             continue;
         }
-        let mut object = good(kind);
+        let mut object = good(kind)?;
         merge(&mut object, &row["change"]);
         // A name of its own, so that none of them overlaps or repeats another.
         object["metadata"]["name"] = json!(format!("case-{at}"));
@@ -126,7 +94,7 @@ async fn manifests_with_one_mistake_each() -> Result<()> {
         std::fs::write(dir.join(&file), object.to_string())?;
         expected.push((file, row["name"].clone()));
     }
-    std::fs::write(dir.join("class.json"), good("EC2NodeClass").to_string())?;
+    std::fs::write(dir.join("class.json"), good("EC2NodeClass")?.to_string())?;
     let (code, report) = report(dir.path()).await?;
     ensure!(code == 8, "{code}");
     let mut silent = Vec::new();
@@ -155,8 +123,8 @@ async fn manifests_with_one_mistake_each() -> Result<()> {
 
 #[tokio::test]
 async fn exit_codes_and_forms() -> Result<()> {
-    let pool = good("NodePool");
-    let class = good("EC2NodeClass");
+    let pool = good("NodePool")?;
+    let class = good("EC2NodeClass")?;
     let both = format!("{pool}\n---\n{class}\n");
     let clean = lint(&["-", "--strict"], Some(&both)).await?;
     ensure!(clean.code == 0, "{clean:?}");

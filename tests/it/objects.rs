@@ -1,5 +1,8 @@
 //! Kubernetes objects of the stories, as JSON: what every story needs, with the story's own fields merged over it.
 
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// `over` merged into `base`: objects by key, everything else replaced.
@@ -17,6 +20,13 @@ fn merge(base: &mut Value, over: Value) {
         }
         (base, over) => *base = over,
     }
+}
+
+/// The object of this kind in the table of those that nothing is to be said about.
+pub(crate) fn good(kind: &str) -> Result<Value> {
+    let table = include_str!("../../webhooks/tests/data/good_manifests.yaml");
+    let mut all: BTreeMap<String, Value> = serde_saphyr::from_str(table)?;
+    all.remove(kind).with_context(|| format!("no good {kind}"))
 }
 
 /// A KWOKNodeClass named `default`.
