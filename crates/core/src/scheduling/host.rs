@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, Dimensions};
+use super::amounts::{Amounts, Dimensions, subtract};
+use super::ask::Ask;
 use super::daemons::Daemons;
-use super::fits::{Room, labels_of};
+use super::fits::{Room, label_of, labels_meet, labels_of, ports_taken};
 use super::plan::SolveOptions;
 use super::template::Template;
-use super::volumes::{Attachment, attached};
+use super::volumes::{Attachment, attached, can_attach};
 use crate::catalog::{Bits, Catalog};
 use crate::labels;
 use crate::ledger::Place;
@@ -33,12 +34,21 @@ pub(super) struct Host<'a> {
     pub(super) unlaunched: Option<(Arc<Catalog>, Bits)>,
     /// What is free.
     pub(super) free: Amounts,
-    /// Host ports that are taken.
-    pub(super) ports: Vec<HostPort>,
-    /// Volumes that are attached.
-    pub(super) attached: BTreeSet<Attachment>,
+    /// Host ports that are taken, worked out when first asked for.
+    ports: OnceCell<Vec<HostPort>>,
+    /// Volumes that are attached, worked out when first asked for.
+    attached: OnceCell<BTreeSet<Attachment>>,
+    /// Host ports and volumes of pods of this pass.
+    added: Option<Box<Added>>,
     /// Index of its taints among the profiles of the pass.
     pub(super) taints: usize,
+}
+
+/// What pods of a pass bring to a machine, beside what they take of its free room.
+#[derive(Debug, Default)]
+struct Added {
+    ports: Vec<HostPort>,
+    attached: BTreeSet<Attachment>,
 }
 
 /// Machines that take pods, in the order in which they are tried: initialized ones first, then by name.
@@ -63,17 +73,12 @@ impl<'a> Choice<'a, '_> {
     /// The machines.
     pub(super) fn hosts(&self) -> Vec<Host<'a>> {
         let options = self.options;
-        let usable = self.snapshot.nodes.values().filter(|node| {
+        let usable = self.snapshot.lineup.iter().filter(|node| {
             self.has_any_room(node)
                 && !options.without.contains(&node.key)
                 && !options.closed.contains(&node.key)
         });
-        let mut hosts: Vec<Host<'a>> = usable.filter_map(|node| Host::of(self, node)).collect();
-        hosts.sort_by(|a, b| {
-            let key = |host: &Host<'a>| (!host.node.initialized, host.node.name(), &host.node.key);
-            key(a).cmp(&key(b))
-        });
-        hosts
+        usable.filter_map(|node| Host::of(self, node)).collect()
     }
 
     /// Whether a machine has room for some pod before promises and DaemonSet pods have theirs. What a machine will have that
@@ -109,10 +114,13 @@ impl<'a> Host<'a> {
             (Some(name), None) => Place::Node(name),
             (None, None) => return None,
         };
+        if Room::closed(snapshot, node).is_some() {
+            return None;
+        }
         // Every promise counts, whatever its priority: pods of this pass are placed in order of priority anyway.
-        let room = |daemons: &Daemons| Room::of(snapshot, daemons, node, i32::MIN, ours);
-        let (room, labels, unlaunched) = if node.node.is_some() || node.provider_id().is_some() {
-            (room(daemons), OnceCell::new(), None)
+        let free = |daemons: &Daemons| Room::free(snapshot, daemons, node, &|held| !ours(&held.uid));
+        let (free, labels, unlaunched) = if node.node.is_some() || node.provider_id().is_some() {
+            (free(daemons), OnceCell::new(), None)
         } else {
             let claim = node.claim.as_ref()?;
             let template = templates
@@ -121,15 +129,12 @@ impl<'a> Host<'a> {
             let mut labels = claim.requirements();
             labels.add_all(&labels_of(node));
             let types = template.catalog.table().meeting(&labels);
-            let mut room = room(&Daemons::default());
-            room.free.add_assign(&smallest(template, &types)?);
+            let mut free = free(&Daemons::default());
+            free.add_assign(&smallest(template, &types)?);
             let labels = OnceCell::from(labels);
-            (room, labels, Some((Arc::clone(&template.catalog), types)))
+            (free, labels, Some((Arc::clone(&template.catalog), types)))
         };
-        if room.closed.is_some() {
-            return None;
-        }
-        if dimensions.is_overcommitted_elsewhere(&room.free) {
+        if dimensions.is_overcommitted_elsewhere(&free) {
             return None;
         }
         Some(Self {
@@ -137,11 +142,51 @@ impl<'a> Host<'a> {
             place,
             labels,
             unlaunched,
-            free: dimensions.flat(&room.free),
-            ports: room.ports,
-            attached: attached(snapshot, node),
+            free: dimensions.flat(&free),
+            ports: OnceCell::new(),
+            attached: OnceCell::new(),
+            added: None,
             taints: 0,
         })
+    }
+
+    /// Gives a pod its room. `ours`: pods whose promises do not count.
+    pub(super) fn take(&mut self, ask: &Ask) {
+        subtract(&mut self.free, &ask.requests);
+        if ask.ports.is_empty() && ask.attach.is_empty() {
+            return;
+        }
+        let added = self.added.get_or_insert_default();
+        added.ports.extend(ask.ports.iter().cloned());
+        added.attached.extend(ask.attach.iter().cloned());
+    }
+
+    /// Whether host ports and volumes of a pod can come too. `ours`: pods whose promises do not count.
+    pub(super) fn connects(
+        &self,
+        snapshot: &Snapshot,
+        ask: &Ask,
+        ours: &dyn Fn(&Uid) -> bool,
+    ) -> bool {
+        let none = Added::default();
+        let added = self.added.as_deref().unwrap_or(&none);
+        if !ask.ports.is_empty() {
+            let taken = self.ports.get_or_init(|| {
+                ports_taken(snapshot, self.node, &|held| !ours(&held.uid))
+            });
+            if HostPort::conflict(&ask.ports, taken).is_some()
+                || HostPort::conflict(&ask.ports, &added.ports).is_some()
+            {
+                return false;
+            }
+        }
+        if ask.attach.is_empty() {
+            return true;
+        }
+        let there = self
+            .attached
+            .get_or_init(|| attached(snapshot, self.node));
+        can_attach(snapshot, self.node, [there, &added.attached], &ask.attach)
     }
 
     /// Its labels, or what its claim requires.
@@ -151,6 +196,9 @@ impl<'a> Host<'a> {
 
     /// Whether the labels are what is asked, whatever the machine turns out to be.
     pub(super) fn satisfies(&self, asked: &Requirements) -> bool {
+        if self.unlaunched.is_none() {
+            return labels_meet(self.node, asked);
+        }
         asked.iter().all(
             |asked| match (self.labels().get(asked.key()), &self.unlaunched) {
                 (Some(own), None) => own.has_intersection(asked),
@@ -165,6 +213,9 @@ impl<'a> Host<'a> {
 
     /// The value of a label, when it is certain.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
+        if self.unlaunched.is_none() {
+            return label_of(self.node, key);
+        }
         let own = self
             .labels()
             .get(key)

@@ -61,7 +61,7 @@ pub use plan::{
 };
 
 use crate::names::Uid;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Pod, Snapshot};
 use crate::taints::PREFER_NO_SCHEDULE;
 use amounts::Dimensions;
 use ask::{Asks, TaintProfiles};
@@ -151,29 +151,34 @@ pub fn solve(
         })
         .collect();
     let concerns = |statement: &topology::Statement| classes.concerns(statement);
-    let repelling = repelling(snapshot, &mut topology, &ours, &concerns);
+    let leaving: Vec<&Pod> = batch
+        .pods
+        .iter()
+        .map(|(pod, _)| &**pod)
+        .filter(|pod| is_counted(snapshot, pod))
+        .collect();
+    let repelling = repelling(snapshot, &mut topology, &leaving, &concerns);
     let classes = classes.finish(&topology);
     Census {
         snapshot,
         templates: &templates,
         hosts: &hosts,
         repelling,
+        leaving: &leaving,
     }
-    .take(&mut topology, &ours);
-    let host_domains = topology
-        .keys
-        .iter()
-        .map(|key| {
-            hosts
-                .iter()
-                .map(|host| host.value(&key.name).and_then(|value| key.domain(value)))
-                .collect()
-        })
-        .collect();
+    .take(&mut topology);
+    let domain_of =
+        |key: &topology::Key, host: &host::Host<'_>| key.domain(host.value(&key.name)?);
+    let domains_of = |key: &topology::Key| {
+        let hosts = if key.is_host { &[] } else { hosts.as_slice() };
+        hosts.iter().map(|host| domain_of(key, host)).collect()
+    };
+    let host_domains = topology.keys.iter().map(domains_of).collect();
     let reservations = Reservations::of(&templates, options.reserved);
     let mut pass = Pass {
         snapshot,
         options,
+        ours: &ours,
         template_taints,
         templates,
         hosts,
@@ -200,6 +205,11 @@ pub fn solve(
     report.stopped = pass.stopped;
     report.unplaced = unplaced(&pass, &unusable, dropped);
     (plan, report)
+}
+
+/// The pod is bound and among the crowds of the snapshot; what a caller made up is not.
+fn is_counted(snapshot: &Snapshot, pod: &Pod) -> bool {
+    pod.node.is_some() && snapshot.pods.get(&pod.key).is_some_and(|own| own.uid == pod.uid)
 }
 
 /// The least of CPU, memory and pods that any of these asks for.

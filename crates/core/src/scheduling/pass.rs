@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::{add, fit, subtract};
+use super::amounts::{add, fit};
 use super::ask::{Ask, Asks};
 use super::claim::{FillOrder, NewClaim};
 use super::class::Class;
@@ -29,8 +29,7 @@ use super::shape::{Shape, ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
 use super::template::Template;
 use super::topology::{Asking, Group, Key, KeyAllow, Kind, Topology};
-use super::volumes::can_attach;
-use crate::pods::HostPort;
+use crate::names::Uid;
 use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 
@@ -53,10 +52,11 @@ pub(super) struct Item<'a> {
 }
 
 /// The state of a pass.
-#[derive(Debug)]
 pub(super) struct Pass<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) options: &'a SolveOptions,
+    /// Pods of the pass: what was promised to them counts for nobody else.
+    pub(super) ours: &'a dyn Fn(&Uid) -> bool,
     pub(super) templates: Vec<Template>,
     /// Taint profile of each template.
     pub(super) template_taints: Vec<usize>,
@@ -129,7 +129,7 @@ impl Pass<'_> {
             let steps = &self.classes[*class].steps;
             let step = steps.iter().position(|step| {
                 let ask = &mut self.asks.all[step.ask];
-                admits(self.snapshot, &self.hosts[host], ask, host)
+                admits(self.snapshot, &self.hosts[host], ask, host, self.ours)
             });
             if let Some(step) = step {
                 self.put_on_host(at, step, host);
@@ -203,6 +203,7 @@ impl Pass<'_> {
             topology,
             host_domains,
             snapshot,
+            ours,
             ..
         } = self;
         let class = &classes[class];
@@ -225,7 +226,7 @@ impl Pass<'_> {
             if !allow.iter().all(in_domain) {
                 continue;
             }
-            if admits(snapshot, &hosts[at], ask, at) {
+            if admits(snapshot, &hosts[at], ask, at, *ours) {
                 return Some(at);
             }
             ask.refuse_host(at);
@@ -373,9 +374,7 @@ impl Pass<'_> {
         let class = &self.classes[self.items[at].class];
         let ask = &self.asks.all[class.steps[step].ask];
         let host = &mut self.hosts[to];
-        subtract(&mut host.free, &ask.requests);
-        host.ports.extend(ask.ports.iter().cloned());
-        host.attached.extend(ask.attach.iter().cloned());
+        host.take(ask);
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.repels) {
             let group = &mut groups[*of];
@@ -512,7 +511,13 @@ fn admits_claim(group: &Group, template: &Template, shape: &Shape) -> bool {
 }
 
 /// Whether an existing machine takes a pod, but for where other pods are.
-fn admits(snapshot: &Snapshot, host: &Host<'_>, ask: &mut Ask, at: usize) -> bool {
+fn admits(
+    snapshot: &Snapshot,
+    host: &Host<'_>,
+    ask: &mut Ask,
+    at: usize,
+    ours: &dyn Fn(&Uid) -> bool,
+) -> bool {
     if !fit(&ask.requests, &host.free) {
         return false;
     }
@@ -525,6 +530,5 @@ fn admits(snapshot: &Snapshot, host: &Host<'_>, ask: &mut Ask, at: usize) -> boo
         }
         ask.suitable_hosts.insert_growing(at);
     }
-    (ask.ports.is_empty() || HostPort::conflict(&ask.ports, &host.ports).is_none())
-        && (ask.attach.is_empty() || can_attach(snapshot, host.node, &host.attached, &ask.attach))
+    host.connects(snapshot, ask, ours)
 }

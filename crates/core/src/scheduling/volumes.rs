@@ -317,7 +317,7 @@ fn attachments(snapshot: &Snapshot, pod: &Pod) -> Vec<Attachment> {
 pub(super) fn can_attach(
     snapshot: &Snapshot,
     node: &StateNode,
-    attached: &BTreeSet<Attachment>,
+    attached: [&BTreeSet<Attachment>; 2],
     more: &[Attachment],
 ) -> bool {
     let Some(drivers) = node
@@ -336,13 +336,15 @@ pub(super) fn can_attach(
         };
         let new = more
             .iter()
-            .filter(|each| *each.0 == *driver.name && !attached.contains(*each))
+            .filter(|each| *each.0 == *driver.name)
+            .filter(|each| !attached.iter().any(|all| all.contains(*each)))
             .count();
         if new == 0 {
             return true;
         }
-        let used = attached
-            .iter()
+        let [there, added] = attached;
+        let used = there
+            .union(added)
             .filter(|each| *each.0 == *driver.name)
             .count();
         usize::try_from(limit).is_ok_and(|limit| used + new <= limit)

@@ -3,7 +3,9 @@
 //! Invariant: a snapshot never changes; whoever holds one may take as long as it likes. Everything derived here is a
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
+mod crowds;
 mod ingest;
+mod lineup;
 mod node;
 mod pod;
 mod pod_class;
@@ -15,6 +17,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use crowds::{CrowdKey, Crowds, Guards, Whereabouts};
+pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
@@ -46,8 +50,15 @@ pub struct Snapshot {
     pub pods: Table<PodKey, Pod>,
     /// Pods that wait for a node and could use a new one (see [`Pod::is_provisionable`]); a subset of `pods`.
     pub pending: Table<PodKey, Pod>,
-    /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going.
+    /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going. Change it with
+    /// [`Self::put_machine`] and [`Self::drop_machine`].
     pub nodes: Table<NodeKey, StateNode>,
+    /// The same machines in the order in which pods try them.
+    pub lineup: Lineup,
+    /// Bound pods by what constraints between pods look at.
+    pub crowds: Crowds,
+    /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
+    pub daemon_pods: Arc<BTreeMap<NamespacedName, Arc<Pod>>>,
     /// From node name to the key in `nodes`.
     pub node_keys: Table<NodeName, NodeKey>,
     /// Claims as stored.
@@ -91,6 +102,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Puts a machine in, or in the place of what it was.
+    pub fn put_machine(&mut self, machine: Arc<StateNode>) {
+        let old = self
+            .nodes
+            .insert(machine.key.clone(), Arc::clone(&machine));
+        if let Some(old) = old {
+            self.lineup.remove(&old);
+        }
+        self.lineup.insert(machine);
+    }
+
+    /// Takes a machine out.
+    pub fn drop_machine(&mut self, key: &str) {
+        if let Some(old) = self.nodes.remove(key) {
+            self.lineup.remove(&old);
+        }
+    }
+
     /// The node of a Node name, merged with its claim.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Arc<StateNode>> {
