@@ -67,6 +67,8 @@ impl Index {
             pending: crate::snapshot::Table::default(),
             nodes: crate::snapshot::Table::default(),
             lineup: crate::snapshot::Lineup::default(),
+            going: Arc::default(),
+            in_use: Arc::default(),
             crowds: crate::snapshot::Crowds::default(),
             daemon_pods: Arc::default(),
             node_keys: crate::snapshot::Table::default(),

@@ -193,9 +193,7 @@ impl Census<'_> {
                 tolerations: filter.tolerations.clone(),
             };
             for (template, domains) in self.templates.iter().zip(&of_templates[group.key]) {
-                if tolerated.is_open()
-                    || tolerated.admits(&template.taints, &Requirements::new())
-                {
+                if tolerated.is_open() || tolerated.admits(&template.taints, &Requirements::new()) {
                     domains.iter().for_each(|domain| group.counts[*domain] = 0);
                 }
             }

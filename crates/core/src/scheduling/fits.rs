@@ -216,12 +216,10 @@ pub(super) fn label_of<'n>(node: &'n StateNode, key: &str) -> Option<&'n str> {
 
 /// Whether a machine's labels are what is asked: as [`labels_of`] would say, without making them.
 pub(super) fn labels_meet(node: &StateNode, asked: &Requirements) -> bool {
-    asked
-        .iter()
-        .all(|asked| match label_of(node, asked.key()) {
-            Some(value) => asked.has(value),
-            None => asked.allows_absence(),
-        })
+    asked.iter().all(|asked| match label_of(node, asked.key()) {
+        Some(value) => asked.has(value),
+        None => asked.allows_absence(),
+    })
 }
 
 /// The labels of a machine as requirements, its host name among them.

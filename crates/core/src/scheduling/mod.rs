@@ -69,7 +69,7 @@ use batch::Batch;
 use census::{Census, repelling};
 use claim::FillOrder;
 use class::Classes;
-use pass::{Item, Pass};
+use pass::{HostDomain, Item, Pass};
 use relax::Manner;
 use reservations::Reservations;
 use shape::Shapes;
@@ -111,13 +111,17 @@ pub fn solve(
         options.min_values_best_effort,
     );
     let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
-    let hosts_of = host::Choice {
+    let ground = host::Ground {
         snapshot,
-        options,
         daemons: &daemons,
         dimensions: &dimensions,
-        templates: &templates,
         ours: &ours,
+    };
+    let hosts_of = host::Choice {
+        snapshot,
+        ground: &ground,
+        options,
+        templates: &templates,
         least,
     };
     let mut hosts = hosts_of.hosts();
@@ -167,18 +171,16 @@ pub fn solve(
         leaving: &leaving,
     }
     .take(&mut topology);
-    let domain_of =
-        |key: &topology::Key, host: &host::Host<'_>| key.domain(host.value(&key.name)?);
     let domains_of = |key: &topology::Key| {
-        let hosts = if key.is_host { &[] } else { hosts.as_slice() };
-        hosts.iter().map(|host| domain_of(key, host)).collect()
+        let hosts = if key.is_host { 0 } else { hosts.len() };
+        vec![HostDomain::Unknown; hosts]
     };
     let host_domains = topology.keys.iter().map(domains_of).collect();
     let reservations = Reservations::of(&templates, options.reserved);
     let mut pass = Pass {
         snapshot,
         options,
-        ours: &ours,
+        ground: &ground,
         template_taints,
         templates,
         hosts,
@@ -209,7 +211,11 @@ pub fn solve(
 
 /// The pod is bound and among the crowds of the snapshot; what a caller made up is not.
 fn is_counted(snapshot: &Snapshot, pod: &Pod) -> bool {
-    pod.node.is_some() && snapshot.pods.get(&pod.key).is_some_and(|own| own.uid == pod.uid)
+    pod.node.is_some()
+        && snapshot
+            .pods
+            .get(&pod.key)
+            .is_some_and(|own| own.uid == pod.uid)
 }
 
 /// The least of CPU, memory and pods that any of these asks for.

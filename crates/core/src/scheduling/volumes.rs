@@ -317,7 +317,7 @@ fn attachments(snapshot: &Snapshot, pod: &Pod) -> Vec<Attachment> {
 pub(super) fn can_attach(
     snapshot: &Snapshot,
     node: &StateNode,
-    attached: [&BTreeSet<Attachment>; 2],
+    attached: &BTreeSet<Attachment>,
     more: &[Attachment],
 ) -> bool {
     let Some(drivers) = node
@@ -336,15 +336,13 @@ pub(super) fn can_attach(
         };
         let new = more
             .iter()
-            .filter(|each| *each.0 == *driver.name)
-            .filter(|each| !attached.iter().any(|all| all.contains(*each)))
+            .filter(|each| *each.0 == *driver.name && !attached.contains(*each))
             .count();
         if new == 0 {
             return true;
         }
-        let [there, added] = attached;
-        let used = there
-            .union(added)
+        let used = attached
+            .iter()
             .filter(|each| *each.0 == *driver.name)
             .count();
         usize::try_from(limit).is_ok_and(|limit| used + new <= limit)

@@ -119,9 +119,7 @@ impl Crowds {
         }
         if Self::is_guard(pod) {
             self.guards.change(pod.class.id, |guards| {
-                guards
-                    .class
-                    .get_or_insert_with(|| Arc::clone(&pod.class));
+                guards.class.get_or_insert_with(|| Arc::clone(&pod.class));
                 guards.nodes.join(node);
                 true
             });
@@ -132,8 +130,7 @@ impl Crowds {
     pub fn leave(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
         if Self::counts(pod) {
-            self.alike
-                .change(Self::key(pod), |nodes| nodes.leave(node));
+            self.alike.change(Self::key(pod), |nodes| nodes.leave(node));
         }
         if Self::is_guard(pod) {
             self.guards

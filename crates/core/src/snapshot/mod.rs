@@ -12,7 +12,7 @@ mod pod_class;
 mod table;
 mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -33,8 +33,9 @@ use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
 use crate::labels::{self, WellKnown};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PoolUsage};
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::resources::Resources;
 use crate::served::Served;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
@@ -55,6 +56,10 @@ pub struct Snapshot {
     pub nodes: Table<NodeKey, StateNode>,
     /// The same machines in the order in which pods try them.
     pub lineup: Lineup,
+    /// The keys of those that are going.
+    pub going: Arc<BTreeSet<NodeKey>>,
+    /// What those that are not going take of their pools' limits, by the label that names the pool.
+    pub in_use: Arc<BTreeMap<PoolName, PoolUsage>>,
     /// Bound pods by what constraints between pods look at.
     pub crowds: Crowds,
     /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
@@ -104,9 +109,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// Puts a machine in, or in the place of what it was.
     pub fn put_machine(&mut self, machine: Arc<StateNode>) {
-        let old = self
-            .nodes
-            .insert(machine.key.clone(), Arc::clone(&machine));
+        let old = self.nodes.insert(machine.key.clone(), Arc::clone(&machine));
+        self.machine_changed(old.as_deref(), Some(&machine));
         if let Some(old) = old {
             self.lineup.remove(&old);
         }
@@ -116,7 +120,40 @@ impl Snapshot {
     /// Takes a machine out.
     pub fn drop_machine(&mut self, key: &str) {
         if let Some(old) = self.nodes.remove(key) {
+            self.machine_changed(Some(&old), None);
             self.lineup.remove(&old);
+        }
+    }
+
+    /// Keeps what is known of all machines together in step with one of them.
+    fn machine_changed(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
+        let is_going = |node: &&StateNode| node.deleting;
+        match (old.filter(is_going), new.filter(is_going)) {
+            (None, Some(new)) => drop(Arc::make_mut(&mut self.going).insert(new.key.clone())),
+            (Some(old), None) => drop(Arc::make_mut(&mut self.going).remove(&old.key)),
+            _ => {}
+        }
+        let used = |node: &'_ StateNode| -> Option<(PoolName, Resources)> {
+            let pool = node.pool().filter(|_| !node.deleting)?;
+            Some((pool, node.capacity.clone()))
+        };
+        let (before, after) = (old.and_then(used), new.and_then(used));
+        if before == after {
+            return;
+        }
+        let in_use = Arc::make_mut(&mut self.in_use);
+        let exact = before.as_ref().is_none_or(|(pool, capacity)| {
+            in_use
+                .get_mut(pool)
+                .is_some_and(|usage| usage.uncount(capacity))
+        });
+        if let Some((pool, capacity)) = &after {
+            in_use.entry(pool.clone()).or_default().count(capacity);
+        }
+        in_use.retain(|_, usage| usage.nodes > 0);
+        if !exact {
+            let of_all = PoolUsage::of_machines(self.nodes.values());
+            self.in_use = Arc::new(of_all);
         }
     }
 
