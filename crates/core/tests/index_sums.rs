@@ -172,6 +172,19 @@ fn check(snapshot: &Snapshot) {
     let order: Vec<_> = order.into_iter().map(keys).collect();
     assert_eq!(snapshot.lineup.iter().map(keys).collect::<Vec<_>>(), order);
 
+    let mut values: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
+        for (key, value) in node.labels.iter() {
+            *values.entry((key.clone(), value.clone())).or_default() += 1;
+        }
+    }
+    let mut known = BTreeMap::new();
+    for (key, all) in snapshot.label_values.iter() {
+        let counts = all.iter();
+        known.extend(counts.map(|(value, count)| ((key.to_string(), value.to_string()), *count)));
+    }
+    assert_eq!(known, values);
+
     let mut usage: BTreeMap<String, PoolUsage> = BTreeMap::new();
     let mut going = BTreeSet::new();
     for node in snapshot.nodes.values() {

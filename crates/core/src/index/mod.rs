@@ -67,6 +67,7 @@ impl Index {
             pending: crate::snapshot::Table::default(),
             nodes: crate::snapshot::Table::default(),
             lineup: crate::snapshot::Lineup::default(),
+            label_values: crate::snapshot::Table::default(),
             going: Arc::default(),
             in_use: Arc::default(),
             crowds: crate::snapshot::Crowds::default(),

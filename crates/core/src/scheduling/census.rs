@@ -141,24 +141,24 @@ impl Census<'_> {
             if key.is_host {
                 return Bits::default();
             }
-            let mut of_nodes: BTreeSet<&str> = BTreeSet::new();
-            for node in self.nodes() {
-                of_nodes.extend(node.label(&key.name));
-            }
+            let of_nodes = || {
+                let values = self.snapshot.label_values.get(&*key.name);
+                values.into_iter().flat_map(|values| values.keys())
+            };
             let mut values: BTreeSet<Arc<str>> = BTreeSet::new();
             for template in self.templates {
                 values.extend(template_domains(template, &key.name));
             }
-            values.extend(of_nodes.iter().map(|value| Arc::from(*value)));
+            values.extend(of_nodes().cloned());
             let coming = self.hosts.iter().filter(|host| host.node.node.is_none());
             let coming = coming.filter_map(|host| host.value(&key.name));
             values.extend(coming.map(Arc::from));
-            key.domains = values.into_iter().collect();
-            let mut bits = Bits::none(key.domains.len());
-            of_nodes
-                .into_iter()
-                .filter_map(|value| key.domain(value))
+            let domains: Vec<Arc<str>> = values.into_iter().collect();
+            let mut bits = Bits::none(domains.len());
+            of_nodes()
+                .filter_map(|value| domains.binary_search(value).ok())
                 .for_each(|domain| bits.insert(domain));
+            key.domains = domains;
             bits
         };
         topology.keys.iter_mut().map(name).collect()

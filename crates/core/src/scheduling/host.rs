@@ -98,7 +98,8 @@ fn has_any_room(node: &StateNode, least: &[i64; 3]) -> bool {
 
 impl<'a> Host<'a> {
     fn of(choice: &Choice<'a, '_>, node: &'a StateNode) -> Option<Self> {
-        if node.names() == (None, None) || Room::closed(choice.snapshot, node).is_some() {
+        let nameless = node.node.is_none() && node.claim.is_none();
+        if nameless || Room::closed(choice.snapshot, node).is_some() {
             return None;
         }
         let mut host = Self {

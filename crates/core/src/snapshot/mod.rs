@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub nodes: Table<NodeKey, StateNode>,
     /// The same machines in the order in which pods try them.
     pub lineup: Lineup,
+    /// By label key but that of the host name: the values that machines with a Node have, and how many have each.
+    pub label_values: Table<Arc<str>, BTreeMap<Arc<str>, u32>>,
     /// The keys of those that are going.
     pub going: Arc<BTreeSet<NodeKey>>,
     /// What those that are not going take of their pools' limits, by the label that names the pool.
@@ -133,6 +135,14 @@ impl Snapshot {
             (Some(old), None) => drop(Arc::make_mut(&mut self.going).remove(&old.key)),
             _ => {}
         }
+        let with_node = |node: &&StateNode| node.node.is_some();
+        let (was, is) = (old.filter(with_node), new.filter(with_node));
+        if was.map(|node| &node.labels) != is.map(|node| &node.labels) {
+            was.into_iter()
+                .for_each(|node| self.count_labels(node, false));
+            is.into_iter()
+                .for_each(|node| self.count_labels(node, true));
+        }
         let used = |node: &'_ StateNode| -> Option<(PoolName, Resources)> {
             let pool = node.pool().filter(|_| !node.deleting)?;
             Some((pool, node.capacity.clone()))
@@ -154,6 +164,29 @@ impl Snapshot {
         if !exact {
             let of_all = PoolUsage::of_machines(self.nodes.values());
             self.in_use = Arc::new(of_all);
+        }
+    }
+
+    fn count_labels(&mut self, node: &StateNode, comes: bool) {
+        let all = node
+            .labels
+            .iter()
+            .filter(|(key, _)| *key != labels::HOSTNAME);
+        for (key, value) in all {
+            self.label_values.change(key.as_str().into(), |values| {
+                if comes {
+                    match values.get_mut(value.as_str()) {
+                        Some(count) => *count += 1,
+                        None => drop(values.insert(value.as_str().into(), 1)),
+                    }
+                } else if let Some(count) = values.get_mut(value.as_str()) {
+                    *count -= 1;
+                    if *count == 0 {
+                        values.remove(value.as_str());
+                    }
+                }
+                !values.is_empty()
+            });
         }
     }
 
