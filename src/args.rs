@@ -257,6 +257,24 @@ pub struct AwsArgs {
     /// aws: network interfaces that are not for pods
     #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
     pub reserved_enis: u32,
+    /// Accepted; prices are not asked of the Pricing API, which an isolated VPC does not reach
+    #[arg(long, env = "ISOLATED_VPC", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    isolated_vpc: bool,
+    /// Accepted; the endpoint is given or read from the cluster
+    #[arg(long, env = "EKS_CONTROL_PLANE", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    eks_control_plane: bool,
+    /// Accepted; node classes are not tried by dry runs
+    #[arg(long, env = "DISABLE_DRY_RUN", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    disable_dry_run: bool,
+    /// aws: keep off zones that are shifted away from; not supported yet, so true is refused
+    #[arg(long, env = "ENABLE_ZONAL_SHIFT", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    enable_zonal_shift: bool,
+    /// aws: how often images are resolved again, at least 1m; the shortest of this, the subnets' and --resolve counts
+    #[arg(long, env = "AMI_REFRESH_INTERVAL")]
+    ami_refresh_interval: Option<Millis>,
+    /// aws: how often subnets are resolved again, at least 1m; see --ami-refresh-interval
+    #[arg(long, env = "SUBNET_REFRESH_INTERVAL")]
+    subnet_refresh_interval: Option<Millis>,
     /// aws: region
     #[arg(long, env = "AWS_REGION", default_value = "us-east-1")]
     pub aws_region: String,
@@ -266,6 +284,34 @@ pub struct AwsArgs {
 }
 
 impl AwsArgs {
+    /// How often node classes are resolved again: the shortest of the three intervals, in milliseconds.
+    fn resolve_ms(&self, general: i64) -> anyhow::Result<i64> {
+        let mut shortest = general;
+        for (flag, given) in [
+            ("--ami-refresh-interval", self.ami_refresh_interval),
+            ("--subnet-refresh-interval", self.subnet_refresh_interval),
+        ] {
+            let Some(Millis(interval)) = given else {
+                continue;
+            };
+            if interval < 60_000 {
+                bail!("{flag} must be at least 1m (it is {interval}ms)");
+            }
+            shortest = shortest.min(interval);
+        }
+        Ok(shortest)
+    }
+
+    /// Settings that are understood here, but whose work nobody does.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.enable_zonal_shift {
+            bail!(
+                "--enable-zonal-shift: zones that are shifted away from are not watched yet; leave it out or say false"
+            );
+        }
+        Ok(())
+    }
+
     /// What of a machine is not for pods.
     #[must_use]
     #[expect(
@@ -311,7 +357,7 @@ impl ServeArgs {
             launch_failures: own.launch_failures,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_ms: own.garbage_collection.0,
-            resolve_ms: own.resolve.0,
+            resolve_ms: self.aws.resolve_ms(own.resolve.0)?,
             ..Settings::default()
         })
     }
@@ -328,6 +374,7 @@ impl ServeArgs {
                 listen.bind_address
             );
         }
+        self.aws.check()?;
         let on = |port| SocketAddr::new(listen.bind_address, port);
         let namespace =
             Some(core.leader_election_namespace.clone()).filter(|name| !name.is_empty());
@@ -456,6 +503,16 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_interval_resolves_node_classes() {
+        let resolve = |args: &[&str]| parse(args).unwrap().config().unwrap().settings.resolve_ms;
+        assert_eq!(resolve(&[]), 300_000);
+        assert_eq!(
+            resolve(&["--subnet-refresh-interval=2m", "--ami-refresh-interval=1h"]),
+            120_000
+        );
+    }
+
+    #[test]
     fn bad_values_are_named_with_what_is_allowed() {
         let cases: [(&[&str], &str); 6] = [
             (&["--batch-idle-duration", "5"], "10s"),
@@ -471,6 +528,13 @@ mod tests {
         }
         let error = feature_gates("NodeRepiar=true").unwrap_err().to_string();
         assert!(error.contains("NodeRepair?"), "{error}");
+        for (args, part) in [
+            (["--ami-refresh-interval=30s"], "at least 1m"),
+            (["--enable-zonal-shift=true"], "not watched yet"),
+        ] {
+            let error = parse(&args).unwrap().config().unwrap_err().to_string();
+            assert!(error.contains(part), "{args:?}: {error}");
+        }
         let error = parse(&["--insecure-debug"])
             .unwrap()
             .config()

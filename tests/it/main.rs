@@ -10,6 +10,7 @@ mod aws;
 mod bad_input;
 mod bad_manifests;
 mod cel;
+mod chart;
 mod coexistence;
 mod command;
 mod consolidation;

@@ -10,6 +10,7 @@
 //! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `node_factory.rs` |
 //! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
+//! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
 //! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
 
 mod apply;
@@ -17,6 +18,7 @@ mod builder;
 mod certificates;
 mod component;
 mod control_plane;
+mod helm;
 mod http;
 mod kubeconfig;
 mod mortise;
@@ -35,6 +37,7 @@ pub use builder::Builder;
 pub use certificates::{Authority, Identity};
 pub use component::Component;
 pub use control_plane::{ControlPlane, KubectlOutput};
+pub use helm::Helm;
 pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
 pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};
