@@ -71,7 +71,11 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
         rule(&["karpenter.sh"], &["nodeoverlays"], read),
         rule(
             &["karpenter.sh"],
-            &["nodepools/status", "nodeclaims/status"],
+            &[
+                "nodepools/status",
+                "nodeclaims/status",
+                "nodeoverlays/status",
+            ],
             &["patch"],
         ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),

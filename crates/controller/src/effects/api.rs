@@ -270,6 +270,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Node(name) => (None, name),
         ObjectRef::Claim(name) => (None, name),
         ObjectRef::Pool(name) => (None, name),
+        ObjectRef::Overlay(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
         ObjectRef::Pod(key) => (Some(&key.namespace), &key.name),
     }
