@@ -23,6 +23,7 @@ mod drains;
 mod edges;
 mod emulator;
 mod extender;
+mod failover;
 mod harness;
 mod kubectl;
 mod lint;

@@ -5,7 +5,6 @@
 //! it was started for. It counts what it did, and remembers every write.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,9 @@ use tokio::task::JoinHandle;
 use super::certificates::write;
 use super::control_plane::ControlPlane;
 use super::http::connector;
+
+/// A watch that is cut lives on this long after its first piece, which else would not leave the proxy.
+const CUT_AFTER: Duration = Duration::from_millis(50);
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
@@ -83,13 +85,19 @@ pub struct Forwarded {
     pub path: String,
 }
 
+/// A rule, how many requests it was asked about, and how many of them went badly.
+struct Counted {
+    rule: Rule,
+    asked: u64,
+    hits: u64,
+}
+
 struct Inner {
     upstream: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     server: String,
-    rules: Mutex<Vec<(Rule, Arc<AtomicU64>)>>,
+    rules: Mutex<Vec<Counted>>,
     /// Grows when the rules change: what hangs in silence and watches begin anew.
     season: watch::Sender<u64>,
-    hits: AtomicUsize,
     writes: Mutex<Vec<Forwarded>>,
 }
 
@@ -124,7 +132,6 @@ impl FaultProxy {
             server: plane.url(),
             rules: Mutex::default(),
             season: watch::Sender::new(0),
-            hits: AtomicUsize::new(0),
             writes: Mutex::default(),
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&inner)));
@@ -143,16 +150,22 @@ impl FaultProxy {
 
     /// Replaces all rules. What hangs under the old ones ends, and so does every watch.
     pub fn set(&self, rules: &[Rule]) {
-        let fresh = rules.iter().map(|rule| (*rule, Arc::default())).collect();
+        let counted = |rule: &Rule| Counted {
+            rule: *rule,
+            asked: 0,
+            hits: 0,
+        };
+        let fresh = rules.iter().map(counted).collect();
         *self.inner.rules.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
-        self.inner.hits.store(0, Ordering::Release);
         self.inner.season.send_modify(|season| *season += 1);
     }
 
-    /// How many requests have gone badly since the rules were set.
+    /// How many requests have gone badly by each of the rules since they were set, in their order.
     #[must_use]
-    pub fn hits(&self) -> usize {
-        self.inner.hits.load(Ordering::Acquire)
+    pub fn hits(&self) -> Vec<u64> {
+        let rules = self.inner.rules.lock();
+        let rules = rules.unwrap_or_else(PoisonError::into_inner);
+        rules.iter().map(|each| each.hits).collect()
     }
 
     /// Every write that was forwarded so far, but those of the Lease.
@@ -262,24 +275,23 @@ impl Inner {
 
     /// What becomes of this request.
     fn bad(&self, method: &Method, path: &str) -> Option<Bad> {
-        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let bad = rules
-            .iter()
-            .filter(|(rule, _)| match rule.on {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        for each in rules.iter_mut() {
+            let is_meant = match each.rule.on {
                 Requests::All => true,
                 Requests::Writes => is_write(method, path),
                 Requests::Patches => method == Method::PATCH && is_write(method, path),
                 Requests::Watches => is_watch(path),
-            })
-            .find(|(rule, count)| {
-                let count = count.fetch_add(1, Ordering::AcqRel) + 1;
-                count.is_multiple_of(rule.every.max(1))
-            })
-            .map(|(rule, _)| rule.bad);
-        if bad.is_some() {
-            self.hits.fetch_add(1, Ordering::AcqRel);
+            };
+            if is_meant {
+                each.asked += 1;
+                if each.asked.is_multiple_of(each.rule.every.max(1)) {
+                    each.hits += 1;
+                    return Some(each.rule.bad);
+                }
+            }
         }
-        bad
+        None
     }
 }
 
@@ -289,6 +301,7 @@ fn watched(body: Incoming, season: watch::Receiver<u64>, cut: bool) -> Body {
         (body, season, 0_usize),
         move |(mut body, mut season, seen)| async move {
             if cut && seen > 0 {
+                tokio::time::sleep(CUT_AFTER).await;
                 return Some((Err(anyhow!("cut")), (body, season, 0)));
             }
             tokio::select! {
