@@ -9,7 +9,7 @@
 //! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
 //! pod among a hundred thousand.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane. `mortise-bench agreement` asks the real kube-scheduler
+//! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go there. `mortise-bench agreement` asks the real kube-scheduler
 //! whether it binds what the solver has placed.
 
 mod admission;
@@ -18,6 +18,7 @@ mod baseline;
 mod bound;
 mod convert;
 mod inputs;
+mod life;
 mod live;
 mod machine;
 mod report;
@@ -47,6 +48,8 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds.
     Agreement(agreement::AgreementArgs),
+    /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
+    Life(life::LifeArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -62,6 +65,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Admission(args) => admission::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Agreement(args) => agreement::run(&args),
+        Command::Life(args) => life::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

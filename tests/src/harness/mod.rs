@@ -12,12 +12,14 @@
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
 //! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
+//! | [`FaultProxy`]: a network and an API server in bad weather | `fault_proxy.rs` |
 
 mod apply;
 mod builder;
 mod certificates;
 mod component;
 mod control_plane;
+mod fault_proxy;
 mod helm;
 mod http;
 mod kubeconfig;
@@ -37,6 +39,7 @@ pub use builder::Builder;
 pub use certificates::{Authority, Identity};
 pub use component::Component;
 pub use control_plane::{ControlPlane, KubectlOutput};
+pub use fault_proxy::{Bad, FaultProxy, Forwarded, Requests, Rule};
 pub use helm::Helm;
 pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
