@@ -132,7 +132,7 @@ struct CoreArgs {
     #[arg(long, env = "LEADER_ELECTION_NAMESPACE", default_value = "")]
     leader_election_namespace: String,
     /// Log level: debug, info, error
-    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = ["debug", "info", "warn", "error"])]
+    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = ["debug", "info", "warn", "error", ""])]
     log_level: String,
     /// A batch of pending pods ends this long after it began
     #[arg(long, env = "BATCH_MAX_DURATION", default_value = "10s")]
@@ -165,10 +165,16 @@ struct CoreArgs {
 #[derive(Args, Clone, Debug)]
 struct AcceptedArgs {
     /// Accepted; this service needs no memory limit hint
-    #[arg(long, env = "MEMORY_LIMIT", hide = true, default_value_t = -1)]
+    #[arg(long, env = "MEMORY_LIMIT", hide = true, allow_negative_numbers = true, default_value_t = -1)]
     memory_limit: i64,
     /// Accepted; concurrency does not depend on CPU requests here
-    #[arg(long, env = "CPU_REQUESTS", hide = true, default_value_t = 1000)]
+    #[arg(
+        long,
+        env = "CPU_REQUESTS",
+        hide = true,
+        allow_negative_numbers = true,
+        default_value_t = 1000
+    )]
     cpu_requests: i64,
     /// Accepted; there is no profiling listener
     #[arg(long, env = "ENABLE_PROFILING", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
@@ -263,9 +269,60 @@ pub struct AwsArgs {
     /// aws: URL of EC2 and SQS, for emulators and VPC endpoints
     #[arg(long, env = "AWS_ENDPOINT_URL")]
     pub aws_endpoint_url: Option<String>,
+    #[command(flatten)]
+    accepted: AcceptedAwsArgs,
+}
+
+/// Flags of upstream's AWS provider that are understood so that its charts start us, and that change nothing here.
+#[derive(Args, Clone, Debug)]
+struct AcceptedAwsArgs {
+    /// Accepted; prices come from the built-in list, which needs no way out of the VPC
+    #[arg(long, env = "ISOLATED_VPC", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    isolated_vpc: bool,
+    /// Accepted; the API server is found by its flags, the kubeconfig or the service account
+    #[arg(long, env = "EKS_CONTROL_PLANE", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    eks_control_plane: bool,
+    /// Accepted; launches are not tried out first
+    #[arg(long, env = "DISABLE_DRY_RUN", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    disable_dry_run: bool,
+    /// Accepted as false; zonal shifts are not looked at yet, so true is refused
+    #[arg(long, env = "ENABLE_ZONAL_SHIFT", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    enable_zonal_shift: bool,
+    /// Accepted; images are looked up whenever their class is resolved (`--resolve`)
+    #[arg(long, env = "AMI_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
+    ami_refresh_interval: Millis,
+    /// Accepted; subnets are looked up whenever their class is resolved (`--resolve`)
+    #[arg(long, env = "SUBNET_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
+    subnet_refresh_interval: Millis,
+    /// Accepted; the definitions have their rules in any case
+    #[arg(
+        long,
+        env = "AWS_FEATURE_GATES",
+        hide = true,
+        default_value = "NodeClassCEL=false"
+    )]
+    aws_feature_gates: String,
+}
+
+fn at_least_a_minute(text: &str) -> Result<Millis, String> {
+    let millis: Millis = text.parse()?;
+    if millis.0 < 60_000 {
+        return Err("must be at least 1m".to_owned());
+    }
+    Ok(millis)
 }
 
 impl AwsArgs {
+    /// Settings that are understood here, but whose work nobody does.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.accepted.enable_zonal_shift {
+            bail!(
+                "--enable-zonal-shift: zones that are shifted away from are not watched yet; leave it out or say false"
+            );
+        }
+        Ok(())
+    }
+
     /// What of a machine is not for pods.
     #[must_use]
     #[expect(
@@ -285,7 +342,10 @@ impl ServeArgs {
     /// Log filter of the flags.
     #[must_use]
     pub fn log_level(&self) -> &str {
-        &self.core.log_level
+        match self.core.log_level.as_str() {
+            "" => "info",
+            level => level,
+        }
     }
 
     /// The settings of deciders.
@@ -328,6 +388,7 @@ impl ServeArgs {
                 listen.bind_address
             );
         }
+        self.aws.check()?;
         let on = |port| SocketAddr::new(listen.bind_address, port);
         let namespace =
             Some(core.leader_election_namespace.clone()).filter(|name| !name.is_empty());
@@ -421,61 +482,4 @@ fn feature_gates(text: &str) -> anyhow::Result<FeatureGates> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Probe {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
-    fn parse(args: &[&str]) -> Result<ServeArgs, String> {
-        Probe::try_parse_from(std::iter::once(&"mortise").chain(args))
-            .map(|probe| probe.serve)
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn defaults_are_upstream_s() {
-        let config = parse(&[]).unwrap().config().unwrap();
-        assert_eq!(
-            (
-                config.listen.metrics.port(),
-                config.listen.health.port(),
-                config.listen.https.port()
-            ),
-            (8080, 8081, 8443)
-        );
-        assert_eq!(
-            config.leader_election.map(|lease| lease.name).as_deref(),
-            Some("karpenter-leader-election")
-        );
-        assert_eq!(config.settings, Settings::default());
-    }
-
-    #[test]
-    fn bad_values_are_named_with_what_is_allowed() {
-        let cases: [(&[&str], &str); 6] = [
-            (&["--batch-idle-duration", "5"], "10s"),
-            (&["--preference-policy", "Respct"], "Respect"),
-            (&["--metrics-prot", "1"], "--metrics-port"),
-            (&["--provider", "awz"], "aws"),
-            (&["--disable-leader-election=maybe"], "true"),
-            (&["--kube-client-qps=-1"], "kube-client-qps"),
-        ];
-        for (args, part) in cases {
-            let error = parse(args).unwrap_err();
-            assert!(error.contains(part), "{args:?}: {error}");
-        }
-        let error = feature_gates("NodeRepiar=true").unwrap_err().to_string();
-        assert!(error.contains("NodeRepair?"), "{error}");
-        let error = parse(&["--insecure-debug"])
-            .unwrap()
-            .config()
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("127.0.0.1"), "{error}");
-    }
-}
+mod tests;

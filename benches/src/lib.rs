@@ -11,7 +11,7 @@
 //!
 //! `mortise-bench traces` compares the price of plans for public workload traces with a lower bound.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane. `mortise-bench agreement` asks the real kube-scheduler
+//! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go there. `mortise-bench agreement` asks the real kube-scheduler
 //! whether it binds what the solver has placed.
 
 mod admission;
@@ -20,6 +20,7 @@ mod baseline;
 mod bound;
 mod convert;
 mod inputs;
+mod life;
 mod live;
 mod machine;
 mod report;
@@ -52,6 +53,8 @@ enum Command {
     Traces(traces::TracesArgs),
     /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds.
     Agreement(agreement::AgreementArgs),
+    /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
+    Life(life::LifeArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -68,6 +71,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => traces::run(&args),
         Command::Agreement(args) => agreement::run(&args),
+        Command::Life(args) => life::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -4,6 +4,8 @@
 //! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with doubts to look at · 8 something could
 //! not be converted, or is wrong.
 
+#[cfg(test)]
+mod chart;
 mod demo;
 mod lint;
 mod manifests;
@@ -12,6 +14,7 @@ mod output;
 mod rbac;
 mod serve;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -46,10 +49,26 @@ enum Command {
     Lint(Box<lint::LintArgs>),
 }
 
+/// Go's flags may have one dash or two: `-metrics-port=1` becomes `--metrics-port=1`. Negative numbers stay.
+pub(crate) fn two_dashes(arg: OsString) -> OsString {
+    let is_long = |text: &str| {
+        let name = text.strip_prefix('-').unwrap_or_default();
+        name.len() > 1 && name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+    };
+    match arg.to_str() {
+        Some(text) if is_long(text) => format!("-{text}").into(),
+        _ => arg,
+    }
+}
+
 /// Reads the command line and runs it.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|first| first == "serve") {
+        args = args.into_iter().map(two_dashes).collect();
+    }
+    let cli = Cli::parse_from(args);
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),

@@ -15,7 +15,7 @@ use kube::Resource;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_tests::harness::{
-    Component, ControlPlane, Mortise, MortiseOptions, SchedulerOptions, wait_until,
+    Component, ControlPlane, FaultProxy, Mortise, MortiseOptions, SchedulerOptions, wait_until,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -52,6 +52,8 @@ pub(crate) struct Setting {
     pub(crate) insecure_debug: bool,
     /// Certificates in a Secret instead of a directory.
     pub(crate) cert_secret: bool,
+    /// Between mortise and the API server is a proxy that can do harm.
+    pub(crate) proxied: bool,
     /// YAML applied before mortise starts, after the definitions.
     pub(crate) manifests: Vec<String>,
 }
@@ -65,6 +67,7 @@ impl Default for Setting {
             extender: false,
             insecure_debug: true,
             cert_secret: false,
+            proxied: false,
             manifests: Vec::new(),
         }
     }
@@ -96,6 +99,7 @@ pub(crate) struct Scene {
     ending: Ending,
     pub(crate) mortise: Mortise,
     pub(crate) plane: ControlPlane,
+    proxy: Option<FaultProxy>,
     _turn: SemaphorePermit<'static>,
 }
 
@@ -116,7 +120,13 @@ impl Scene {
             builder = builder.manifests(manifest);
         }
         let mut plane = Box::pin(builder.start()).await?;
-        let kubeconfig = account(&plane).await?;
+        let mut kubeconfig = account(&plane).await?;
+        let mut proxy = None;
+        if setting.proxied {
+            let between = FaultProxy::start(&plane, USER, &GROUPS).await?;
+            between.kubeconfig().clone_into(&mut kubeconfig);
+            proxy = Some(between);
+        }
         let mut options = MortiseOptions::default();
         options
             .flags
@@ -140,6 +150,7 @@ impl Scene {
             ending,
             mortise,
             plane,
+            proxy,
             _turn: turn,
         })
     }
@@ -150,11 +161,17 @@ impl Scene {
             mut ending,
             mut mortise,
             plane,
+            proxy: _,
             _turn,
         } = self;
         ending.log = None;
         mortise.kill9().await;
         plane.stop().await;
+    }
+
+    /// What is between mortise and the API server, where the setting asked for it.
+    pub(crate) fn proxy(&self) -> Result<&FaultProxy> {
+        self.proxy.as_ref().context("the scene has no proxy")
     }
 
     /// Applies these objects in order.
@@ -302,14 +319,16 @@ fn summary(events: &[Event]) -> Vec<(Option<&str>, Option<&str>)> {
     .collect()
 }
 
+/// mortise's service account, as the API server knows it.
+pub(crate) const USER: &str = "system:serviceaccount:kube-system:mortise";
+pub(crate) const GROUPS: [&str; 1] = ["system:serviceaccounts"];
+
 /// mortise's service account with the rights that it asks for, and no others. Returns its kubeconfig.
 pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
-    let user = "system:serviceaccount:kube-system:mortise";
-    let groups = ["system:serviceaccounts"];
     plane
         .apply_yaml(&Mortise::output(&["manifests", "rbac"]).await?)
         .await?;
-    let client = plane.client_for(user, &groups).await?;
+    let client = plane.client_for(USER, &GROUPS).await?;
     let claims: Api<NodeClaim> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client, "kube-system");
     // The authorizer reads roles and bindings from watches of its own.
@@ -319,7 +338,7 @@ pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
         Ok(())
     })
     .await?;
-    plane.kubeconfig_for(user, &groups)
+    plane.kubeconfig_for(USER, &GROUPS)
 }
 
 /// How a scene ends: when it is dropped and nobody has taken the log away, something went wrong.

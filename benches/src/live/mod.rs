@@ -8,7 +8,7 @@ mod aws;
 mod claims;
 mod cluster;
 mod extender;
-mod process;
+pub(crate) mod process;
 mod quantiles;
 mod table;
 

@@ -1,60 +1,76 @@
 //! Named points at which a test lets the process die, exactly there and nowhere else.
 //!
-//! `MORTISE_FAILPOINT=NAME` arms one point for the life of the process; reaching it aborts without any clean-up, as
-//! `kill -9` would. Unarmed, a point costs one relaxed atomic load.
-//!
-//! | Name | The process dies |
-//! |---|---|
-//! | `after-create-claim` | when the API server has stored a NodeClaim, before anybody here knows |
-//! | `before-launch` | when a launch was decided, before the cloud is called |
-//! | `after-launch` | when the cloud has made the machine, before anybody here knows |
-//! | `before-status` | before a NodeClaim's `status.providerID` is written |
+//! `MORTISE_FAILPOINT=before-STEP` or `after-STEP` arms one point for the life of the process; reaching it aborts without
+//! any clean-up, as `kill -9` would. A step is one of [`LifeStep`]: `before-` is when it was decided and nothing has been
+//! sent, `after-` is when it has been done and nobody here knows. Unarmed, a point costs one relaxed atomic load.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use mortise_core::effect::Effect;
+use mortise_core::life::LifeStep;
+use mortise_core::nearest::nearest;
 
 /// Environment variable that arms a point.
 pub const VARIABLE: &str = "MORTISE_FAILPOINT";
 
+/// 0, or one more than the point's place in the list of all.
 static ARMED: AtomicU8 = AtomicU8::new(0);
+
+/// On which side of an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing has been sent.
+    Before,
+    /// It has been done, and nobody here knows.
+    After,
+}
 
 /// A point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Failpoint {
-    /// A NodeClaim was stored.
-    AfterCreateClaim = 1,
-    /// A launch is about to be asked for.
-    BeforeLaunch = 2,
-    /// A machine was made.
-    AfterLaunch = 3,
-    /// The machine's id is about to be written into the claim.
-    BeforeStatus = 4,
+pub struct Failpoint {
+    /// Before or after.
+    pub moment: Moment,
+    /// Which effect.
+    pub step: LifeStep,
+}
+
+impl fmt::Display for Failpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = match self.moment {
+            Moment::Before => "before",
+            Moment::After => "after",
+        };
+        write!(f, "{moment}-{}", self.step.name())
+    }
 }
 
 impl Failpoint {
-    /// Every point.
-    pub const ALL: [Self; 4] = [
-        Self::AfterCreateClaim,
-        Self::BeforeLaunch,
-        Self::AfterLaunch,
-        Self::BeforeStatus,
-    ];
-
-    /// Name in the environment variable.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AfterCreateClaim => "after-create-claim",
-            Self::BeforeLaunch => "before-launch",
-            Self::AfterLaunch => "after-launch",
-            Self::BeforeStatus => "before-status",
-        }
+    /// Every point, in the order of a node's life.
+    pub fn all() -> impl Iterator<Item = Self> {
+        LifeStep::ALL
+            .into_iter()
+            .flat_map(|step| [Moment::Before, Moment::After].map(|moment| Self { moment, step }))
     }
 
-    /// Dies here if this point is armed.
-    pub(crate) fn hit(self) {
-        if ARMED.load(Ordering::Relaxed) == self as u8 {
-            tracing::error!(failpoint = self.name(), "aborting at an armed failpoint");
+    fn code(self) -> u8 {
+        let place = Self::all().position(|each| each == self);
+        place
+            .and_then(|place| u8::try_from(place + 1).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// Dies here if the point on this side of the effect is armed.
+pub(crate) fn hit(moment: Moment, effect: &Effect) {
+    let armed = ARMED.load(Ordering::Relaxed);
+    if armed == 0 {
+        return;
+    }
+    if let Some(step) = LifeStep::of(effect) {
+        let point = Failpoint { moment, step };
+        if point.code() == armed {
+            tracing::error!(failpoint = %point, "aborting at an armed failpoint");
             std::process::abort();
         }
     }
@@ -63,9 +79,16 @@ impl Failpoint {
 /// An unknown name in [`VARIABLE`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{VARIABLE}={0:?} is not one of after-create-claim, before-launch, after-launch, before-status"
+    "{VARIABLE}={name:?} is no failpoint{hint}: they are before-STEP and after-STEP, with STEP one of {steps}"
 )]
-pub struct UnknownFailpoint(pub String);
+pub struct UnknownFailpoint {
+    /// What was given.
+    name: String,
+    /// The question whether the name most like it was meant, if there is one.
+    hint: String,
+    /// Every step.
+    steps: String,
+}
 
 /// Arms the point named in [`VARIABLE`], if it is set.
 ///
@@ -80,18 +103,22 @@ pub(crate) fn arm_from_environment() -> Result<(), UnknownFailpoint> {
     };
     let point = parse(&name)?;
     tracing::warn!(
-        failpoint = point.name(),
+        failpoint = %point,
         "a failpoint is armed: this process will abort there"
     );
-    ARMED.store(point as u8, Ordering::Relaxed);
+    ARMED.store(point.code(), Ordering::Relaxed);
     Ok(())
 }
 
 fn parse(name: &str) -> Result<Failpoint, UnknownFailpoint> {
-    Failpoint::ALL
-        .into_iter()
-        .find(|each| each.name() == name)
-        .ok_or_else(|| UnknownFailpoint(name.to_owned()))
+    Failpoint::all()
+        .find(|each| each.to_string() == name)
+        .ok_or_else(|| UnknownFailpoint {
+            name: name.to_owned(),
+            hint: nearest(name, Failpoint::all().map(|each| each.to_string()))
+                .map_or_else(String::new, |point| format!(" (did you mean {point}?)")),
+            steps: LifeStep::ALL.map(LifeStep::name).join(", "),
+        })
 }
 
 #[cfg(test)]
@@ -100,14 +127,16 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_others_are_refused() {
-        for point in Failpoint::ALL {
-            assert_eq!(parse(point.name()), Ok(point));
+        for point in Failpoint::all() {
+            assert_eq!(parse(&point.to_string()), Ok(point));
+            assert_ne!(point.code(), 0);
         }
+        assert_eq!(Failpoint::all().count(), 48);
         let error = parse("before-lunch").unwrap_err().to_string();
         assert!(
-            error.contains("\"before-lunch\"") && error.contains("before-launch"),
+            error.contains("\"before-lunch\"") && error.contains("did you mean before-launch?"),
             "{error}"
         );
-        Failpoint::BeforeLaunch.hit();
+        hit(Moment::Before, &Effect::ListInstances);
     }
 }

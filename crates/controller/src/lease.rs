@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::jitter;
 use crate::driver::Message;
 use crate::effects::lease::{LeaseStore, StoreError};
+use crate::license::License;
 use crate::liveness::Liveness;
 use crate::shared::Shared;
 
@@ -158,6 +159,7 @@ pub(crate) struct Election<S> {
     pub(crate) name: String,
     pub(crate) shared: Arc<Shared>,
     pub(crate) liveness: Arc<Liveness>,
+    pub(crate) license: Arc<License>,
     pub(crate) inputs: mpsc::Sender<Message>,
     pub(crate) end: CancellationToken,
     /// Reached when this process must not act any more; the Lease is given back only then.
@@ -183,6 +185,7 @@ impl<S: LeaseStore> Election<S> {
             match attempt {
                 Ok(Ok(Attempt::Holds)) => {
                     renewed = begun;
+                    self.license.extend(renewed + RENEW_DEADLINE);
                     if !leading {
                         leading = true;
                         self.lead(true).await;
@@ -190,6 +193,7 @@ impl<S: LeaseStore> Election<S> {
                 }
                 Ok(Ok(Attempt::OtherHolds)) if leading => {
                     leading = false;
+                    self.license.end();
                     tracing::error!(lease = self.name, "another process holds the lease");
                     self.lead(false).await;
                 }

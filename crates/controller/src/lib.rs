@@ -23,6 +23,7 @@ mod effects;
 mod error;
 mod failpoint;
 mod lease;
+mod license;
 mod liveness;
 mod metrics;
 mod notices;
@@ -48,7 +49,7 @@ pub use config::{
 pub use debug::{Subject, View, explanation};
 pub use driver::StepPanicked;
 pub use error::RunError;
-pub use failpoint::{Failpoint, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
+pub use failpoint::{Failpoint, Moment, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
 pub use lease::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
 pub use metrics::Metrics;
 pub use records::{Numbered, Records};

@@ -30,6 +30,7 @@ use crate::effects::limiter::Limiter;
 use crate::effects::{self, Outside};
 use crate::error::RunError;
 use crate::lease::{Election, RETRY_PERIOD, identity};
+use crate::license::License;
 use crate::liveness::Liveness;
 use crate::notices;
 use crate::objects::{Kind, Kinds};
@@ -314,10 +315,12 @@ impl Parts {
             config.kube_client_qps,
             config.kube_client_burst,
         ));
+        let license = Arc::new(License::new());
         let api = Api::new(
             clients.main.clone(),
             limiter,
             Arc::new(Kinds::new(node_classes.clone())),
+            Arc::clone(&license),
         );
         let (events, send_events) = Events::new(api.clone(), Arc::clone(&shared));
         let outside = Outside {
@@ -325,6 +328,7 @@ impl Parts {
             clouds: clouds.clone(),
             events,
             shared: Arc::clone(&shared),
+            license: Arc::clone(&license),
         };
         spawn_until(&mut tasks, "events", ends.effects.clone(), send_events);
         // Ends by itself when the driver has ended and what runs is done.
@@ -383,6 +387,7 @@ impl Parts {
                     name,
                     shared: Arc::clone(&shared),
                     liveness,
+                    license,
                     inputs,
                     end: ends.inputs.clone(),
                     quiet: ends.quiet.clone(),
@@ -397,7 +402,7 @@ impl Parts {
                     &mut tasks,
                     "probe",
                     ends.inputs.clone(),
-                    lead_alone(clients.lease.clone(), liveness, inputs),
+                    lead_alone(clients.lease.clone(), liveness, license, inputs),
                 );
             }
         }
@@ -473,7 +478,13 @@ async fn driver_thread(driver: Driver) -> Ended {
 }
 
 /// Without an election: leads from the start, and asks the API server for a sign of life.
-async fn lead_alone(client: kube::Client, liveness: Arc<Liveness>, inputs: mpsc::Sender<Message>) {
+async fn lead_alone(
+    client: kube::Client,
+    liveness: Arc<Liveness>,
+    license: Arc<License>,
+    inputs: mpsc::Sender<Message>,
+) {
+    license.extend_for_ever();
     if inputs
         .send(Message::Input(Input::Leading(true)))
         .await

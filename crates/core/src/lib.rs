@@ -19,6 +19,7 @@ pub mod engine;
 pub mod index;
 pub mod labels;
 pub mod ledger;
+pub mod life;
 pub mod manifest;
 pub mod migrate;
 pub mod money;

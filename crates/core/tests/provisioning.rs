@@ -11,7 +11,7 @@ mod small_world;
 use mortise_core::effect::Effect;
 use mortise_core::record::{Reason, Verdict};
 use serde_json::json;
-use small_world::SmallWorld;
+use small_world::{SmallWorld, Todo};
 
 #[test]
 fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
@@ -260,4 +260,21 @@ fn a_pod_that_cannot_be_read_is_told_what_is_wrong() {
     world.run(60_000);
     assert!(world.claim_times().is_empty());
     assert_eq!(world.events_of("FailedScheduling").len(), 1);
+}
+
+#[test]
+fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free() {
+    let mut world = SmallWorld::ordinary();
+    world.pods("web", 1, 500, &json!({}));
+    world.run(60_000);
+    let going = world.names("NodeClaim").remove(0);
+    world.create_ms = 600;
+    let stamp = world.stamp();
+    let deleted = json!({ "metadata": { "deletionTimestamp": stamp } });
+    world.change("NodeClaim", &going, &deleted);
+    // The pod moves while the claim that was decided for it is on its way; the pod in its place has another UID.
+    world.later(250, Todo::Drain(going));
+    world.run(60_000);
+    assert_eq!(world.claim_times().len(), 2, "one machine for one pod");
+    assert_eq!(world.pending(), 0);
 }

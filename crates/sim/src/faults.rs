@@ -3,8 +3,9 @@
 //! Every effect must be right when it is carried out again by somebody who remembers nothing; here that is put to the test.
 
 use mortise_core::deciders::Decider;
-use mortise_core::effect::Outcome;
+use mortise_core::effect::{Effect, Outcome};
 use mortise_core::engine::Order;
+use mortise_core::life::LifeStep;
 use std::sync::Arc;
 
 use crate::simulation::{Action, Simulation};
@@ -20,9 +21,27 @@ pub enum Fault {
     Twice,
 }
 
+/// Which effects are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Every effect of a kind, as [`Effect::label`] spells it.
+    Kind(&'static str),
+    /// Every effect that takes this step of a node's life.
+    Step(LifeStep),
+}
+
+impl Aim {
+    fn is_at(self, effect: &Effect) -> bool {
+        match self {
+            Self::Kind(label) => effect.label() == label,
+            Self::Step(step) => LifeStep::of(effect) == Some(step),
+        }
+    }
+}
+
 /// A disturbance that waits for its effect.
 pub(crate) struct Planned {
-    effect: &'static str,
+    aim: Aim,
     /// So many effects of the kind pass unharmed first.
     skip: u64,
     fault: Fault,
@@ -31,18 +50,11 @@ pub(crate) struct Planned {
 }
 
 impl Simulation {
-    /// Plans one disturbance, in place of an earlier one that has not come yet. `effect` is a kind as
-    /// [`Effect::label`](mortise_core::effect::Effect::label) spells it; `skip` of them pass unharmed. `deciders` serve
-    /// after a crash.
-    pub fn disturb(
-        &mut self,
-        effect: &'static str,
-        skip: u64,
-        fault: Fault,
-        deciders: Vec<Box<dyn Decider>>,
-    ) {
+    /// Plans one disturbance, in place of an earlier one that has not come yet; `skip` effects that are aimed at pass
+    /// unharmed. `deciders` serve after a crash. What else is on its way at a crash arrives or is lost, as chance has it.
+    pub fn disturb(&mut self, aim: Aim, skip: u64, fault: Fault, deciders: Vec<Box<dyn Decider>>) {
         self.planned = Some(Planned {
-            effect,
+            aim,
             skip,
             fault,
             deciders,
@@ -58,7 +70,7 @@ impl Simulation {
     /// Does the planned disturbance if this order is the one. `true`: the order was dealt with.
     pub(crate) fn disturbed(&mut self, order: &Order) -> bool {
         match &mut self.planned {
-            Some(planned) if planned.effect == order.effect.label() => {
+            Some(planned) if planned.aim.is_at(&order.effect) => {
                 if planned.skip > 0 {
                     planned.skip -= 1;
                     return false;
@@ -73,11 +85,11 @@ impl Simulation {
             return false;
         };
         match fault {
-            Fault::CrashBefore => self.restart_engine(deciders),
+            Fault::CrashBefore => self.crash(deciders),
             Fault::CrashAfter => {
                 // Nobody hears what became of it.
                 drop(self.done(&order.effect));
-                self.restart_engine(deciders);
+                self.crash(deciders);
             }
             Fault::Twice => {
                 for _ in 0..2 {
@@ -90,5 +102,15 @@ impl Simulation {
             }
         }
         true
+    }
+
+    /// The service is killed: requests that had left it may still be carried out, and nobody hears of that.
+    fn crash(&mut self, deciders: Vec<Box<dyn Decider>>) {
+        for effect in self.on_their_way() {
+            if self.rng.chance(500) {
+                drop(self.done(&effect));
+            }
+        }
+        self.restart_engine(deciders);
     }
 }

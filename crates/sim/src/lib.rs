@@ -19,7 +19,7 @@ mod store;
 
 pub use cloud::{Cloud, Machine};
 pub use extender::Extender;
-pub use faults::Fault;
+pub use faults::{Aim, Fault};
 pub use options::{Deployment, Jobs, Options};
 pub use rng::Rng;
 pub use simulation::Simulation;

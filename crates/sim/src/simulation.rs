@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::cloud::Notice;
 use mortise_core::deciders::{Decider, after, since};
-use mortise_core::effect::Outcome;
+use mortise_core::effect::{Effect, Outcome};
 use mortise_core::engine::{Engine, Input, Order};
 use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
@@ -184,6 +184,15 @@ impl Simulation {
                 self.at(self.now, Action::PodDone(pod));
             }
         }
+    }
+
+    /// Effects that were ordered and have not arrived.
+    pub(crate) fn on_their_way(&self) -> Vec<Arc<Effect>> {
+        let effects = self.queue.values().filter_map(|action| match action {
+            Action::Carry(order) => Some(Arc::clone(&order.effect)),
+            _ => None,
+        });
+        effects.collect()
     }
 
     /// Kills the service and starts it again: memory is lost, objects and machines stay.

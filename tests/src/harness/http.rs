@@ -41,33 +41,7 @@ impl Http {
     /// # Errors
     /// A PEM text is not what it should be.
     pub fn new(authority_pem: &str, identity: Option<&Identity>) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(authority_pem.as_bytes()) {
-            roots.add(certificate.context("the authority's PEM")?)?;
-        }
-        let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots);
-        let config = match identity {
-            None => config.with_no_client_auth(),
-            Some(Identity { certificate, key }) => {
-                let chain: Result<Vec<_>, _> =
-                    CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-                    .map_err(|error| anyhow!("the client's key: {error}"))?;
-                config.with_client_auth_cert(chain.context("the client's certificate")?, key)?
-            }
-        };
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        // As Go's clients do: without it a body of several segments waits for a delayed acknowledgement, 40 ms.
-        tcp.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
+        let connector = connector(authority_pem, identity)?;
         Ok(Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
             headers: Vec::new(),
@@ -133,6 +107,40 @@ impl Http {
             .with_context(|| format!("{}: no answer in {TIMEOUT:?}", context()))?
             .with_context(context)
     }
+}
+
+/// Connections that trust the given authority only, and show a client certificate if there is one. Plain `http` works too.
+pub(crate) fn connector(
+    authority_pem: &str,
+    identity: Option<&Identity>,
+) -> Result<HttpsConnector<HttpConnector>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority_pem.as_bytes()) {
+        roots.add(certificate.context("the authority's PEM")?)?;
+    }
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let config = match identity {
+        None => config.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let chain: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+                .map_err(|error| anyhow!("the client's key: {error}"))?;
+            config.with_client_auth_cert(chain.context("the client's certificate")?, key)?
+        }
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    // As Go's clients do: without it a body of several segments waits for a delayed acknowledgement, 40 ms.
+    tcp.set_nodelay(true);
+    Ok(HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(tcp))
 }
 
 impl Reply {

@@ -164,6 +164,13 @@ impl Mortise {
         Ok(())
     }
 
+    /// Sets a variable for the next start, or takes it out.
+    pub fn set_env(&mut self, name: &str, value: Option<&str>) {
+        self.launch.env.retain(|(key, _)| key != name);
+        let set = value.map(|value| (name.to_owned(), value.to_owned()));
+        self.launch.env.extend(set);
+    }
+
     /// Waits until `/readyz` says so.
     ///
     /// # Errors

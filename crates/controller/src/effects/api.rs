@@ -13,6 +13,7 @@ use kube::core::Request as Build;
 use mortise_core::apis::NodeClaim;
 use mortise_core::effect::{Done, EffectError, ObjectRef, Patch};
 use mortise_core::index::{News, Source};
+use mortise_core::labels;
 use mortise_core::names::{PodKey, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use super::limiter::Limiter;
 use super::retry::{self, Class};
 use crate::backoff::Backoff;
-use crate::failpoint::Failpoint;
+use crate::license::License;
 use crate::objects::{Identity, Kind, Kinds};
 
 /// Longest time for one write with all its retries.
@@ -32,12 +33,41 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 /// What a write gave: its outcome, and the news of the object in the answer.
 pub(crate) type Written = (Result<Done, EffectError>, Option<News>);
 
+/// Whether a request waits for the rate limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// In its turn.
+    Usual,
+    /// Before others, which wait the longer for it: the limit holds over all.
+    AtOnce,
+}
+
+/// The taint of a node that goes: until it is there, pods are bound that will have to move again.
+fn urgency(patch: &Patch) -> Urgency {
+    let closes = matches!(patch.target, ObjectRef::Node(_))
+        && patch
+            .merge
+            .pointer("/spec/taints")
+            .and_then(Value::as_array)
+            .is_some_and(|taints| {
+                taints
+                    .iter()
+                    .any(|taint| taint["key"] == labels::DISRUPTED_TAINT)
+            });
+    if closes {
+        Urgency::AtOnce
+    } else {
+        Urgency::Usual
+    }
+}
+
 /// The API server, for writing.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: kube::Client,
     limiter: Arc<Limiter>,
     kinds: Arc<Kinds>,
+    license: Arc<License>,
 }
 
 impl Api {
@@ -45,20 +75,38 @@ impl Api {
         client: kube::Client,
         limiter: Arc<Limiter>,
         kinds: Arc<Kinds>,
+        license: Arc<License>,
     ) -> Self {
         Self {
             client,
             limiter,
             kinds,
+            license,
         }
     }
 
     /// Sends a request, again and again while that may help.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
+        self.send_as(request, Urgency::Usual).await
+    }
+
+    async fn send_as(
+        &self,
+        request: Request<Vec<u8>>,
+        urgency: Urgency,
+    ) -> Result<String, kube::Error> {
         let deadline = Instant::now() + DEADLINE;
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
-            self.limiter.acquire().await;
+            match urgency {
+                Urgency::Usual => self.limiter.acquire().await,
+                Urgency::AtOnce => self.limiter.overdraw(),
+            }
+            if !self.license.is_valid() {
+                return Err(kube::Error::Service(
+                    "this process does not lead any more".into(),
+                ));
+            }
             let attempt =
                 tokio::time::timeout(ATTEMPT, self.client.request_text(request.clone())).await;
             let error = match attempt {
@@ -94,10 +142,7 @@ impl Api {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         match created {
-            Ok(text) => {
-                Failpoint::AfterCreateClaim.hit();
-                (Ok(Done::Written), read(&kind, &text))
-            }
+            Ok(text) => (Ok(Done::Written), read(&kind, &text)),
             Err(error) if retry::classify(&error) == Class::AlreadyExists => {
                 self.adopt(claim, &kind, &build).await
             }
@@ -147,12 +192,6 @@ impl Api {
             Ok(kind) => kind,
             Err(error) => return (Err(error), None),
         };
-        if patch.status
-            && matches!(patch.target, ObjectRef::Claim(_))
-            && patch.merge.pointer("/status/providerID").is_some()
-        {
-            Failpoint::BeforeStatus.hit();
-        }
         let mut merge = patch.merge.clone();
         if let (Some(version), Value::Object(fields)) = (&patch.resource_version, &mut merge) {
             let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
@@ -169,7 +208,10 @@ impl Api {
             build.patch(name, &params, &body)
         };
         match request {
-            Ok(request) => self.answered(&kind, request, Done::Written).await,
+            Ok(request) => {
+                self.answered(&kind, request, Done::Written, urgency(patch))
+                    .await
+            }
             Err(error) => (Err(unbuildable(&error)), None),
         }
     }
@@ -199,7 +241,9 @@ impl Api {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
-        let (result, news) = self.answered(&kind, request, Done::Deleted).await;
+        let (result, news) = self
+            .answered(&kind, request, Done::Deleted, Urgency::Usual)
+            .await;
         let result = match result {
             Err(EffectError::NotFound(_)) => Ok(Done::Deleted),
             // The only precondition is the UID.
@@ -242,8 +286,14 @@ impl Api {
         (result, None)
     }
 
-    async fn answered(&self, kind: &Kind, request: Request<Vec<u8>>, done: Done) -> Written {
-        match self.send(request).await {
+    async fn answered(
+        &self,
+        kind: &Kind,
+        request: Request<Vec<u8>>,
+        done: Done,
+        urgency: Urgency,
+    ) -> Written {
+        match self.send_as(request, urgency).await {
             Ok(text) => (Ok(done), read(kind, &text)),
             Err(error) => (Err(retry::effect_error(&error)), None),
         }
@@ -270,6 +320,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Node(name) => (None, name),
         ObjectRef::Claim(name) => (None, name),
         ObjectRef::Pool(name) => (None, name),
+        ObjectRef::Overlay(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
         ObjectRef::Pod(key) => (Some(&key.namespace), &key.name),
     }

@@ -14,7 +14,6 @@ use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_core::served::Served;
 
 use crate::backoff::Backoff;
-use crate::failpoint::Failpoint;
 use crate::metrics::Metrics;
 
 /// A launch may take the cloud this long: a fleet call with its own retries.
@@ -91,7 +90,6 @@ impl Clouds {
                 }));
             }
         };
-        Failpoint::BeforeLaunch.hit();
         let start = Instant::now();
         let result = tokio::time::timeout(LAUNCH, provider.launch(request))
             .await
@@ -99,7 +97,6 @@ impl Clouds {
         let error = result.as_ref().err().map(launch_error_label);
         metrics.cloud_call(by, "Create", provider.name(), start.elapsed(), error);
         let launched = result.map_err(EffectError::Launch)?;
-        Failpoint::AfterLaunch.hit();
         Ok(Done::Launched(Box::new(launched)))
     }
 

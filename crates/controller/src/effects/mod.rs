@@ -30,6 +30,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Message;
+use crate::failpoint::{self, Moment};
+use crate::license::License;
 use crate::shared::Shared;
 use api::Api;
 use cloud::Clouds;
@@ -61,6 +63,7 @@ pub(crate) struct Outside {
     pub(crate) clouds: Clouds,
     pub(crate) events: Events,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) license: Arc<License>,
 }
 
 struct Ended {
@@ -142,11 +145,16 @@ async fn carry_out(
     why: &'static str,
 ) {
     let start = Instant::now();
+    failpoint::hit(Moment::Before, &order.effect);
     let done = tokio::select! {
+        biased;
         () = term.cancelled() => (Err(not_leading()), None),
-        done = perform(outside, &order) => done,
+        done = licensed(outside, &order) => done,
     };
     let (result, news) = done;
+    if result.is_ok() {
+        failpoint::hit(Moment::After, &order.effect);
+    }
     let took = start.elapsed();
     let word = result.as_ref().map_or_else(EffectError::label, |_| "done");
     outside
@@ -168,6 +176,15 @@ async fn carry_out(
         log::effect(&order, &result, took);
     }
     deliver(results, news, order, result).await;
+}
+
+/// Carries the order out if this process may still act: its election may be later in noticing that it may not.
+async fn licensed(outside: &Outside, order: &Order) -> api::Written {
+    if outside.license.is_valid() {
+        perform(outside, order).await
+    } else {
+        (Err(not_leading()), None)
+    }
 }
 
 async fn perform(outside: &Outside, order: &Order) -> api::Written {

@@ -185,6 +185,7 @@ struct Bench {
     commands: mpsc::UnboundedSender<Command>,
     results: mpsc::Receiver<Message>,
     shared: Arc<Shared>,
+    license: Arc<License>,
 }
 
 impl Bench {
@@ -192,10 +193,13 @@ impl Bench {
     fn leading(answers: &[(u16, Value)]) -> Self {
         let server = Server::answering(answers);
         let shared = testing::shared();
+        let license = Arc::new(License::new());
+        license.extend_for_ever();
         let api = Api::new(
             server.client(),
             Arc::new(Limiter::new(1000.0, 1000)),
             Arc::new(Kinds::new(vec![KIND])),
+            Arc::clone(&license),
         );
         let (events, send) = Events::new(api.clone(), Arc::clone(&shared));
         tokio::spawn(send);
@@ -208,6 +212,7 @@ impl Bench {
             clouds,
             events,
             shared: Arc::clone(&shared),
+            license: Arc::clone(&license),
         };
         let (commands, orders) = mpsc::unbounded_channel();
         let (send, results) = mpsc::channel(64);
@@ -218,6 +223,7 @@ impl Bench {
             commands,
             results,
             shared,
+            license,
         }
     }
 
@@ -553,5 +559,24 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
         bench.server.requests()[1],
         "POST /api/v1/namespaces/default/events?",
         "only the leader sends events"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn leave_that_ran_out_stops_what_is_under_way() {
+    let mut bench = Bench::leading(&[
+        status(503, "ServiceUnavailable", "not now"),
+        (200, claim("c", "p")),
+    ]);
+    let soon = tokio::time::Instant::now() + Duration::from_millis(20);
+    bench.license.extend(soon);
+    bench.order(node_patch(true));
+    assert_eq!(bench.next().await, "unavailable");
+    bench.order(node_patch(true));
+    assert_eq!(bench.next().await, "unavailable");
+    assert_eq!(
+        bench.server.requests().len(),
+        1,
+        "nothing was sent after it"
     );
 }

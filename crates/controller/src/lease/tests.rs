@@ -160,6 +160,7 @@ impl Candidate {
         let (inputs, received) = mpsc::channel(16);
         let (end, quiet) = (CancellationToken::new(), CancellationToken::new());
         let election = Election {
+            license: Arc::new(License::new()),
             store: store.clone(),
             identity: identity.to_owned(),
             name: "lease".to_owned(),

@@ -36,6 +36,8 @@ pub(crate) enum Todo {
     Schedule,
     /// A claim that goes is drained a bit further.
     Drain(String),
+    /// An effect arrives that was slow.
+    Arrive(DeciderId, Arc<Effect>),
 }
 
 /// The cluster.
@@ -50,6 +52,8 @@ pub(crate) struct SmallWorld {
     pub(crate) effects: Vec<(Timestamp, Arc<Effect>)>,
     /// From launch to a ready Node.
     pub(crate) boot_ms: i64,
+    /// How long the API server takes to create a claim.
+    pub(crate) create_ms: i64,
     /// Claims that the API server refuses to create.
     pub(crate) refuse_claims: usize,
     /// The cloud delivers nothing; claims are given up.
@@ -81,6 +85,7 @@ impl SmallWorld {
             records: Vec::new(),
             effects: Vec::new(),
             boot_ms: 20_000,
+            create_ms: 0,
             refuse_claims: 0,
             no_capacity: false,
             never_ready: false,

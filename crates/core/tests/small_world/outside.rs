@@ -15,6 +15,14 @@ use super::{SmallWorld, Todo};
 impl SmallWorld {
     pub(crate) fn carry_out(&mut self, decider: DeciderId, effect: &Arc<Effect>) {
         self.effects.push((self.now, Arc::clone(effect)));
+        if matches!(**effect, Effect::CreateClaim(_)) && self.create_ms > 0 {
+            self.later(self.create_ms, Todo::Arrive(decider, Arc::clone(effect)));
+        } else {
+            self.arrive(decider, effect);
+        }
+    }
+
+    fn arrive(&mut self, decider: DeciderId, effect: &Arc<Effect>) {
         let result = match &**effect {
             Effect::Event(event) => {
                 self.events.push(event.clone());
@@ -98,6 +106,7 @@ impl SmallWorld {
             Todo::Boot(claim) => self.booted(claim),
             Todo::Schedule => self.schedule(),
             Todo::Drain(claim) => self.drain(claim),
+            Todo::Arrive(decider, effect) => self.arrive(*decider, effect),
         }
     }
 

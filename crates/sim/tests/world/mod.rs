@@ -68,7 +68,7 @@ fn types() -> Vec<InstanceType> {
     all
 }
 
-fn template(app: &str, cpu: &str, memory: &str) -> Value {
+pub(crate) fn template(app: &str, cpu: &str, memory: &str) -> Value {
     json!({ "metadata": { "labels": { "app": app } }, "spec": { "terminationGracePeriodSeconds": 5, "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } }] } })
 }
 

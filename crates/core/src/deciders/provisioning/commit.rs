@@ -147,6 +147,10 @@ impl Provisioning {
                 replaces: &[],
             };
             claim.order(input, step);
+            let pods = planned.pods.iter();
+            let pods = pods.map(|pod| (pod.key.clone(), pod.uid.clone()));
+            let asked = (input.now, pods.collect());
+            self.creating.insert(claim.name.clone(), asked);
             let subject = ObjectRef::Claim(claim.name.clone());
             step.record(
                 input,

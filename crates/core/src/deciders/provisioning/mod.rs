@@ -35,7 +35,7 @@ use super::told::Told;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
 use crate::effect::{Effect, ObjectRef};
 use crate::index::Changes;
-use crate::names::{PodKey, PoolName, Uid};
+use crate::names::{ClaimName, PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
 use crate::scheduling::{REPACK, SolveOptions, solve};
 use crate::snapshot::{NodeKey, Pod, Snapshot};
@@ -53,6 +53,9 @@ const RETRY_MS: i64 = 1_000;
 /// At start, pools wait for each other's catalogues this long, so that a pool of low weight is not bought from only because
 /// its catalogue came first.
 const CATALOG_WAIT_MS: i64 = 5_000;
+
+/// A claim that is being created is waited for this long where its room will be free.
+const CREATION_WAIT_MS: i64 = 5_000;
 
 /// A promise on a Node is kept this long: twice the longest batch, as upstream. It is renewed while it is true.
 const NODE_PROMISE_MS: i64 = 20_000;
@@ -72,6 +75,8 @@ pub struct Provisioning {
     solved_at: Option<Timestamp>,
     uncatalogued: Option<Timestamp>,
     pools: InFlight<PoolName>,
+    /// Claims that were asked for and are not known to be there: since when, and for which pods.
+    creating: BTreeMap<ClaimName, (Timestamp, Vec<(PodKey, Uid)>)>,
     told: Told,
 }
 
@@ -106,6 +111,7 @@ impl Provisioning {
             uncatalogued: None,
             // Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
             pools: InFlight::new(1_000, 60_000),
+            creating: BTreeMap::new(),
             told: Told::default(),
         }
     }
@@ -118,6 +124,7 @@ impl Provisioning {
             let Effect::CreateClaim(claim) = &*outcome.effect else {
                 continue;
             };
+            self.creating.remove(&claim.name());
             let Some(pool) = claim.pool() else { continue };
             match &outcome.result {
                 Ok(_) => self.pools.succeeded(&pool),
@@ -152,6 +159,7 @@ impl Provisioning {
         if changes.everything {
             self.waiting.retain(|key, _| snapshot.pending.contains(key));
             self.going.clear();
+            self.creating.clear();
             for (_, pod) in snapshot.pending.sorted() {
                 self.see(pod, snapshot, now);
             }
@@ -304,6 +312,26 @@ impl Provisioning {
         waits
     }
 
+    /// A claim is on its way whose pods have gone since: those that came in their place will fit on its machine, which no
+    /// solve knows of before the claim is there. Under an API server that is slow to answer a second machine would be
+    /// bought for them.
+    fn waits_for_claims(&mut self, input: &StepInput<'_>) -> bool {
+        let pods = &input.snapshot.pods;
+        let is_gone = |(key, uid): &(PodKey, Uid)| pods.get(key).is_none_or(|pod| pod.uid != *uid);
+        let until = self
+            .creating
+            .values()
+            .filter(|(_, pods)| pods.iter().any(is_gone))
+            .map(|(asked, _)| after(*asked, CREATION_WAIT_MS))
+            .filter(|until| *until > input.now)
+            .max();
+        if let Some(until) = until {
+            // An answer comes as an outcome, so this is only the end of the patience.
+            self.look_no_later_than(until);
+        }
+        until.is_some()
+    }
+
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let options = options(input);
         let view = without_promised(input.snapshot);
@@ -375,13 +403,13 @@ impl Decider for Provisioning {
         if self.due_at(input).is_some_and(|due| due <= input.now) {
             if self.is_settled(input) {
                 self.look_at = Some(after(input.now, RELOOK_MS));
-            } else if !self.waits_for_catalogs(input) {
+            } else if !self.waits_for_catalogs(input) && !self.waits_for_claims(input) {
                 self.solve(input, &mut step, stop);
             }
         }
         match self.due_at(input) {
             Some(due) if due > input.now => step.wake_at(due),
-            // Only the wait for catalogues leaves something due behind.
+            // Only the waits for catalogues and claims leave something due behind.
             Some(_) => step.wake_in(input.now, 200),
             None => {
                 self.batch.close();

@@ -55,7 +55,7 @@ use crate::record::{Reason, Verdict};
 use crate::snapshot::{NodeKey, StateNode};
 pub use obstacles::{Obstacle, Shape, StuckDrain, going_since, in_the_way, stuck_drains};
 
-use objects::{deadline_of, is_going, is_ours, new_deadline, why};
+use objects::{deadline_of, going_patch, is_going, is_ours, new_deadline, why};
 use obstacles::Hints;
 use report::Report;
 
@@ -212,7 +212,12 @@ impl Termination {
             (None, Some(_), Some(node))
                 if registered(node) && node.metadata.deletion_timestamp.is_none() =>
             {
-                self.send(input.now, writes::delete_node(node), step)
+                // The taint first: the node is closed at once, however many go at the same time.
+                let write = match going_patch(node) {
+                    Some(patch) => writes::versioned(writes::node_ref(node), &node.metadata, patch),
+                    None => writes::delete_node(node),
+                };
+                self.send(input.now, write, step)
             }
             // Somebody else's finalizer keeps the node; its pods may still be there.
             (None, Some(_), Some(node)) if registered(node) => None,

@@ -1,0 +1,532 @@
+//! `life`: many nodes come and go, all at once, on a real control plane with kwok.
+//!
+//! Two rounds. In the first the pods ask for all machines, then go, and emptiness takes the machines away: this is what
+//! processor time, memory and writes are counted over. In the second the machines come again and all claims are deleted in
+//! one call, with their pods on them: how long until the last node is tainted.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use mortise_core::apis::NodeClaim;
+use mortise_tests::harness::{
+    Component, ControlPlane, Mortise, MortiseOptions, SchedulerOptions, mortise_binary, wait_until,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::live::process::{Memory, cpu_seconds};
+use crate::machine::Machine;
+
+const NODES: u32 = 1_000;
+/// Pods of a machine with four CPUs, and what each asks for.
+const PODS_PER_NODE: u32 = 10;
+const CPU: &str = "380m";
+const TYPE: &str = "c-4x-amd64-linux";
+/// Objects that are created at the same time.
+const WRITERS: usize = 16;
+/// For everything that the whole cluster takes part in.
+const LONG: Duration = Duration::from_mins(20);
+const DISRUPTED: &str = "karpenter.sh/disrupted";
+
+/// What the project wants to hold (`docs/benchmarks.md`).
+const WANTED_MIB: f64 = 100.0;
+const WANTED_CORE_PERCENT: f64 = 15.0;
+const WANTED_WRITES: f64 = 12.0;
+const WANTED_TAINTED_S: f64 = 3.0;
+
+/// Options of `life`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LifeArgs {
+    /// Machines; ten pods come for each.
+    #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    nodes: u32,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/life.json in the source, if the size is the default one.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    nodes: u32,
+    pods: u32,
+    /// From the first pod's creation until all nodes are Initialized.
+    initialized_s: f64,
+    /// From the first pod's creation until all pods run.
+    running_s: f64,
+    /// From the deletion of the pods until no claim and no node is left.
+    empty_s: f64,
+    /// Processor seconds of mortise over both.
+    cpu_s: f64,
+    /// The same as per cent of one core over the wall time of both.
+    core_percent: f64,
+    memory: Vec<Memory>,
+    /// Writes of each kind to the API server for one node's life, but for events.
+    writes: Vec<Writes>,
+    /// Their sum, the creation of the Node included.
+    writes_per_node: f64,
+    /// Events for one node's life.
+    events_per_node: f64,
+    /// From the call that deletes all claims until all nodes are tainted.
+    tainted_s: f64,
+    /// From that call until no claim and no node is left.
+    deleted_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Writes {
+    effect: &'static str,
+    per_node: f64,
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &LifeArgs) -> Result<()> {
+    let machine = Machine::here(&[
+        "../Cargo.toml",
+        "../Cargo.lock",
+        "../src",
+        "../crates",
+        "../webhooks",
+        "src",
+    ]);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")?;
+    let results = runtime.block_on(Box::pin(measure(args.nodes, machine)))?;
+    let text = serde_json::to_string_pretty(&results)?;
+    let out = &mut std::io::stdout();
+    if args.json {
+        writeln!(out, "{text}")?;
+    } else {
+        table(out, &results)?;
+    }
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/life.json");
+    let path = args
+        .out
+        .clone()
+        .or_else(|| (args.nodes == NODES).then_some(own));
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
+    let world = World::start().await?;
+    let pods = nodes * PODS_PER_NODE;
+    let cpu_before = cpu_seconds(world.mortise.pid())?;
+    let before = world.writes().await?;
+
+    progress(&format!("{nodes} nodes for {pods} pods"));
+    let begun = Instant::now();
+    let (initialized, running) = world.come_up(nodes, pods, "first", begun).await?;
+    let mut memory = vec![world.memory(format!("{nodes} nodes, {pods} pods"))?];
+    progress("the pods go");
+    let emptied = Instant::now();
+    world.delete_pods().await?;
+    world.empty().await?;
+    let empty_s = emptied.elapsed().as_secs_f64();
+    let wall = running + empty_s;
+    let cpu_s = cpu_seconds(world.mortise.pid())? - cpu_before;
+    memory.push(world.memory("all of them gone".to_owned())?);
+    let after = world.writes().await?;
+    let per_node = |count: f64| count / f64::from(nodes);
+    let writes: Vec<Writes> = EFFECTS
+        .into_iter()
+        .zip(before.iter().zip(&after))
+        .map(|(effect, (before, after))| Writes {
+            effect,
+            per_node: per_node(after - before),
+        })
+        .collect();
+    let (events, api): (Vec<&Writes>, Vec<&Writes>) =
+        writes.iter().partition(|each| each.effect == "event");
+    let sum = |all: &[&Writes]| all.iter().map(|each| each.per_node).sum::<f64>();
+    // The provider's own write, which is no effect of a decider.
+    let writes_per_node = sum(&api) + 1.0;
+    let events_per_node = sum(&events);
+
+    progress("once more, and then all claims are deleted in one call");
+    let begun = Instant::now();
+    world.come_up(nodes, pods, "second", begun).await?;
+    let (tainted_s, deleted_s) = world.delete_all(nodes).await?;
+    memory.push(world.memory("after the mass deletion".to_owned())?);
+    world.end().await;
+    Ok(Results {
+        machine,
+        nodes,
+        pods,
+        initialized_s: initialized,
+        running_s: running,
+        empty_s,
+        cpu_s,
+        core_percent: 100.0 * cpu_s / wall,
+        memory,
+        writes,
+        writes_per_node,
+        events_per_node,
+        tainted_s,
+        deleted_s,
+    })
+}
+
+/// Effects that are writes to the API server, and events.
+const EFFECTS: [&str; 5] = ["create_claim", "patch", "delete", "evict", "event"];
+
+/// What is seen of Nodes: names of those that are there, Initialized, tainted.
+#[derive(Debug, Default)]
+struct Nodes {
+    there: BTreeSet<String>,
+    initialized: BTreeSet<String>,
+    tainted: BTreeSet<String>,
+    /// When the last one was seen tainted for the first time.
+    last_tainted: Option<Instant>,
+}
+
+impl Nodes {
+    fn see(&mut self, node: &Node) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let labels = node.metadata.labels.as_ref();
+        let is_initialized = labels
+            .and_then(|labels| labels.get("karpenter.sh/initialized"))
+            .is_some_and(|value| value == "true");
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        if is_initialized {
+            self.initialized.insert(name.clone());
+        }
+        if taints.is_some_and(|all| all.iter().any(|taint| taint.key == DISRUPTED))
+            && self.tainted.insert(name.clone())
+        {
+            self.last_tainted = Some(Instant::now());
+        }
+        self.there.insert(name);
+    }
+
+    fn gone(&mut self, node: &Node) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        self.there.remove(name);
+        self.initialized.remove(name);
+    }
+}
+
+/// The control plane, mortise on it, and a client of nobody's.
+struct World {
+    mortise: Mortise,
+    plane: ControlPlane,
+    nodes: Arc<Mutex<Nodes>>,
+    watch: JoinHandle<()>,
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        progress("building mortise, if it is not up to date");
+        mortise_binary().await?;
+        let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
+        progress("starting a control plane");
+        let builder = ControlPlane::builder()
+            .full()
+            .without(Component::Scheduler)
+            .manifests(&crds)
+            .manifests(&pool());
+        let mut plane = Box::pin(builder.start()).await?;
+        let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
+        mortise.wait_ready().await?;
+        let extender = SchedulerOptions::with_extender(mortise.extender()?);
+        plane.start_scheduler(&extender).await?;
+        let nodes = Arc::default();
+        let watch = tokio::spawn(follow(plane.client(), Arc::clone(&nodes)));
+        Ok(Self {
+            mortise,
+            plane,
+            nodes,
+            watch,
+        })
+    }
+
+    async fn end(self) {
+        let Self {
+            mut mortise,
+            plane,
+            watch,
+            nodes: _,
+        } = self;
+        watch.abort();
+        mortise.kill9().await;
+        plane.stop().await;
+    }
+
+    fn seen<T>(&self, look: impl FnOnce(&Nodes) -> T) -> T {
+        look(&self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn memory(&self, when: String) -> Result<Memory> {
+        Memory::of(self.mortise.pid(), when)
+    }
+
+    /// Effects done so far, in the order of [`EFFECTS`].
+    async fn writes(&self) -> Result<Vec<f64>> {
+        let mut all = Vec::new();
+        for effect in EFFECTS {
+            let label = format!("effect=\"{effect}\"");
+            all.push(
+                self.mortise
+                    .metric("mortise_effects_total", &[&label])
+                    .await?,
+            );
+        }
+        Ok(all)
+    }
+
+    /// Creates the pods. Returns seconds since `begun` until all nodes were Initialized, and until all pods ran.
+    async fn come_up(
+        &self,
+        nodes: u32,
+        pods: u32,
+        name: &str,
+        begun: Instant,
+    ) -> Result<(f64, f64)> {
+        let api: Api<Pod> = Api::default_namespaced(self.plane.client());
+        let create = stream::iter(0..pods)
+            .map(Ok)
+            .try_for_each_concurrent(WRITERS, |number| {
+                let api = &api;
+                async move {
+                    let pod = serde_json::from_value(pod(&format!("{name}-{number}")))?;
+                    api.create(&PostParams::default(), &pod).await?;
+                    anyhow::Ok(())
+                }
+            });
+        let wanted = nodes as usize;
+        let initialized = async {
+            wait_until("all nodes to be Initialized", LONG, || async {
+                let there = self.seen(|nodes| nodes.initialized.len());
+                ensure!(there >= wanted, "{there} of {wanted}");
+                Ok(())
+            })
+            .await?;
+            anyhow::Ok(begun.elapsed().as_secs_f64())
+        };
+        let created = async {
+            create.await?;
+            progress(&format!(
+                "the pods were created within {:.1} s",
+                begun.elapsed().as_secs_f64()
+            ));
+            anyhow::Ok(())
+        };
+        let ((), initialized) = tokio::try_join!(created, initialized)?;
+        let waiting = ListParams::default()
+            .fields("status.phase=Pending")
+            .limit(1);
+        wait_until("all pods to run", LONG, || async {
+            let left = api.list_metadata(&waiting).await?.items.len();
+            ensure!(left == 0, "some are pending");
+            Ok(())
+        })
+        .await?;
+        let running = begun.elapsed().as_secs_f64();
+        let there = self.seen(|nodes| nodes.there.len());
+        ensure!(there == wanted, "{there} nodes came, not {wanted}");
+        Ok((initialized, running))
+    }
+
+    async fn delete_pods(&self) -> Result<()> {
+        let api: Api<Pod> = Api::default_namespaced(self.plane.client());
+        api.delete_collection(
+            &DeleteParams::default().grace_period(0),
+            &ListParams::default(),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until no node and no claim is left.
+    async fn empty(&self) -> Result<()> {
+        let claims: Api<NodeClaim> = Api::all(self.plane.client());
+        let one = ListParams::default().limit(1);
+        wait_until("all machines to be gone", LONG, || async {
+            let there = self.seen(|nodes| nodes.there.len());
+            ensure!(there == 0, "{there} nodes");
+            ensure!(
+                claims.list_metadata(&one).await?.items.is_empty(),
+                "claims are left"
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes all claims. Seconds until all nodes were tainted, and until nothing was left.
+    async fn delete_all(&self, nodes: u32) -> Result<(f64, f64)> {
+        let claims: Api<NodeClaim> = Api::all(self.plane.client());
+        self.nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .tainted
+            .clear();
+        let begun = Instant::now();
+        claims
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await?;
+        progress(&format!(
+            "the call took {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
+        let wanted = nodes as usize;
+        wait_until("all nodes to be tainted", LONG, || async {
+            let there = self.seen(|nodes| nodes.tainted.len());
+            ensure!(there >= wanted, "{there} of {wanted}");
+            Ok(())
+        })
+        .await?;
+        let last = self
+            .seen(|nodes| nodes.last_tainted)
+            .context("no node was tainted")?;
+        self.empty().await?;
+        Ok((
+            last.saturating_duration_since(begun).as_secs_f64(),
+            begun.elapsed().as_secs_f64(),
+        ))
+    }
+}
+
+async fn follow(client: Client, nodes: Arc<Mutex<Nodes>>) {
+    let events = watcher(Api::<Node>::all(client), watcher::Config::default());
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(Event::Apply(node) | Event::InitApply(node)) => nodes.see(&node),
+            Ok(Event::Delete(node)) => nodes.gone(&node),
+            Ok(Event::Init | Event::InitDone) => {}
+            // The stream goes on by itself; what it missed comes with the next list.
+            Err(error) => progress(&format!("a watch was interrupted: {error}")),
+        }
+    }
+}
+
+fn pool() -> String {
+    let class = json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } });
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "default" },
+        "spec": {
+            "template": { "spec": {
+                "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" },
+                "requirements": [
+                    { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": [TYPE] },
+                    { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] },
+                ],
+            } },
+            "disruption": { "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{ "nodes": "100%" }] },
+        },
+    });
+    format!("{class}\n---\n{pool}")
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "labels": { "app": "bench" } },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": "registry.test/main:1.0",
+                "resources": { "requests": { "cpu": CPU, "memory": "512Mi" } },
+            }],
+        },
+    })
+}
+
+fn table(out: &mut impl Write, results: &Results) -> Result<()> {
+    let Results {
+        machine,
+        nodes,
+        pods,
+        initialized_s,
+        running_s,
+        empty_s,
+        cpu_s,
+        core_percent,
+        memory,
+        writes,
+        writes_per_node,
+        events_per_node,
+        tainted_s,
+        deleted_s,
+    } = results;
+    machine.heading(out, "control plane, mortise and this client share it")?;
+    writeln!(out, "{nodes} kwok nodes, {pods} pods")?;
+    let mut row = |name: &str, value: String, wanted: Option<(f64, f64)>| -> Result<()> {
+        let verdict = match wanted {
+            Some((value, most)) if value > most => format!("  wanted: <= {most}: MISSED"),
+            Some((_, most)) => format!("  wanted: <= {most}"),
+            None => String::new(),
+        };
+        writeln!(out, "{name:<52}{value:>12}{verdict}")?;
+        Ok(())
+    };
+    row(
+        "all nodes Initialized (s)",
+        format!("{initialized_s:.1}"),
+        None,
+    )?;
+    row("all pods running (s)", format!("{running_s:.1}"), None)?;
+    row("pods gone -> no machine (s)", format!("{empty_s:.1}"), None)?;
+    row("processor time of mortise (s)", format!("{cpu_s:.1}"), None)?;
+    let percent = (*core_percent, WANTED_CORE_PERCENT);
+    row(
+        "of one core (%)",
+        format!("{core_percent:.1}"),
+        Some(percent),
+    )?;
+    for each in memory {
+        let name = format!("resident / peak memory (MiB): {}", each.when);
+        let value = format!("{:.0} / {:.0}", each.resident_mib, each.peak_mib);
+        row(&name, value, Some((each.peak_mib, WANTED_MIB)))?;
+    }
+    for each in writes {
+        row(
+            &format!("a node: {}", each.effect),
+            format!("{:.2}", each.per_node),
+            None,
+        )?;
+    }
+    let count = (*writes_per_node, WANTED_WRITES);
+    row(
+        "a node: all writes but events",
+        format!("{writes_per_node:.2}"),
+        Some(count),
+    )?;
+    row("a node: events", format!("{events_per_node:.2}"), None)?;
+    let tainted = (*tainted_s, WANTED_TAINTED_S);
+    row(
+        "all claims deleted -> all nodes tainted (s)",
+        format!("{tainted_s:.1}"),
+        Some(tainted),
+    )?;
+    row(
+        "all claims deleted -> no machine (s)",
+        format!("{deleted_s:.1}"),
+        None,
+    )?;
+    Ok(())
+}
+
+/// One line about what goes on, on standard error.
+fn progress(line: &str) {
+    // A closed standard error must not stop a measurement.
+    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
+}
