@@ -62,7 +62,7 @@ fn machine(of: &Happens, index: &mut Index) {
     let name = format!("node-{}", of.node);
     let id = format!("cloud:///{name}");
     let amounts = json!({"cpu": (of.like + 1).to_string(), "memory": "8Gi", "pods": "110"});
-    let all_labels = json!({labels::NODEPOOL: format!("pool-{}", of.like % 2), labels::REGISTERED: "true", labels::INITIALIZED: (of.like % 3 > 0).to_string()});
+    let all_labels = json!({labels::NODEPOOL: format!("pool-{}", of.like % 2), labels::REGISTERED: "true", labels::INITIALIZED: (!of.like.is_multiple_of(3)).to_string()});
     let mut claim = json!({
         "metadata": {"name": format!("claim-{}", of.node), "uid": format!("claim-{}", of.node), "labels": all_labels},
         "spec": {"nodeClassRef": {"group": "g", "kind": "Class", "name": "default"}, "requirements": []},
@@ -74,7 +74,7 @@ fn machine(of: &Happens, index: &mut Index) {
     let node = json!({"metadata": {"name": name, "uid": name, "labels": all_labels}, "spec": {"providerID": id}, "status": {"capacity": amounts, "allocatable": amounts}});
     let claim = Object::Claim(Box::new(serde_json::from_value(claim).unwrap()));
     index.apply(News::Applied(claim, Source::Watch));
-    if of.which % 3 > 0 {
+    if !of.which.is_multiple_of(3) {
         let node = Object::Node(Box::new(serde_json::from_value(node).unwrap()));
         index.apply(News::Applied(node, Source::Watch));
     }
