@@ -73,7 +73,7 @@ const MANNERS: [Manner; 6] = [
 ];
 
 /// For so many steps of filling machines there is one of exchanging pods between them.
-const EXCHANGE_SHARE: u64 = 3;
+const EXCHANGE_SHARE: u64 = 12;
 
 /// Work that may still be done.
 struct Budget {
