@@ -168,7 +168,13 @@ struct AcceptedArgs {
     #[arg(long, env = "MEMORY_LIMIT", hide = true, allow_negative_numbers = true, default_value_t = -1)]
     memory_limit: i64,
     /// Accepted; concurrency does not depend on CPU requests here
-    #[arg(long, env = "CPU_REQUESTS", hide = true, allow_negative_numbers = true, default_value_t = 1000)]
+    #[arg(
+        long,
+        env = "CPU_REQUESTS",
+        hide = true,
+        allow_negative_numbers = true,
+        default_value_t = 1000
+    )]
     cpu_requests: i64,
     /// Accepted; there is no profiling listener
     #[arg(long, env = "ENABLE_PROFILING", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
@@ -279,7 +285,7 @@ struct AcceptedAwsArgs {
     /// Accepted; launches are not tried out first
     #[arg(long, env = "DISABLE_DRY_RUN", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     disable_dry_run: bool,
-    /// Accepted; zonal shifts are not looked at yet
+    /// Accepted as false; zonal shifts are not looked at yet, so true is refused
     #[arg(long, env = "ENABLE_ZONAL_SHIFT", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     enable_zonal_shift: bool,
     /// Accepted; images are looked up whenever their class is resolved (`--resolve`)
@@ -289,7 +295,12 @@ struct AcceptedAwsArgs {
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
     subnet_refresh_interval: Millis,
     /// Accepted; the definitions have their rules in any case
-    #[arg(long, env = "AWS_FEATURE_GATES", hide = true, default_value = "NodeClassCEL=false")]
+    #[arg(
+        long,
+        env = "AWS_FEATURE_GATES",
+        hide = true,
+        default_value = "NodeClassCEL=false"
+    )]
     aws_feature_gates: String,
 }
 
@@ -302,6 +313,16 @@ fn at_least_a_minute(text: &str) -> Result<Millis, String> {
 }
 
 impl AwsArgs {
+    /// Settings that are understood here, but whose work nobody does.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.accepted.enable_zonal_shift {
+            bail!(
+                "--enable-zonal-shift: zones that are shifted away from are not watched yet; leave it out or say false"
+            );
+        }
+        Ok(())
+    }
+
     /// What of a machine is not for pods.
     #[must_use]
     #[expect(
@@ -367,6 +388,7 @@ impl ServeArgs {
                 listen.bind_address
             );
         }
+        self.aws.check()?;
         let on = |port| SocketAddr::new(listen.bind_address, port);
         let namespace =
             Some(core.leader_election_namespace.clone()).filter(|name| !name.is_empty());

@@ -95,7 +95,14 @@ struct Writes {
 
 /// Runs the benchmark.
 pub(crate) fn run(args: &LifeArgs) -> Result<()> {
-    let machine = Machine::here(&["../Cargo.toml", "../Cargo.lock", "../src", "../crates", "../webhooks", "src"]);
+    let machine = Machine::here(&[
+        "../Cargo.toml",
+        "../Cargo.lock",
+        "../src",
+        "../crates",
+        "../webhooks",
+        "src",
+    ]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -109,7 +116,10 @@ pub(crate) fn run(args: &LifeArgs) -> Result<()> {
         table(out, &results)?;
     }
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/life.json");
-    let path = args.out.clone().or_else(|| (args.nodes == NODES).then_some(own));
+    let path = args
+        .out
+        .clone()
+        .or_else(|| (args.nodes == NODES).then_some(own));
     let Some(path) = path else { return Ok(()) };
     std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
@@ -271,22 +281,34 @@ impl World {
         let mut all = Vec::new();
         for effect in EFFECTS {
             let label = format!("effect=\"{effect}\"");
-            all.push(self.mortise.metric("mortise_effects_total", &[&label]).await?);
+            all.push(
+                self.mortise
+                    .metric("mortise_effects_total", &[&label])
+                    .await?,
+            );
         }
         Ok(all)
     }
 
     /// Creates the pods. Returns seconds since `begun` until all nodes were Initialized, and until all pods ran.
-    async fn come_up(&self, nodes: u32, pods: u32, name: &str, begun: Instant) -> Result<(f64, f64)> {
+    async fn come_up(
+        &self,
+        nodes: u32,
+        pods: u32,
+        name: &str,
+        begun: Instant,
+    ) -> Result<(f64, f64)> {
         let api: Api<Pod> = Api::default_namespaced(self.plane.client());
-        let create = stream::iter(0..pods).map(Ok).try_for_each_concurrent(WRITERS, |number| {
-            let api = &api;
-            async move {
-                let pod = serde_json::from_value(pod(&format!("{name}-{number}")))?;
-                api.create(&PostParams::default(), &pod).await?;
-                anyhow::Ok(())
-            }
-        });
+        let create = stream::iter(0..pods)
+            .map(Ok)
+            .try_for_each_concurrent(WRITERS, |number| {
+                let api = &api;
+                async move {
+                    let pod = serde_json::from_value(pod(&format!("{name}-{number}")))?;
+                    api.create(&PostParams::default(), &pod).await?;
+                    anyhow::Ok(())
+                }
+            });
         let wanted = nodes as usize;
         let initialized = async {
             wait_until("all nodes to be Initialized", LONG, || async {
@@ -299,11 +321,16 @@ impl World {
         };
         let created = async {
             create.await?;
-            progress(&format!("the pods were created within {:.1} s", begun.elapsed().as_secs_f64()));
+            progress(&format!(
+                "the pods were created within {:.1} s",
+                begun.elapsed().as_secs_f64()
+            ));
             anyhow::Ok(())
         };
         let ((), initialized) = tokio::try_join!(created, initialized)?;
-        let waiting = ListParams::default().fields("status.phase=Pending").limit(1);
+        let waiting = ListParams::default()
+            .fields("status.phase=Pending")
+            .limit(1);
         wait_until("all pods to run", LONG, || async {
             let left = api.list_metadata(&waiting).await?.items.len();
             ensure!(left == 0, "some are pending");
@@ -318,8 +345,11 @@ impl World {
 
     async fn delete_pods(&self) -> Result<()> {
         let api: Api<Pod> = Api::default_namespaced(self.plane.client());
-        api.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default())
-            .await?;
+        api.delete_collection(
+            &DeleteParams::default().grace_period(0),
+            &ListParams::default(),
+        )
+        .await?;
         Ok(())
     }
 
@@ -330,7 +360,10 @@ impl World {
         wait_until("all machines to be gone", LONG, || async {
             let there = self.seen(|nodes| nodes.there.len());
             ensure!(there == 0, "{there} nodes");
-            ensure!(claims.list_metadata(&one).await?.items.is_empty(), "claims are left");
+            ensure!(
+                claims.list_metadata(&one).await?.items.is_empty(),
+                "claims are left"
+            );
             Ok(())
         })
         .await
@@ -339,12 +372,19 @@ impl World {
     /// Deletes all claims. Seconds until all nodes were tainted, and until nothing was left.
     async fn delete_all(&self, nodes: u32) -> Result<(f64, f64)> {
         let claims: Api<NodeClaim> = Api::all(self.plane.client());
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).tainted.clear();
+        self.nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .tainted
+            .clear();
         let begun = Instant::now();
         claims
             .delete_collection(&DeleteParams::default(), &ListParams::default())
             .await?;
-        progress(&format!("the call took {:.1} s", begun.elapsed().as_secs_f64()));
+        progress(&format!(
+            "the call took {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
         let wanted = nodes as usize;
         wait_until("all nodes to be tainted", LONG, || async {
             let there = self.seen(|nodes| nodes.tainted.len());
@@ -352,7 +392,9 @@ impl World {
             Ok(())
         })
         .await?;
-        let last = self.seen(|nodes| nodes.last_tainted).context("no node was tainted")?;
+        let last = self
+            .seen(|nodes| nodes.last_tainted)
+            .context("no node was tainted")?;
         self.empty().await?;
         Ok((
             last.saturating_duration_since(begun).as_secs_f64(),
@@ -436,26 +478,50 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
         writeln!(out, "{name:<52}{value:>12}{verdict}")?;
         Ok(())
     };
-    row("all nodes Initialized (s)", format!("{initialized_s:.1}"), None)?;
+    row(
+        "all nodes Initialized (s)",
+        format!("{initialized_s:.1}"),
+        None,
+    )?;
     row("all pods running (s)", format!("{running_s:.1}"), None)?;
     row("pods gone -> no machine (s)", format!("{empty_s:.1}"), None)?;
     row("processor time of mortise (s)", format!("{cpu_s:.1}"), None)?;
     let percent = (*core_percent, WANTED_CORE_PERCENT);
-    row("of one core (%)", format!("{core_percent:.1}"), Some(percent))?;
+    row(
+        "of one core (%)",
+        format!("{core_percent:.1}"),
+        Some(percent),
+    )?;
     for each in memory {
         let name = format!("resident / peak memory (MiB): {}", each.when);
         let value = format!("{:.0} / {:.0}", each.resident_mib, each.peak_mib);
         row(&name, value, Some((each.peak_mib, WANTED_MIB)))?;
     }
     for each in writes {
-        row(&format!("a node: {}", each.effect), format!("{:.2}", each.per_node), None)?;
+        row(
+            &format!("a node: {}", each.effect),
+            format!("{:.2}", each.per_node),
+            None,
+        )?;
     }
     let count = (*writes_per_node, WANTED_WRITES);
-    row("a node: all writes but events", format!("{writes_per_node:.2}"), Some(count))?;
+    row(
+        "a node: all writes but events",
+        format!("{writes_per_node:.2}"),
+        Some(count),
+    )?;
     row("a node: events", format!("{events_per_node:.2}"), None)?;
     let tainted = (*tainted_s, WANTED_TAINTED_S);
-    row("all claims deleted -> all nodes tainted (s)", format!("{tainted_s:.1}"), Some(tainted))?;
-    row("all claims deleted -> no machine (s)", format!("{deleted_s:.1}"), None)?;
+    row(
+        "all claims deleted -> all nodes tainted (s)",
+        format!("{tainted_s:.1}"),
+        Some(tainted),
+    )?;
+    row(
+        "all claims deleted -> no machine (s)",
+        format!("{deleted_s:.1}"),
+        None,
+    )?;
     Ok(())
 }
 

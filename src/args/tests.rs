@@ -47,12 +47,15 @@ fn bad_values_are_named_with_what_is_allowed() {
     }
     let error = feature_gates("NodeRepiar=true").unwrap_err().to_string();
     assert!(error.contains("NodeRepair?"), "{error}");
-    let error = parse(&["--insecure-debug"])
-        .unwrap()
-        .config()
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("127.0.0.1"), "{error}");
+    let error = parse(&["--ami-refresh-interval=30s"]).unwrap_err();
+    assert!(error.contains("at least 1m"), "{error}");
+    for (args, part) in [
+        ("--enable-zonal-shift=true", "not watched yet"),
+        ("--insecure-debug", "127.0.0.1"),
+    ] {
+        let refused = parse(&[args]).unwrap().config().unwrap_err().to_string();
+        assert!(refused.contains(part), "{args}: {refused}");
+    }
 }
 
 /// Flags, variables and defaults of upstream, as recorded.
@@ -94,14 +97,18 @@ fn every_flag_and_variable_of_upstream_is_there_with_its_default() {
             }
             // The gates that are not named keep their defaults, so an empty text says the same.
             (_, "feature-gates") => {
-                feature_gates(&text(&option["default"])).unwrap() == feature_gates(&default).unwrap()
+                feature_gates(&text(&option["default"])).unwrap()
+                    == feature_gates(&default).unwrap()
             }
             // The name of our Service (docs/differences.md).
             (_, "karpenter-service") => default == "mortise",
             _ => text(&option["default"]) == default,
         };
         if !same {
-            wrong.push(format!("{flag} is {default:?}, upstream's is {}", option["default"]));
+            wrong.push(format!(
+                "{flag} is {default:?}, upstream's is {}",
+                option["default"]
+            ));
         }
     }
     assert_eq!(seen, 36);
@@ -122,7 +129,10 @@ fn arguments_are_read_as_upstream_reads_them() {
             continue; // tests/it/bad_input.rs starts processes with variables
         }
         cases += 1;
-        let args: Vec<String> = args.iter().map(|arg| arg.as_str().unwrap().to_owned()).collect();
+        let args: Vec<String> = args
+            .iter()
+            .map(|arg| arg.as_str().unwrap().to_owned())
+            .collect();
         let args: Vec<String> = args
             .into_iter()
             .map(|arg| crate::cli::two_dashes(arg.into()).into_string().unwrap())
@@ -133,16 +143,25 @@ fn arguments_are_read_as_upstream_reads_them() {
             Ok((args, settings))
         });
         let refused = case["error"].is_string()
-            || stricter.iter().any(|each| args.iter().any(|arg| arg == each));
+            || stricter
+                .iter()
+                .any(|each| args.iter().any(|arg| arg == each));
         match read {
             Err(error) => assert!(refused, "{args:?}: {error}"),
             Ok((read, settings)) => {
-                assert!(!refused, "{args:?} is accepted; upstream says {}", case["error"]);
+                assert!(
+                    !refused,
+                    "{args:?} is accepted; upstream says {}",
+                    case["error"]
+                );
                 let core = &case["core"];
                 let gates = &core["FeatureGates"];
                 assert_eq!(core["MetricsPort"], read.listen.metrics_port, "{args:?}");
                 assert_eq!(gates["NodeRepair"], settings.gates.node_repair, "{args:?}");
-                assert_eq!(gates["NodeOverlay"], settings.gates.node_overlay, "{args:?}");
+                assert_eq!(
+                    gates["NodeOverlay"], settings.gates.node_overlay,
+                    "{args:?}"
+                );
                 let millis: Millis = core["BatchMaxDuration"].as_str().unwrap().parse().unwrap();
                 assert_eq!(millis.0, settings.batch_max_ms, "{args:?}");
             }

@@ -120,12 +120,27 @@ enum What {
 fn endpoint(url: Option<&str>, namespace: &str, service: &str) -> Endpoint {
     match url {
         Some(url) => Endpoint::Url(url.to_owned()),
-        None => Endpoint::Service {
-            namespace: namespace.to_owned(),
-            name: service.to_owned(),
-            port: 8443,
-        },
+        None => in_cluster(namespace, service),
     }
+}
+
+/// The Service in the cluster, at the port that it has there.
+pub(super) fn in_cluster(namespace: &str, service: &str) -> Endpoint {
+    Endpoint::Service {
+        namespace: namespace.to_owned(),
+        name: service.to_owned(),
+        port: 8443,
+    }
+}
+
+/// API group, version and plural of every provider's node class.
+pub(super) fn node_classes() -> Vec<(String, String, String)> {
+    [
+        ("karpenter.k8s.aws", "v1", "ec2nodeclasses"),
+        ("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses"),
+    ]
+    .map(|(group, version, plural)| (group.to_owned(), version.to_owned(), plural.to_owned()))
+    .to_vec()
 }
 
 /// A file with certificates: an API server stops serving a resource whose bundle it cannot read.
@@ -182,20 +197,12 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
         } => {
             let endpoint = endpoint(url.as_deref(), namespace, service);
             let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
-            let node_classes = [
-                ("karpenter.k8s.aws", "v1", "ec2nodeclasses"),
-                ("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses"),
-            ]
-            .map(|(group, version, plural)| {
-                (group.to_owned(), version.to_owned(), plural.to_owned())
-            })
-            .to_vec();
             webhook_configurations(&WebhookOptions {
                 endpoint,
                 ca_bundle,
                 fail: *fail,
                 own_user: own_user.clone(),
-                node_classes,
+                node_classes: node_classes(),
             })
         }
         What::Rbac {
@@ -204,6 +211,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             conversion,
         } => rbac::manifests(&Account {
             namespace,
+            account: name,
             name,
             conversion: *conversion,
         }),

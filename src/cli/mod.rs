@@ -4,6 +4,8 @@
 //! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with doubts to look at · 8 something could
 //! not be converted, or is wrong.
 
+#[cfg(test)]
+mod chart;
 mod demo;
 mod lint;
 mod manifests;

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 /// Names of the account.
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
+    /// The service account.
+    pub(super) account: &'a str,
+    /// Roles and bindings.
     pub(super) name: &'a str,
     /// Definitions name the service for conversion, and it keeps their CA right.
     pub(super) conversion: bool,
@@ -24,6 +27,7 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
     let read = &["get", "list", "watch"];
     let Account {
         namespace,
+        account,
         name,
         conversion,
     } = account;
@@ -67,7 +71,11 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
         rule(&["karpenter.sh"], &["nodeoverlays"], read),
         rule(
             &["karpenter.sh"],
-            &["nodepools/status", "nodeclaims/status"],
+            &[
+                "nodepools/status",
+                "nodeclaims/status",
+                "nodeoverlays/status",
+            ],
             &["patch"],
         ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),
@@ -117,23 +125,18 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
         ),
         rule(&[""], &["secrets"], &["get", "create", "update", "patch"]),
     ];
-    let meta = |own: bool| {
-        let labels = json!({ "app.kubernetes.io/name": "mortise" });
-        if own {
-            json!({ "name": name, "namespace": namespace, "labels": labels })
-        } else {
-            json!({ "name": name, "labels": labels })
-        }
-    };
-    let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
+    let labels = json!({ "app.kubernetes.io/name": "mortise" });
+    let wide = json!({ "name": name, "labels": labels });
+    let own = |name: &str| json!({ "name": name, "namespace": namespace, "labels": labels });
+    let subject = json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]);
     let reference =
         |kind: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
     let api = "rbac.authorization.k8s.io/v1";
     vec![
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(true) }),
-        json!({ "apiVersion": api, "kind": "ClusterRole", "metadata": meta(false), "rules": cluster }),
-        json!({ "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": meta(false), "subjects": subject, "roleRef": reference("ClusterRole") }),
-        json!({ "apiVersion": api, "kind": "Role", "metadata": meta(true), "rules": local }),
-        json!({ "apiVersion": api, "kind": "RoleBinding", "metadata": meta(true), "subjects": subject, "roleRef": reference("Role") }),
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": own(account) }),
+        json!({ "apiVersion": api, "kind": "ClusterRole", "metadata": wide, "rules": cluster }),
+        json!({ "apiVersion": api, "kind": "ClusterRoleBinding", "metadata": wide, "subjects": subject, "roleRef": reference("ClusterRole") }),
+        json!({ "apiVersion": api, "kind": "Role", "metadata": own(name), "rules": local }),
+        json!({ "apiVersion": api, "kind": "RoleBinding", "metadata": own(name), "subjects": subject, "roleRef": reference("Role") }),
     ]
 }

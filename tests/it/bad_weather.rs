@@ -60,7 +60,10 @@ const WEATHERS: [Weather; 5] = [
         ],
     ),
     ("watches break", &[rule(Requests::Watches, 1, Bad::Cut)]),
-    ("watches are too old", &[rule(Requests::Watches, 2, Bad::Expired)]),
+    (
+        "watches are too old",
+        &[rule(Requests::Watches, 2, Bad::Expired)],
+    ),
 ];
 
 fn settings() -> Setting {
@@ -157,7 +160,10 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
     // The policy holds from some moment on: a claim of ours is the way to see it.
     let probe = json!({ "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": { "name": "probe" },
         "spec": { "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "none" }, "requirements": [] } });
-    let dry = kube::api::PostParams { dry_run: true, field_manager: None };
+    let dry = kube::api::PostParams {
+        dry_run: true,
+        field_manager: None,
+    };
     let claims: Api<NodeClaim> = Api::all(scene.plane.client());
     let probe: NodeClaim = serde_json::from_value(probe)?;
     wait_until("the policy to hold", SOON, || async {
@@ -181,7 +187,11 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
         .await?
         .ok()?;
     let from = moved(scene, Some(&from)).await?;
-    ensure!(census.claims()? == machines + 1, "{} claims", census.claims()?);
+    ensure!(
+        census.claims()? == machines + 1,
+        "{} claims",
+        census.claims()?
+    );
 
     let roles: Api<ClusterRole> = Api::all(scene.plane.client());
     let role = roles.get("mortise").await?;
@@ -203,7 +213,11 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
         .patch("mortise", &PatchParams::default(), &rules(&role))
         .await?;
     moved(scene, Some(&from)).await?;
-    ensure!(census.claims()? == machines + 2, "{} claims", census.claims()?);
+    ensure!(
+        census.claims()? == machines + 2,
+        "{} claims",
+        census.claims()?
+    );
     Ok(())
 }
 
@@ -267,9 +281,7 @@ async fn only_the_leader_acts_whatever_hangs() -> Result<()> {
     ensure!(!leads(&second).await?, "two lead");
 
     // The first is cut off. It stops before the second begins: nobody sees both lead.
-    scene
-        .proxy()?
-        .set(&[rule(Requests::All, 1, Bad::Silent)]);
+    scene.proxy()?.set(&[rule(Requests::All, 1, Bad::Silent)]);
     let from = delete_claim(&scene).await?;
     wait_until("the second to lead", SOON, || async {
         // In this order: the first may only stop in between.

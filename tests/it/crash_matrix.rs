@@ -31,7 +31,12 @@ const COMES_UP: [&str; 6] = [
     "write-registered",
 ];
 const INITIALIZES: [&str; 2] = ["initialize-node", "write-initialized"];
-const BEGINS_TO_GO: [&str; 4] = ["set-deadline", "taint-node", "delete-node", "write-draining"];
+const BEGINS_TO_GO: [&str; 4] = [
+    "set-deadline",
+    "taint-node",
+    "delete-node",
+    "write-draining",
+];
 const EVICTS: [&str; 1] = ["evict"];
 const GOES: [&str; 5] = [
     "delete-pod",
@@ -40,7 +45,12 @@ const GOES: [&str; 5] = [
     "remove-node-finalizer",
     "remove-claim-finalizer",
 ];
-const DISRUPTS: [&str; 4] = ["fence-claim", "mark-node", "write-disruption", "delete-claim"];
+const DISRUPTS: [&str; 4] = [
+    "fence-claim",
+    "mark-node",
+    "write-disruption",
+    "delete-claim",
+];
 
 /// Gives the Lease of a process that is known to be dead to whoever comes next, which else would wait for its end.
 pub(crate) async fn forget_lease(scene: &Scene) -> Result<()> {
@@ -87,7 +97,10 @@ async fn open_nodes(scene: &Scene) -> Result<()> {
     let nodes: Api<Node> = Api::all(scene.plane.client());
     for (name, node) in scene.nodes().await? {
         let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        let left: Vec<_> = taints.iter().filter(|taint| taint.key != "starting").collect();
+        let left: Vec<_> = taints
+            .iter()
+            .filter(|taint| taint.key != "starting")
+            .collect();
         if left.len() < taints.len() {
             let patch = json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": { "taints": left } });
             nodes
@@ -117,7 +130,10 @@ async fn end_grace(scene: &Scene) -> Result<()> {
 async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
     let mut scene = Scene::start(Setting {
         env: vec![(FAILPOINT.to_owned(), "before-create-claim".to_owned())],
-        flags: vec!["--batch-idle-duration=100ms".to_owned(), "--disruption-hold=200ms".to_owned()],
+        flags: vec![
+            "--batch-idle-duration=100ms".to_owned(),
+            "--disruption-hold=200ms".to_owned(),
+        ],
         ..Setting::default()
     })
     .await?;

@@ -121,9 +121,15 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     wait_until("every pod to run on a machine of its own", LONG, || async {
         let pods = scene.pods("web").await?;
         let run = pods.iter().filter(|pod| crate::scene::runs(pod)).count();
-        ensure!(run == machines && pods.len() == machines, "{run} of {machines} run");
+        ensure!(
+            run == machines && pods.len() == machines,
+            "{run} of {machines} run"
+        );
         let (claims, going) = progress(&scene).await?;
-        ensure!(claims == machines && going == 0, "{claims} claims, {going} of them go");
+        ensure!(
+            claims == machines && going == 0,
+            "{claims} claims, {going} of them go"
+        );
         Ok(())
     })
     .await?;
@@ -138,7 +144,10 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
         scene.scale("web", left).await?;
         wait_until("some of the machines to go", LONG, || async {
             let (claims, going) = progress(&scene).await?;
-            ensure!(claims - going < machines * (part + 1) / KILLS, "{claims} claims");
+            ensure!(
+                claims - going < machines * (part + 1) / KILLS,
+                "{claims} claims"
+            );
             Ok(())
         })
         .await?;
@@ -151,7 +160,10 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     })
     .await?;
     let made = census.claims().context("while machines went")?;
-    ensure!(made == machines, "{made} claims were made for {machines} pods");
+    ensure!(
+        made == machines,
+        "{made} claims were made for {machines} pods"
+    );
     for mut each in pair.all {
         each.kill9().await;
     }

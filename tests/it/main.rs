@@ -12,6 +12,7 @@ mod bad_manifests;
 mod bad_weather;
 mod cel;
 mod census;
+mod chart;
 mod coexistence;
 mod command;
 mod consolidation;

@@ -65,6 +65,24 @@ async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
         Ok(())
     })
     .await?;
+    // Whether it is in force stands in its conditions; of two that say the same, one is told of the other.
+    let twin = json!({ "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": { "name": "a-twin" }, "spec": {
+        "requirements": [{ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": [both[1]] }],
+        "capacity": { "example.com/fuse": "8" },
+    } });
+    scene.apply(&[twin]).await?;
+    wait_until("the conditions of both", SOON, || async {
+        let wide = ["get", "nodeoverlays", "-o", "jsonpath={range .items[*]}{.metadata.name} {range .status.conditions[*]}{.type}={.status} {.message};{end}{\"\\n\"}{end}"];
+        let said = scene.plane.kubectl(&wide).await?.ok()?;
+        let of = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        ensure!(of("fuse").contains("Ready=True"), "{said}");
+        ensure!(
+            of("a-twin").contains("ValidationSucceeded=False conflict with another overlay: fuse"),
+            "{said}"
+        );
+        Ok(())
+    })
+    .await?;
     scene.end().await;
     Ok(())
 }

@@ -374,6 +374,79 @@ fn files_are_looked_at_together() {
     "#]].assert_eq(&text);
 }
 
+/// Budgets and workloads that hold nodes for ever: by themselves, or together with what else the files hold.
+#[test]
+fn what_could_never_be_drained_is_found() {
+    let pdb = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{selector: {{matchLabels: {{app: {name}}}}}, {spec}}}\n"
+        )
+    };
+    let workload = |name: &str, more: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{{more}template: {{metadata: {{labels: {{app: {name}}}}}}}}}\n"
+        )
+    };
+    let of = |documents: &[String]| {
+        let report = run(&documents.join("---\n"));
+        report
+            .findings
+            .iter()
+            .map(|found| format!("{} {}", found.line, told(found)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&[pdb("a", "maxUnavailable: 1"), workload("a", "")]),
+        [""; 0]
+    );
+    for never in [
+        "maxUnavailable: 0",
+        "maxUnavailable: 0%",
+        "minAvailable: 100%",
+    ] {
+        assert_eq!(of(&[pdb("a", never)]).len(), 1, "{never}");
+    }
+    let one = pdb("a", "minAvailable: 1");
+    assert_eq!(
+        of(std::slice::from_ref(&one)),
+        [""; 0],
+        "its pods are elsewhere"
+    );
+    assert_eq!(
+        of(&[one.clone(), workload("a", "")]),
+        [
+            "4 warning spec.minAvailable: never allows an eviction (minAvailable 1 of 1 pod): nodes with such pods are never drained; write maxUnavailable: 1, or run more replicas"
+        ]
+    );
+    assert_eq!(of(&[one.clone(), workload("a", "replicas: 2, ")]), [""; 0]);
+    assert_eq!(of(&[one.clone(), workload("b", "")]), [""; 0], "other pods");
+    let scaled = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a, namespace: shop}\nspec: {minReplicas: 3, scaleTargetRef: {kind: Deployment, name: a}}\n";
+    assert_eq!(of(&[one, workload("a", ""), scaled.to_owned()]), [""; 0]);
+
+    let protected = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  template:\n    metadata:\n      annotations: {karpenter.sh/do-not-disrupt: \"true\"}\n".to_owned();
+    let pool = |more: Value| {
+        let mut pool = good("NodePool");
+        pool["spec"]["template"]["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        format!("{pool}\n")
+    };
+    let about = |pool: String| {
+        let mut all = of(&[protected.clone(), pool]);
+        all.retain(|line| line.contains("spec.template.metadata.annotations"));
+        all
+    };
+    assert_eq!(about(pool(json!({ "expireAfter": "720h" }))).len(), 1);
+    assert_eq!(about(pool(json!({ "expireAfter": "Never" }))), [""; 0]);
+    assert_eq!(
+        about(pool(
+            json!({ "expireAfter": "720h", "terminationGracePeriod": "1h" })
+        )),
+        [""; 0]
+    );
+}
+
 /// What SARIF 2.1.0 asks of a log: a version, runs with a tool that has a name; results with a message, a rule that the tool
 /// has at the given index, a level of the four, and locations with relative references and lines from 1.
 #[test]

@@ -53,9 +53,9 @@ impl fmt::Display for Failpoint {
 impl Failpoint {
     /// Every point, in the order of a node's life.
     pub fn all() -> impl Iterator<Item = Self> {
-        LifeStep::ALL.into_iter().flat_map(|step| {
-            [Moment::Before, Moment::After].map(|moment| Self { moment, step })
-        })
+        LifeStep::ALL
+            .into_iter()
+            .flat_map(|step| [Moment::Before, Moment::After].map(|moment| Self { moment, step }))
     }
 
     fn code(self) -> u8 {
@@ -110,7 +110,9 @@ pub(crate) fn end(effect: &Effect, is_done: bool) {
 
 /// An unknown name in [`VARIABLE`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{VARIABLE}={name:?} is no failpoint{hint}: they are before-STEP and after-STEP, with STEP one of {steps}")]
+#[error(
+    "{VARIABLE}={name:?} is no failpoint{hint}: they are before-STEP and after-STEP, with STEP one of {steps}"
+)]
 pub struct UnknownFailpoint {
     /// What was given.
     name: String,

@@ -218,6 +218,7 @@ impl Kinds {
             ObjectRef::Node(_) => Kind::of::<k8s::Node>(ObjectKind::Node, false),
             ObjectRef::Claim(_) => Kind::of::<NodeClaim>(ObjectKind::Claim, false),
             ObjectRef::Pool(_) => Kind::of::<NodePool>(ObjectKind::Pool, false),
+            ObjectRef::Overlay(_) => Kind::overlays(),
             ObjectRef::Pod(_) => Kind::of::<k8s::Pod>(ObjectKind::Pod, true),
             ObjectRef::NodeClass(key) => {
                 let kind = self

@@ -30,6 +30,8 @@ pub enum ObjectRef {
     Pool(PoolName),
     /// A node class of some provider.
     NodeClass(NodeClassKey),
+    /// A NodeOverlay.
+    Overlay(Arc<str>),
     /// A Pod.
     Pod(PodKey),
 }
@@ -43,6 +45,7 @@ impl ObjectRef {
             Self::Claim(_) => "NodeClaim",
             Self::Pool(_) => "NodePool",
             Self::NodeClass(key) => &key.kind,
+            Self::Overlay(_) => "NodeOverlay",
             Self::Pod(_) => "Pod",
         }
     }
@@ -55,6 +58,7 @@ impl fmt::Display for ObjectRef {
             Self::Claim(name) => write!(f, "nodeclaim/{name}"),
             Self::Pool(name) => write!(f, "nodepool/{name}"),
             Self::NodeClass(key) => write!(f, "{}/{}", key.kind.to_lowercase(), key.name),
+            Self::Overlay(name) => write!(f, "nodeoverlay/{name}"),
             Self::Pod(key) => write!(f, "pod/{key}"),
         }
     }

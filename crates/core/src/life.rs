@@ -141,7 +141,7 @@ impl LifeStep {
                 ObjectRef::Claim(_) => Some(Self::DeleteClaim),
                 ObjectRef::Node(_) => Some(Self::DeleteNode),
                 ObjectRef::Pod(_) => Some(Self::DeletePod),
-                ObjectRef::Pool(_) | ObjectRef::NodeClass(_) => None,
+                ObjectRef::Pool(_) | ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) => None,
             },
             Effect::Patch(patch) => match patch.target {
                 ObjectRef::Claim(_) if patch.status => Self::of_status(patch),
@@ -279,7 +279,8 @@ mod tests {
     fn finalizers_come_and_go() {
         let claim = || ObjectRef::Claim("c".into());
         let node = || ObjectRef::Node("n".into());
-        let ours = json!({ "metadata": { "finalizers": ["other", labels::TERMINATION_FINALIZER] } });
+        let ours =
+            json!({ "metadata": { "finalizers": ["other", labels::TERMINATION_FINALIZER] } });
         let theirs = json!({ "metadata": { "finalizers": ["other"] } });
         assert_eq!(
             patch(claim(), false, ours.clone()),
@@ -289,7 +290,11 @@ mod tests {
             patch(claim(), false, theirs.clone()),
             Some(LifeStep::RemoveClaimFinalizer)
         );
-        assert_eq!(patch(node(), false, ours), None, "with the rest of a registration");
+        assert_eq!(
+            patch(node(), false, ours),
+            None,
+            "with the rest of a registration"
+        );
         assert_eq!(
             patch(node(), false, theirs),
             Some(LifeStep::RemoveNodeFinalizer)

@@ -206,7 +206,7 @@ struct Changing {
     sized: BTreeMap<String, i32>,
 }
 
-/// Catalogues of the pools of which some type is changed by an overlay.
+/// Catalogues of the pools of which some type is changed by an overlay, and the overlays that were rejected for a conflict.
 ///
 /// # Cost
 /// For each overlay and pool one pass over the types that it may be about, and a catalogue built anew for each pool that is
@@ -216,7 +216,8 @@ pub(crate) fn overlaid(
     overlays: &BTreeMap<Arc<str>, Arc<NodeOverlay>>,
     pools: &BTreeMap<PoolName, Arc<NodePool>>,
     catalogs: &BTreeMap<NodeClassKey, Arc<Catalog>>,
-) -> BTreeMap<PoolName, Arc<Catalog>> {
+) -> (BTreeMap<PoolName, Arc<Catalog>>, BTreeSet<Arc<str>>) {
+    let mut rejected = BTreeSet::new();
     let mut ordered: Vec<&Arc<NodeOverlay>> = overlays
         .values()
         .filter(|overlay| overlay.metadata.deletion_timestamp.is_none())
@@ -249,6 +250,7 @@ pub(crate) fn overlaid(
         };
         if places().any(|(place, offerings)| contradicts(changing.get(&place), overlay, offerings))
         {
+            rejected.insert(overlay.name());
             continue;
         }
         for ((view, at), offerings) in places() {
@@ -271,7 +273,7 @@ pub(crate) fn overlaid(
         by_view.entry(view).or_default().insert(at, changed.of);
     }
     let mut built: BTreeMap<u64, Arc<Catalog>> = BTreeMap::new();
-    by_view
+    let catalogs = by_view
         .into_iter()
         .filter_map(|(view, changed)| {
             let (name, catalog, _) = views.get(view)?;
@@ -281,7 +283,8 @@ pub(crate) fn overlaid(
                 .or_insert_with(|| Arc::new(catalog));
             Some(((*name).clone(), Arc::clone(shared)))
         })
-        .collect()
+        .collect();
+    (catalogs, rejected)
 }
 
 /// An overlay of equal weight has set the same thing already.
@@ -384,7 +387,7 @@ mod tests {
         });
         let catalog = Arc::new(Catalog::build(vec![of_type("small"), of_type("large")]));
         let before = Arc::clone(&catalog);
-        let found = overlaid(
+        let (found, _) = overlaid(
             &overlays.collect(),
             &pools.collect(),
             &[(class(), catalog)].into(),

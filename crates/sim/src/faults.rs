@@ -52,13 +52,7 @@ pub(crate) struct Planned {
 impl Simulation {
     /// Plans one disturbance, in place of an earlier one that has not come yet; `skip` effects that are aimed at pass
     /// unharmed. `deciders` serve after a crash. What else is on its way at a crash arrives or is lost, as chance has it.
-    pub fn disturb(
-        &mut self,
-        aim: Aim,
-        skip: u64,
-        fault: Fault,
-        deciders: Vec<Box<dyn Decider>>,
-    ) {
+    pub fn disturb(&mut self, aim: Aim, skip: u64, fault: Fault, deciders: Vec<Box<dyn Decider>>) {
         self.planned = Some(Planned {
             aim,
             skip,

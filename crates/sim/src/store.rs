@@ -226,6 +226,7 @@ pub(crate) fn key_of(target: &ObjectRef) -> ObjectKey {
         ObjectRef::Claim(name) => ObjectKey::Claim(name.clone()),
         ObjectRef::Pool(name) => ObjectKey::Pool(name.clone()),
         ObjectRef::NodeClass(key) => ObjectKey::NodeClass(key.clone()),
+        ObjectRef::Overlay(name) => ObjectKey::Overlay(Arc::clone(name)),
         ObjectRef::Pod(key) => ObjectKey::Pod(key.clone()),
     }
 }

@@ -93,7 +93,11 @@ fn play(seed: u64) -> Vec<String> {
         .collect();
     simulation.apply_scale(0);
     rest(&mut simulation, 20);
-    wrong.extend(left(&simulation).into_iter().map(|each| format!("{each} is left")));
+    wrong.extend(
+        left(&simulation)
+            .into_iter()
+            .map(|each| format!("{each} is left")),
+    );
     wrong.extend(simulation.stats().violations);
     wrong
 }
@@ -121,7 +125,9 @@ fn a_crash_around_any_step_leaks_and_doubles_nothing() {
     };
     let failed: Vec<String> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let results = workers.into_iter().flat_map(|worker| worker.join().unwrap());
+        let results = workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap());
         results.collect()
     });
     assert!(

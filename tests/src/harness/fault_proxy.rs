@@ -156,7 +156,11 @@ impl FaultProxy {
             hits: 0,
         };
         let fresh = rules.iter().map(counted).collect();
-        *self.inner.rules.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self
+            .inner
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = fresh;
         self.inner.season.send_modify(|season| *season += 1);
     }
 
@@ -259,7 +263,10 @@ impl Inner {
         parts.headers.remove(hyper::header::HOST);
         parts.headers.remove(hyper::header::CONNECTION);
         let body = Full::new(body.collect().await?.to_bytes());
-        let mut response = self.upstream.request(Request::from_parts(parts, body)).await?;
+        let mut response = self
+            .upstream
+            .request(Request::from_parts(parts, body))
+            .await?;
         *response.version_mut() = hyper::Version::HTTP_11;
         if bad == Some(Bad::AnswerLost) {
             // What was asked for is done before the connection breaks.

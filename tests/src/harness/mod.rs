@@ -10,6 +10,7 @@
 //! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `node_factory.rs` |
 //! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
+//! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
 //! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
 //! | [`FaultProxy`]: a network and an API server in bad weather | `fault_proxy.rs` |
 
@@ -19,6 +20,7 @@ mod certificates;
 mod component;
 mod control_plane;
 mod fault_proxy;
+mod helm;
 mod http;
 mod kubeconfig;
 mod mortise;
@@ -38,6 +40,7 @@ pub use certificates::{Authority, Identity};
 pub use component::Component;
 pub use control_plane::{ControlPlane, KubectlOutput};
 pub use fault_proxy::{Bad, FaultProxy, Forwarded, Requests, Rule};
+pub use helm::Helm;
 pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
 pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};

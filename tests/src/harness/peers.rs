@@ -118,7 +118,7 @@ pub(crate) fn cache_root() -> Result<PathBuf> {
 }
 
 /// The directory of a peer; made under a lock if it is not there.
-async fn make(recipe: &Recipe) -> Result<PathBuf> {
+pub(crate) async fn make(recipe: &Recipe) -> Result<PathBuf> {
     let peers = cache_root()?.join("peers");
     let key = recipe.key();
     let done = peers.join(&key);

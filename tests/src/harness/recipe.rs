@@ -11,6 +11,8 @@ pub(crate) const KUBERNETES: &str = "v1.36.3";
 pub(crate) const ETCD: &str = "v3.6.16";
 /// kwok's version.
 pub(crate) const KWOK: &str = "v0.8.0";
+/// Helm's version.
+pub(crate) const HELM: &str = "v4.3.1";
 /// moto's version.
 pub(crate) const MOTO: &str = "5.2.5";
 
@@ -154,6 +156,22 @@ pub(crate) fn kwok() -> Recipe {
         ],
         inputs: Vec::new(),
         steps: vec![go_build("-s -w", "bin/kwok", "sigs.k8s.io/kwok/cmd/kwok")],
+        links: Vec::new(),
+    }
+}
+
+/// Helm.
+pub(crate) fn helm() -> Recipe {
+    Recipe {
+        name: format!("helm-{HELM}"),
+        expectation: "about two minutes the first time",
+        tool: ("go", GO_HINT),
+        files: vec![
+            ("go.mod", include_str!("../../peers/helm/go.mod")),
+            ("go.sum", include_str!("../../peers/helm/go.sum")),
+        ],
+        inputs: Vec::new(),
+        steps: vec![go_build("-s -w", "bin/helm", "helm.sh/helm/v4/cmd/helm")],
         links: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ mod review;
 mod text;
 mod validation;
 
+pub(crate) use advice::never_allows;
 pub use defaulting::default;
 pub use note::{Check, Note};
 pub use review::{Answer, Kind, Request, review};

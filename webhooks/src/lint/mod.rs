@@ -8,8 +8,10 @@
 //! ```
 //!
 //! Invariant: pure. Every judgement is admission's ([`crate::admission::validate`]); here is only where it stands in the
-//! file, and what an API server would say before any webhook is asked: versions, kinds, names.
+//! file, and what an API server would say before any webhook is asked: versions, kinds, names. Of objects of other kinds,
+//! those that could hold a node for ever are looked at.
 
+mod drains;
 mod json;
 mod kinds;
 mod picture;
@@ -34,6 +36,7 @@ use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::admission::{Check, Facts, Kind, Note, Request, Rules, validate};
+use drains::Drains;
 use kinds::Sort;
 use report::Place;
 
@@ -76,11 +79,13 @@ pub fn lint(sources: &[Source], options: &Options) -> Report {
         ..Report::default()
     };
     let mut ours = Vec::new();
+    let mut drains = Drains::default();
     for source in sources {
         for document in manifests(&source.text) {
             match document {
                 Ok(manifest) => {
-                    ours.extend(sort(&source.name, manifest, &rules, options, &mut report))
+                    drains.look(&source.name, &manifest);
+                    ours.extend(sort(&source.name, manifest, &rules, options, &mut report));
                 }
                 Err(torn) => report_torn(&source.name, &torn, &mut report),
             }
@@ -92,6 +97,7 @@ pub fn lint(sources: &[Source], options: &Options) -> Report {
     for each in &ours {
         judge(each, &snapshot, &rules, options, &mut report);
     }
+    drains.judge(snapshot.pools.values().map(|pool| &**pool), &mut report);
     report.sort(sources);
     report
 }

@@ -50,7 +50,9 @@ fn urgency(patch: &Patch) -> Urgency {
             .pointer("/spec/taints")
             .and_then(Value::as_array)
             .is_some_and(|taints| {
-                taints.iter().any(|taint| taint["key"] == labels::DISRUPTED_TAINT)
+                taints
+                    .iter()
+                    .any(|taint| taint["key"] == labels::DISRUPTED_TAINT)
             });
     if closes {
         Urgency::AtOnce
@@ -101,7 +103,9 @@ impl Api {
                 Urgency::AtOnce => self.limiter.overdraw(),
             }
             if !self.license.is_valid() {
-                return Err(kube::Error::Service("this process does not lead any more".into()));
+                return Err(kube::Error::Service(
+                    "this process does not lead any more".into(),
+                ));
             }
             let attempt =
                 tokio::time::timeout(ATTEMPT, self.client.request_text(request.clone())).await;
@@ -204,7 +208,10 @@ impl Api {
             build.patch(name, &params, &body)
         };
         match request {
-            Ok(request) => self.answered(&kind, request, Done::Written, urgency(patch)).await,
+            Ok(request) => {
+                self.answered(&kind, request, Done::Written, urgency(patch))
+                    .await
+            }
             Err(error) => (Err(unbuildable(&error)), None),
         }
     }
@@ -234,7 +241,9 @@ impl Api {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
-        let (result, news) = self.answered(&kind, request, Done::Deleted, Urgency::Usual).await;
+        let (result, news) = self
+            .answered(&kind, request, Done::Deleted, Urgency::Usual)
+            .await;
         let result = match result {
             Err(EffectError::NotFound(_)) => Ok(Done::Deleted),
             // The only precondition is the UID.
@@ -311,6 +320,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Node(name) => (None, name),
         ObjectRef::Claim(name) => (None, name),
         ObjectRef::Pool(name) => (None, name),
+        ObjectRef::Overlay(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
         ObjectRef::Pod(key) => (Some(&key.namespace), &key.name),
     }

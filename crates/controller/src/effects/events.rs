@@ -139,6 +139,7 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
         ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
+        ObjectRef::Overlay(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
     };
     let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
@@ -174,6 +175,7 @@ fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
     match target {
         ObjectRef::Node(_) | ObjectRef::Pod(_) => "v1".to_owned(),
         ObjectRef::Claim(_) | ObjectRef::Pool(_) => "karpenter.sh/v1".to_owned(),
+        ObjectRef::Overlay(_) => "karpenter.sh/v1alpha1".to_owned(),
         ObjectRef::NodeClass(key) => {
             let known = snapshot
                 .node_classes
@@ -191,6 +193,7 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
         ObjectRef::Node(name) => snapshot.node(name)?.node.as_ref()?.metadata.uid.clone(),
         ObjectRef::Claim(name) => snapshot.claims.get(name)?.metadata.uid.clone(),
         ObjectRef::Pool(name) => snapshot.pools.get(name)?.metadata.uid.clone(),
+        ObjectRef::Overlay(name) => snapshot.overlays.get(name)?.metadata.uid.clone(),
         ObjectRef::NodeClass(key) => snapshot
             .node_classes
             .get(key)?

@@ -574,5 +574,9 @@ async fn leave_that_ran_out_stops_what_is_under_way() {
     assert_eq!(bench.next().await, "unavailable");
     bench.order(node_patch(true));
     assert_eq!(bench.next().await, "unavailable");
-    assert_eq!(bench.server.requests().len(), 1, "nothing was sent after it");
+    assert_eq!(
+        bench.server.requests().len(),
+        1,
+        "nothing was sent after it"
+    );
 }

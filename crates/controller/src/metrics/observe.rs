@@ -368,7 +368,7 @@ impl Place {
                     ..Self::default()
                 };
             }
-            ObjectRef::NodeClass(_) | ObjectRef::Pod(_) => None,
+            ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) | ObjectRef::Pod(_) => None,
         };
         let Some(node) = node else {
             return Self::default();

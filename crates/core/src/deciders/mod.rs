@@ -15,6 +15,7 @@ mod interruption;
 mod lifecycle;
 mod new_claim;
 mod node_class;
+mod node_overlay;
 mod node_pool;
 mod outbox;
 mod provisioning;
@@ -43,6 +44,7 @@ pub use in_flight::InFlight;
 pub use interruption::Interruption;
 pub use lifecycle::Lifecycle;
 pub use node_class::NodeClass;
+pub use node_overlay::NodeOverlay;
 pub use node_pool::NodePool;
 pub use provisioning::Provisioning;
 pub use repair::Repair;
@@ -67,6 +69,8 @@ pub enum DeciderId {
     NodeClass,
     /// Pools: readiness, counters, hash, validation.
     NodePool,
+    /// Overlays: whether they are in force.
+    NodeOverlay,
     /// Notices of the cloud.
     Interruption,
     /// Claims: launch, registration, initialization, liveness.
@@ -96,6 +100,7 @@ impl DeciderId {
         match self {
             Self::NodeClass => "node_class",
             Self::NodePool => "node_pool",
+            Self::NodeOverlay => "node_overlay",
             Self::Interruption => "interruption",
             Self::Lifecycle => "lifecycle",
             Self::Termination => "termination",
@@ -232,6 +237,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
     vec![
         Box::new(NodeClass::default()),
         Box::new(NodePool::default()),
+        Box::new(NodeOverlay::default()),
         Box::new(Interruption::default()),
         Box::new(Lifecycle::default()),
         Box::new(Termination::default()),

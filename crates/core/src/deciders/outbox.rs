@@ -162,6 +162,7 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
         ObjectRef::Claim(name) => snapshot.claims.contains(name),
         ObjectRef::Pool(name) => snapshot.pools.contains_key(name),
         ObjectRef::NodeClass(key) => snapshot.node_classes.contains_key(key),
+        ObjectRef::Overlay(name) => snapshot.overlays.contains_key(name),
         ObjectRef::Pod(key) => snapshot.pods.contains(key),
     }
 }

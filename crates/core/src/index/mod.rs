@@ -70,6 +70,7 @@ impl Index {
             catalogs: Arc::default(),
             overlays: Arc::default(),
             overlaid: Arc::default(),
+            rejected_overlays: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),
             volume_claims: crate::snapshot::Table::default(),
@@ -228,7 +229,11 @@ impl Index {
             ),
             (ObjectKey::Attachment(name), _) => drop(state.attachments.remove(name)),
             (ObjectKey::Overlay(name), Some(Object::Overlay(object))) => {
-                self.overlays_changed = true;
+                // What we write ourselves, the status, changes nothing.
+                self.overlays_changed |= state.overlays.get(name).is_none_or(|known| {
+                    known.spec != object.spec
+                        || known.metadata.deletion_timestamp != object.metadata.deletion_timestamp
+                });
                 Arc::make_mut(&mut state.overlays).insert(Arc::clone(name), Arc::new(*object));
             }
             (ObjectKey::Overlay(name), _) => {

@@ -16,9 +16,13 @@ impl Index {
         }
         let state = &mut self.state;
         if state.overlays.is_empty() && state.overlaid.is_empty() {
+            state.rejected_overlays = Arc::default();
             return;
         }
-        let now = overlaid(&state.overlays, &state.pools, &state.catalogs);
+        let (now, rejected) = overlaid(&state.overlays, &state.pools, &state.catalogs);
+        if *state.rejected_overlays != rejected {
+            state.rejected_overlays = Arc::new(rejected);
+        }
         let version = |of: &BTreeMap<PoolName, Arc<Catalog>>, name: &PoolName| {
             of.get(name).map(|catalog| catalog.version())
         };

@@ -10,7 +10,7 @@ mod pod_class;
 mod table;
 mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub overlays: Arc<BTreeMap<Arc<str>, Arc<NodeOverlay>>>,
     /// Catalogues of pools whose types an overlay changes.
     pub overlaid: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
+    /// Overlays that change nothing, because another of equal weight says the same thing.
+    pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
     /// DaemonSets.

@@ -90,7 +90,7 @@ pub(crate) fn key_of(target: &ObjectRef) -> Option<(&'static str, String)> {
         ObjectRef::Claim(name) => ("NodeClaim", name.to_string()),
         ObjectRef::Pool(name) => ("NodePool", name.to_string()),
         ObjectRef::Pod(name) => ("Pod", name.to_string()),
-        ObjectRef::NodeClass(_) => return None,
+        ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) => return None,
     })
 }
 

@@ -9,6 +9,7 @@ mod others;
 mod overlap;
 mod usage;
 
+pub(crate) use deadlocks::never_allows;
 pub(super) use deletion::deletion;
 pub(super) use others::{buffer, overlay};
 

@@ -28,6 +28,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::apis::crds::CrdSet;
+use crate::apis::nodeoverlay::NodeOverlay;
 use crate::apis::nodepool::NodePool;
 use crate::labels::WellKnown;
 
@@ -142,6 +143,17 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
         let makes_nodes = MAKES_NODES.iter().any(|list| fault.field.starts_with(list));
         fault.weight != Weight::Doubtful && makes_nodes && !empty_taint
     });
+    found
+}
+
+/// What keeps an overlay from being applied: whatever the definition or its meaning refuses.
+#[must_use]
+pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Fault> {
+    let Ok(object) = serde_json::to_value(overlay) else {
+        return Vec::new(); // every overlay can be written: it was read from the same form
+    };
+    let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None);
+    found.retain(|fault| fault.weight != Weight::Doubtful);
     found
 }
 

@@ -317,8 +317,7 @@ impl Provisioning {
     /// bought for them.
     fn waits_for_claims(&mut self, input: &StepInput<'_>) -> bool {
         let pods = &input.snapshot.pods;
-        let is_gone =
-            |(key, uid): &(PodKey, Uid)| pods.get(key).is_none_or(|pod| pod.uid != *uid);
+        let is_gone = |(key, uid): &(PodKey, Uid)| pods.get(key).is_none_or(|pod| pod.uid != *uid);
         let until = self
             .creating
             .values()

@@ -214,9 +214,7 @@ impl Termination {
             {
                 // The taint first: the node is closed at once, however many go at the same time.
                 let write = match going_patch(node) {
-                    Some(patch) => {
-                        writes::versioned(writes::node_ref(node), &node.metadata, patch)
-                    }
+                    Some(patch) => writes::versioned(writes::node_ref(node), &node.metadata, patch),
                     None => writes::delete_node(node),
                 };
                 self.send(input.now, write, step)

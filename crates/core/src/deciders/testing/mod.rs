@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
-    NodeClass, NodePool, Repair, StaticCapacity, Termination, after,
+    NodeClass, NodeOverlay, NodePool, Repair, StaticCapacity, Termination, after,
 };
 use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
 use crate::effect::{EffectError, Event, ObjectRef};
@@ -94,6 +94,7 @@ fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
     let mut all: Vec<Box<dyn Decider>> = vec![
         Box::new(NodeClass::new()),
         Box::new(NodePool::new()),
+        Box::new(NodeOverlay::default()),
         Box::new(Interruption::new()),
         Box::new(Lifecycle::new()),
         Box::new(Termination::new()),
@@ -504,6 +505,7 @@ fn ref_key(target: &ObjectRef) -> String {
         ObjectRef::Claim(name) => format!("NodeClaim/{name}"),
         ObjectRef::Pool(name) => format!("NodePool/{name}"),
         ObjectRef::NodeClass(key) => format!("{}/{}", key.kind, key.name),
+        ObjectRef::Overlay(name) => format!("NodeOverlay/{name}"),
         ObjectRef::Pod(key) => format!("Pod/{key}"),
     }
 }
@@ -517,6 +519,7 @@ fn object(key: &str, value: &Value) -> Object {
         "Node" => Object::Node(serde_json::from_value(value).unwrap()),
         "Pod" => Object::Pod(serde_json::from_value(value).unwrap()),
         "PodDisruptionBudget" => Object::Pdb(serde_json::from_value(value).unwrap()),
+        "NodeOverlay" => Object::Overlay(serde_json::from_value(value).unwrap()),
         "VolumeAttachment" => Object::Attachment(serde_json::from_value(value).unwrap()),
         "PersistentVolumeClaim" => Object::VolumeClaim(serde_json::from_value(value).unwrap()),
         KIND => {

@@ -226,7 +226,12 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         self.nodes += 1;
         let (content, anchor) = match event {
             Event::Scalar(value, style, anchor, tag) => {
-                let tagged = tag.is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+                // With a tag of its own, or none of the schema's, a scalar is a text.
+                let tagged = tag.is_some_and(|tag| {
+                    !["int", "float", "bool", "null"]
+                        .iter()
+                        .any(|name| tag.is_yaml_core_schema_tag(name))
+                });
                 let quoted = style != ScalarStyle::Plain || tagged;
                 let raw = span
                     .slice(self.text)

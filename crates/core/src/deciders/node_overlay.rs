@@ -1,0 +1,234 @@
+//! Node overlays: whether they are in force.
+//!
+//! May: write the condition `ValidationSucceeded` and with it `Ready` of overlays.
+//!
+//! Must never: decide which of two overlays counts. That is done where they are applied ([`crate::overlays`]), and told here.
+//!
+//! Implements karpenter-core 1.4 (conditions).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::agenda::Agenda;
+use super::outbox::Outbox;
+use super::told::Told;
+use super::writes;
+use super::{Decider, DeciderId, Delivery, Step, StepInput};
+use crate::apis::conditions::{self, Conditions};
+use crate::apis::nodeoverlay::NodeOverlay as Overlay;
+use crate::apis::validation::overlay_faults;
+use crate::effect::{Effect, ObjectRef, Patch};
+use crate::index::Changes;
+use crate::overlays::rivals;
+use crate::record::{Reason, Verdict};
+
+const VALIDATION: &str = "ValidationSucceeded";
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct NodeOverlay {
+    agenda: Agenda<Arc<str>>,
+    outbox: Outbox,
+    told: Told,
+}
+
+impl Default for NodeOverlay {
+    fn default() -> Self {
+        Self {
+            agenda: Agenda::new(),
+            outbox: Outbox::new(),
+            told: Told::default(),
+        }
+    }
+}
+
+impl NodeOverlay {
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &Arc<str>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let overlay = input.snapshot.overlays.get(name)?;
+        if overlay.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let list = writes::edited(
+            conditions::NODE_OVERLAY,
+            &overlay.metadata,
+            &overlay.status.conditions,
+            input.now,
+            |conditions| judge(conditions, input, overlay),
+        )?;
+        let target = ObjectRef::Overlay(Arc::clone(name));
+        let write = Effect::Patch(Patch {
+            target: target.clone(),
+            status: true,
+            resource_version: overlay.metadata.resource_version.clone(),
+            merge: json!({ "status": { "conditions": &list } }),
+        });
+        if let Err(at) = self.outbox.send(input.now, write, step) {
+            return at;
+        }
+        let condition = conditions::find(&list, VALIDATION)?;
+        let why = format!("{}: {}", condition.reason, condition.message);
+        if self
+            .told
+            .is_news(&target, VALIDATION, &why, input.now, i64::MAX)
+        {
+            let reason = Reason::ConditionIs {
+                condition: VALIDATION.to_owned(),
+                status: condition.status.to_string(),
+                why,
+            };
+            step.record(
+                input,
+                DeciderId::NodeOverlay,
+                target,
+                Verdict::Condition,
+                vec![reason],
+            );
+        }
+        None
+    }
+}
+
+/// Sets the conditions of an overlay from its spec and from what the others say.
+fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, overlay: &Overlay) {
+    let faults = overlay_faults(overlay, &input.snapshot.well_known);
+    if !faults.is_empty() {
+        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        conditions.set_false(VALIDATION, "RuntimeValidation", &texts.join("; "));
+    } else if input.snapshot.rejected_overlays.contains(&overlay.name()) {
+        let names: Vec<String> = rivals(input.snapshot, overlay)
+            .into_iter()
+            .map(|rival| rival.name.to_string())
+            .collect();
+        let text = format!("conflict with another overlay: {}", names.join(", "));
+        conditions.set_false(VALIDATION, "Conflict", &text);
+    } else {
+        conditions.set_true(VALIDATION);
+    }
+}
+
+impl Decider for NodeOverlay {
+    fn id(&self) -> DeciderId {
+        DeciderId::NodeOverlay
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        // Overlays are among the surroundings; who conflicts with whom also depends on pools and catalogues.
+        changes.everything
+            || changes.surroundings
+            || !changes.pools.is_empty()
+            || !changes.node_classes.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut names: BTreeSet<Arc<str>> = self.agenda.due(input.now).into_iter().collect();
+        for delivery in input.inbox {
+            if let Delivery::Outcome(outcome) = delivery
+                && let Effect::Patch(Patch {
+                    target: ObjectRef::Overlay(name),
+                    ..
+                }) = &*outcome.effect
+            {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                names.insert(Arc::clone(name));
+            }
+        }
+        if self.is_interested(input.changes) {
+            names.extend(input.snapshot.overlays.keys().cloned());
+        }
+        for name in names {
+            let again = self.look(input, &name, &mut step);
+            self.agenda.set(&name, again);
+        }
+        self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::deciders::testing::World;
+
+    fn overlay(name: &str, weight: i32, price: &str) -> Value {
+        json!({
+            "kind": "NodeOverlay", "metadata": { "name": name, "generation": 1 },
+            "spec": {
+                "requirements": [{ "key": "karpenter.sh/nodepool", "operator": "In", "values": ["default"] }],
+                "weight": weight, "priceAdjustment": price,
+            },
+        })
+    }
+
+    /// Status, reason and message of `ValidationSucceeded`, and the status of `Ready`.
+    fn verdict(world: &World, name: &str) -> [String; 4] {
+        let list = world.get(&format!("NodeOverlay/{name}"))["status"]["conditions"]
+            .as_array()
+            .unwrap();
+        let of = |type_: &str, field: &str| {
+            let found = list.iter().find(|each| each["type"] == type_).unwrap();
+            found[field].as_str().unwrap().to_owned()
+        };
+        let validation = |field: &str| of("ValidationSucceeded", field);
+        [
+            validation("status"),
+            validation("reason"),
+            validation("message"),
+            of("Ready", "status"),
+        ]
+    }
+
+    #[test]
+    fn of_two_that_say_the_same_one_is_told_so_until_the_other_goes() {
+        let mut world = World::new();
+        for (name, weight) in [("a", 5), ("b", 5), ("c", 4)] {
+            world.put(&overlay(name, weight, "-10%"));
+        }
+        world.settle();
+        let good = ["True", "ValidationSucceeded", "", "True"];
+        assert_eq!(verdict(&world, "b"), good, "the last name comes first");
+        assert_eq!(
+            verdict(&world, "a"),
+            [
+                "False",
+                "Conflict",
+                "conflict with another overlay: b",
+                "False"
+            ]
+        );
+        assert_eq!(verdict(&world, "c"), good, "a lower weight only yields");
+        let writes = world.done.len();
+        world.pass(60_000);
+        assert_eq!(world.done.len(), writes, "nothing is written twice");
+        world.delete("NodeOverlay/b");
+        world.settle();
+        assert_eq!(verdict(&world, "a"), good);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let mut world = World::new();
+        world.put(&overlay("odd", 1, "ten percent"));
+        world.settle();
+        let [status, reason, message, ready] = verdict(&world, "odd");
+        assert_eq!(
+            (&*status, &*reason, &*ready),
+            ("False", "RuntimeValidation", "False")
+        );
+        assert!(message.contains("priceAdjustment"), "{message}");
+    }
+}

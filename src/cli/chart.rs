@@ -1,0 +1,112 @@
+//! The parts of the Helm chart that are written from the same code as `mortise manifests`.
+//!
+//! `UPDATE_EXPECT=1 cargo test --workspace chart` writes them anew.
+
+use std::path::PathBuf;
+
+use mortise_webhooks::manifests::{WebhookOptions, webhook_configurations};
+use serde_json::Value;
+
+use super::manifests::{in_cluster, node_classes};
+use super::rbac::{self, Account};
+
+/// Words that stand in the place of what a release decides.
+const NAMESPACE: &str = "release-namespace";
+const ACCOUNT: &str = "release-account";
+const NAME: &str = "release-name";
+
+/// YAML of one document with the release's values in it.
+fn template(document: &Value) -> String {
+    let yaml = serde_saphyr::to_string(document).unwrap();
+    let mut text = String::from("---\n");
+    for line in yaml.trim_end().lines() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim_start() == "app.kubernetes.io/name: mortise" {
+            text.push_str(&format!(
+                "{}{{{{- include \"mortise.labels\" . | nindent {indent} }}}}\n",
+                " ".repeat(indent)
+            ));
+            continue;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text.replace(
+        "failurePolicy: Fail\n",
+        "failurePolicy: {{ .Values.webhooks.failurePolicy }}\n",
+    )
+    .replace(
+        &format!("namespace: {NAMESPACE}\n"),
+        "namespace: {{ .Release.Namespace | quote }}\n",
+    )
+    .replace(NAMESPACE, "{{ .Release.Namespace }}")
+    .replace(ACCOUNT, "{{ include \"mortise.serviceAccountName\" . }}")
+    .replace(NAME, "{{ include \"mortise.fullname\" . }}")
+}
+
+fn webhooks() -> String {
+    let documents = webhook_configurations(&WebhookOptions {
+        endpoint: in_cluster(NAMESPACE, NAME),
+        ca_bundle: None,
+        fail: true,
+        own_user: Some(format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")),
+        node_classes: node_classes(),
+    });
+    let documents: String = documents.iter().map(template).collect();
+    format!("{{{{- if .Values.webhooks.enabled }}}}\n{documents}{{{{- end }}}}\n")
+}
+
+fn rights() -> String {
+    let of = |conversion| {
+        let documents = rbac::manifests(&Account {
+            namespace: NAMESPACE,
+            account: ACCOUNT,
+            name: NAME,
+            conversion,
+        });
+        documents
+            .iter()
+            .filter(|document| document["kind"] != "ServiceAccount")
+            .map(template)
+            .collect::<String>()
+    };
+    let (with, without) = (of(true), of(false));
+    // The rule that only conversion needs is where the two part; it is the last of the ClusterRole.
+    let parts = with
+        .lines()
+        .zip(without.lines())
+        .position(|(with, without)| with != without)
+        .unwrap();
+    let more = with.lines().count() - without.lines().count();
+    let mut text = String::new();
+    for (number, line) in with.lines().enumerate() {
+        if number == parts {
+            text.push_str("{{- if .Values.conversion.enabled }}\n");
+        }
+        if number == parts + more {
+            text.push_str("{{- end }}\n");
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn generated_templates_are_current() {
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/mortise/templates");
+    for (file, text) in [("webhooks.yaml", webhooks()), ("rbac.yaml", rights())] {
+        let path = folder.join(file);
+        let text = format!("# Generated: UPDATE_EXPECT=1 cargo test --workspace chart\n{text}");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == text,
+            "{} is not what the code generates; run: UPDATE_EXPECT=1 cargo test --workspace chart",
+            path.display()
+        );
+    }
+}
