@@ -533,7 +533,9 @@ impl Pool {
 /// in a row did not register, and when the next is tried.
 fn told(message: &str) -> Option<(u32, Option<Timestamp>)> {
     let (failures, _) = message.split_once(' ')?;
-    let at = message.rsplit_once(" at ").and_then(|(_, at)| at.parse().ok());
+    let at = message
+        .rsplit_once(" at ")
+        .and_then(|(_, at)| at.parse().ok());
     Some((failures.parse().ok()?, at))
 }
 
