@@ -4,8 +4,8 @@
 //! and pods, and are as many as pods that must not share a host. Fractions of machines are allowed and constraints between
 //! pods left out, so no plan can be cheaper; how much cheaper a real plan could be than ours is at most the gap.
 //!
-//! The dual has one variable per resource and one inequality per type: it is solved by a simplex in exact order of pivots
-//! (Bland), in floating point; its optimum equals that of the program above.
+//! The dual has one variable per resource and one inequality per type: it is solved by a simplex in floating point; its optimum
+//! equals that of the program above.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,12 @@ use crate::inputs::{RawPod, RawType};
 
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Maximise `gain . y` where `rows[i] . y <= limits[i]` and `y >= 0`; limits are not negative, so zero is a solution.
-fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> f64 {
+/// Pivots by the steepest gain; after so many by Bland's rule, which repeats no basis.
+const STEEPEST: usize = 5_000;
+
+/// Maximise `gain . y` where `rows[i] . y <= limits[i]` and `y >= 0`; limits are not negative, so zero is a solution. The
+/// optimum and `y`.
+fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> (f64, Vec<f64>) {
     let (n, m) = (gain.len(), rows.len());
     let width = n + m + 1;
     let mut table: Vec<Vec<f64>> = rows
@@ -30,13 +34,20 @@ fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> f64 {
             line
         })
         .collect();
+    let mut basis: Vec<usize> = (n..n + m).collect();
     let mut goal = vec![0.0; width];
     for (to, gain) in goal.iter_mut().zip(gain) {
         *to = -gain;
     }
-    // The number of bases is finite and Bland's rule repeats none; the cap only guards against rounding.
-    for _ in 0..10_000 {
-        let Some(enters) = (0..width - 1).find(|at| goal[*at] < -1e-9) else {
+    // The number of bases is finite; the cap only guards against rounding.
+    for pivots in 0..2 * STEEPEST {
+        let mut rising = (0..width - 1).filter(|at| goal[*at] < -1e-9);
+        let enters = if pivots < STEEPEST {
+            rising.min_by(|a, b| goal[*a].total_cmp(&goal[*b]))
+        } else {
+            rising.next()
+        };
+        let Some(enters) = enters else {
             break;
         };
         let ratio = |line: &Vec<f64>| line[width - 1] / line[enters];
@@ -44,10 +55,11 @@ fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> f64 {
             .filter(|at| table[*at][enters] > 1e-12)
             .min_by(|a, b| ratio(&table[*a]).total_cmp(&ratio(&table[*b])));
         let Some(leaves) = leaves else {
-            return f64::INFINITY;
+            return (f64::INFINITY, Vec::new());
         };
         let pivot = table[leaves][enters];
         table[leaves].iter_mut().for_each(|each| *each /= pivot);
+        basis[leaves] = enters;
         let line = table[leaves].clone();
         let eliminate = |row: &mut Vec<f64>| {
             let factor = row[enters];
@@ -64,7 +76,119 @@ fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> f64 {
         }
         eliminate(&mut goal);
     }
-    goal[width - 1]
+    let mut solution = vec![0.0; n];
+    for (variable, line) in basis.iter().zip(&table) {
+        if let Some(value) = solution.get_mut(*variable) {
+            *value = line[width - 1];
+        }
+    }
+    (goal[width - 1], solution)
+}
+
+/// Pods that are alike.
+pub(crate) struct Shape {
+    /// What each takes.
+    pub(crate) amounts: [f64; 4],
+    /// How many there are.
+    pub(crate) count: usize,
+}
+
+/// A machine that can be bought any number of times.
+pub(crate) struct Buyable {
+    /// Dollars per hour.
+    pub(crate) price: f64,
+    /// What it has for pods.
+    pub(crate) room: [f64; 4],
+    /// By shape: whether such pods may be on it.
+    pub(crate) takes: Vec<bool>,
+}
+
+impl Buyable {
+    fn holds(&self, at: usize, shape: &Shape) -> bool {
+        self.takes[at]
+            && shape
+                .amounts
+                .iter()
+                .zip(&self.room)
+                .all(|(own, room)| own <= room)
+    }
+
+    /// The pieces of pods that are worth most and fit together, and what they are worth.
+    fn fullest(&self, shapes: &[Shape], worth: &[f64]) -> (f64, Vec<f64>) {
+        let mut held: Vec<usize> = (0..shapes.len()).collect();
+        held.retain(|at| worth[*at] > 0.0 && self.holds(*at, &shapes[*at]));
+        let gain: Vec<f64> = held.iter().map(|at| worth[*at]).collect();
+        let row = |resource: usize| {
+            held.iter()
+                .map(|at| shapes[*at].amounts[resource])
+                .collect()
+        };
+        let rows: Vec<Vec<f64>> = (0..4).map(row).collect();
+        let (value, pieces) = simplex(&gain, &rows, &self.room);
+        let mut column = vec![0.0; shapes.len()];
+        for (at, pieces) in held.into_iter().zip(pieces) {
+            column[at] = pieces;
+        }
+        (value, column)
+    }
+}
+
+/// What machines for all these pods cost at least, even if pods could be cut in pieces; each piece on a machine that takes the
+/// pod.
+///
+/// Worths of pods for which no machine holds more than its price bound the cost from below. They are found by a linear program
+/// over contents of machines, which are added as long as they hold more than their price; worths that are still too high are
+/// scaled down, so that the bound holds wherever this stops.
+pub(crate) fn of_shapes(shapes: &[Shape], buyable: &[Buyable]) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    let counts: Vec<f64> = shapes.iter().map(|shape| shape.count as f64).collect();
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    let mut prices: Vec<f64> = Vec::new();
+    for at in 0..shapes.len() {
+        let mut alone = vec![0.0; shapes.len()];
+        alone[at] = 1.0;
+        let holding = buyable.iter().filter(|each| each.holds(at, &shapes[at]));
+        let filled = holding.map(|each| (each.price, each.fullest(shapes, &alone)));
+        let cheapest = filled.min_by(|a, b| (a.0 / a.1.0).total_cmp(&(b.0 / b.1.0)));
+        let Some((price, (_, column))) = cheapest else {
+            return f64::INFINITY;
+        };
+        columns.push(column);
+        prices.push(price);
+    }
+    let mut best = 0.0_f64;
+    for _ in 0..200 {
+        let (above, worth) = simplex(&counts, &columns, &prices);
+        let mut too_much = 1.0_f64;
+        let mut new = Vec::new();
+        for each in buyable {
+            let (value, column) = each.fullest(shapes, &worth);
+            too_much = too_much.max(value / each.price);
+            if value > each.price * (1.0 + 1e-6) {
+                new.push((column, each.price));
+            }
+        }
+        best = best.max(above / too_much);
+        if new.is_empty() || best > above * 0.9995 {
+            break;
+        }
+        // Contents that are far from being worth their price decide nothing.
+        let value = |column: &[f64]| -> f64 { column.iter().zip(&worth).map(|(a, b)| a * b).sum() };
+        let kept: Vec<bool> = columns
+            .iter()
+            .zip(&prices)
+            .map(|(column, price)| value(column) > price * 0.95)
+            .collect();
+        let mut keep = kept.iter();
+        columns.retain(|_| keep.next().is_some_and(|keep| *keep));
+        let mut keep = kept.iter();
+        prices.retain(|_| keep.next().is_some_and(|keep| *keep));
+        for (column, price) in new {
+            columns.push(column);
+            prices.push(price);
+        }
+    }
+    best
 }
 
 /// The size of the largest group of pods of which no two may share a host.
@@ -112,12 +236,37 @@ pub(crate) fn lower_bound(pods: &[RawPod], types: &[RawType]) -> f64 {
             limits.push(price);
         }
     }
-    simplex(&gain, &rows, &limits)
+    simplex(&gain, &rows, &limits).0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::simplex;
+    use super::{Buyable, Shape, of_shapes};
+
+    fn simplex(gain: &[f64], rows: &[Vec<f64>], limits: &[f64]) -> f64 {
+        super::simplex(gain, rows, limits).0
+    }
+
+    #[test]
+    fn pods_that_only_dear_machines_take_are_paid_for() {
+        let shape = |cpu: f64, count: usize| Shape {
+            amounts: [cpu, 1.0, 1.0, 0.0],
+            count,
+        };
+        let machine = |price: f64, takes: [bool; 2]| Buyable {
+            price,
+            room: [10.0, 100.0, 100.0, 0.0],
+            takes: takes.to_vec(),
+        };
+        let shapes = [shape(5.0, 4), shape(2.0, 10)];
+        let any = of_shapes(&shapes, &[machine(1.0, [true, true])]);
+        assert!((any - 4.0).abs() < 0.01, "{any}");
+        let both = [machine(1.0, [true, false]), machine(3.0, [true, true])];
+        let apart = of_shapes(&shapes, &both);
+        assert!((apart - 8.0).abs() < 0.01, "{apart}");
+        let none = of_shapes(&shapes, &[machine(1.0, [true, false])]);
+        assert!(none.is_infinite());
+    }
 
     #[test]
     fn known_programs() {

@@ -9,6 +9,8 @@
 //! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
 //! pod among a hundred thousand.
 //!
+//! `mortise-bench traces` compares the price of plans for public workload traces with a lower bound.
+//!
 //! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go there. `mortise-bench agreement` asks the real kube-scheduler
 //! whether it binds what the solver has placed.
 
@@ -24,6 +26,7 @@ mod machine;
 mod report;
 mod scale;
 mod schedule;
+mod traces;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -46,6 +49,8 @@ enum Command {
     Admission(admission::AdmissionArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
+    /// Compares what plans for recorded workload traces cost with what any plan costs at least.
+    Traces(traces::TracesArgs),
     /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds.
     Agreement(agreement::AgreementArgs),
     /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
@@ -64,6 +69,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Convert(args) => convert::run(&args),
         Command::Admission(args) => admission::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Traces(args) => traces::run(&args),
         Command::Agreement(args) => agreement::run(&args),
         Command::Life(args) => life::run(&args),
         Command::Live(args) => live::run(&args),

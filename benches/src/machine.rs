@@ -104,10 +104,17 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
 
 /// Peak resident memory of this process in MiB; `None` where `/proc` does not tell.
 pub(crate) fn peak_mib() -> Option<f64> {
+    status_mib("VmHWM:")
+}
+
+/// Resident memory of this process in MiB; `None` where `/proc` does not tell.
+pub(crate) fn resident_mib() -> Option<f64> {
+    status_mib("VmRSS:")
+}
+
+fn status_mib(field: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kib / 1024.0)
 }

@@ -249,6 +249,14 @@ pub fn normalize(key: &str) -> &str {
         .map_or(key, |(_, canonical)| canonical)
 }
 
+/// The older spellings of a label key; none for almost every key.
+pub fn aliases_of(key: &str) -> impl Iterator<Item = &'static str> {
+    ALIASES
+        .iter()
+        .filter(move |(_, canonical)| *canonical == key)
+        .map(|(alias, _)| *alias)
+}
+
 /// The part of a label key before the first slash; empty when there is none.
 #[must_use]
 pub fn domain(key: &str) -> &str {

@@ -145,12 +145,12 @@ impl Index {
             }
             if claim.is_none() && node.is_none() {
                 self.machines.remove(&key);
-                self.state.nodes.remove(&*key);
+                self.state.drop_machine(&key);
                 continue;
             }
-            let mut merged = self.merge(key.clone(), node, claim);
+            let mut merged = self.merge(key, node, claim);
             merged.twins = parts.nodes.iter().skip(1).cloned().collect();
-            self.state.nodes.insert(key, Arc::new(merged));
+            self.state.put_machine(Arc::new(merged));
         }
     }
 

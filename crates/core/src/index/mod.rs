@@ -4,6 +4,7 @@
 //! the same one as the watches do. Applying costs the logarithm of what exists; freezing costs what changed.
 
 mod changes;
+mod crowds;
 mod foreign;
 mod machine;
 mod object;
@@ -23,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::cloud::Unavailable;
 use crate::labels::WellKnown;
 use crate::ledger::{Ledger, LedgerOp};
-use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
+use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
 
 /// How many deletions are remembered, so that a late answer to an own write does not bring an object back.
@@ -43,6 +44,8 @@ pub struct Index {
     claim_key_of: BTreeMap<ClaimName, NodeKey>,
     machines: BTreeMap<NodeKey, machine::Parts>,
     pods_of: BTreeMap<NodeName, BTreeSet<PodKey>>,
+    /// By DaemonSet: its active pods by age.
+    daemon_pods_of: BTreeMap<NamespacedName, BTreeSet<(Timestamp, PodKey)>>,
     pending_keys: BTreeMap<Uid, PodKey>,
     ahead: bool,
     dirty: BTreeSet<NodeKey>,
@@ -63,6 +66,12 @@ impl Index {
             pods: crate::snapshot::Table::default(),
             pending: crate::snapshot::Table::default(),
             nodes: crate::snapshot::Table::default(),
+            lineup: crate::snapshot::Lineup::default(),
+            label_values: crate::snapshot::Table::default(),
+            going: Arc::default(),
+            in_use: Arc::default(),
+            crowds: crate::snapshot::Crowds::default(),
+            daemon_pods: Arc::default(),
             node_keys: crate::snapshot::Table::default(),
             claims: crate::snapshot::Table::default(),
             pools: Arc::default(),
@@ -96,6 +105,7 @@ impl Index {
             claim_key_of: BTreeMap::new(),
             machines: BTreeMap::new(),
             pods_of: BTreeMap::new(),
+            daemon_pods_of: BTreeMap::new(),
             pending_keys: BTreeMap::new(),
             ahead,
             dirty: BTreeSet::new(),
@@ -189,7 +199,7 @@ impl Index {
 
     fn put<V: Clone>(
         &mut self,
-        map: impl Fn(&mut Snapshot) -> &mut Arc<BTreeMap<crate::names::NamespacedName, Arc<V>>>,
+        map: impl Fn(&mut Snapshot) -> &mut Arc<BTreeMap<NamespacedName, Arc<V>>>,
         key: &ObjectKey,
         value: V,
     ) {
@@ -336,6 +346,7 @@ impl Index {
             self.unplace(&pod);
             self.state.pods.remove(&key);
             self.not_pending(&key);
+            self.recount(before.as_deref(), None);
             return;
         }
         if let Some(node) = &pod.node {
@@ -353,7 +364,8 @@ impl Index {
         } else {
             self.not_pending(&key);
         }
-        self.state.pods.insert(key, pod);
+        self.state.pods.insert(key, Arc::clone(&pod));
+        self.recount(before.as_deref(), Some(&pod));
     }
 
     fn not_pending(&mut self, key: &PodKey) {
@@ -368,6 +380,7 @@ impl Index {
         if let Some(pod) = self.state.pods.remove(key) {
             self.unplace(&pod);
             self.release(&pod);
+            self.recount(Some(&pod), None);
         }
     }
 

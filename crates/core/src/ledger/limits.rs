@@ -1,11 +1,11 @@
 //! Limits of pools, counted exactly: what is there, what is coming, and nothing twice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::labels;
 use crate::names::PoolName;
 use crate::resources::Resources;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, StateNode};
 
 /// What a pool takes of its limits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,35 +29,50 @@ pub struct LimitExceeded {
 }
 
 impl PoolUsage {
-    /// Usage of every pool, machines that leave not counted. Cost: one pass over the machines.
+    /// Usage of every pool, machines that leave not counted. Cost: pools and coming claims.
     #[must_use]
     pub fn all(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
-        let coming = snapshot.ledger.coming();
-        let mut by_label: BTreeMap<&str, Self> = BTreeMap::new();
-        for node in snapshot.nodes.values().filter(|node| !node.deleting) {
-            let Some(pool) = node.label(labels::NODEPOOL) else {
-                continue;
-            };
-            // A coming machine is counted by its promise, which knows the most it can have.
-            let promised = !coming.is_empty()
-                && node
-                    .claim_name()
-                    .is_some_and(|claim| coming.contains_key(&claim));
-            if !promised {
-                by_label.entry(pool).or_default().count(&node.capacity);
-            }
-        }
-        let mut pools: BTreeMap<PoolName, Self> = by_label
-            .into_iter()
-            .map(|(pool, usage)| (PoolName::from(pool), usage))
-            .collect();
+        let mut pools = (*snapshot.in_use).clone();
         for coming in snapshot.ledger.coming().values() {
+            // A coming machine is counted by its promise, which knows the most it can have.
+            let there = snapshot
+                .node_of_claim(&coming.claim)
+                .filter(|node| !node.deleting);
+            let counted = there.and_then(|node| Some((node, pools.get_mut(&*node.pool()?)?)));
+            if let Some((node, usage)) = counted
+                && !usage.uncount(&node.capacity)
+            {
+                usage.nodes -= 1;
+            }
             pools
                 .entry(coming.pool.clone())
                 .or_default()
                 .count(&coming.capacity);
         }
         pools
+    }
+
+    /// Usage of pools by these machines, those that leave not counted.
+    pub(crate) fn of_machines<'a>(
+        machines: impl Iterator<Item = &'a Arc<StateNode>>,
+    ) -> BTreeMap<PoolName, Self> {
+        let mut pools: BTreeMap<PoolName, Self> = BTreeMap::new();
+        for node in machines.filter(|node| !node.deleting) {
+            if let Some(pool) = node.pool() {
+                pools.entry(pool).or_default().count(&node.capacity);
+            }
+        }
+        pools
+    }
+
+    /// Takes one machine away; `false`, and nothing changes, when sums are too large to be exact.
+    pub(crate) fn uncount(&mut self, capacity: &Resources) -> bool {
+        if self.capacity.iter().any(|(_, amount)| amount == i64::MAX) {
+            return false;
+        }
+        self.nodes -= 1;
+        self.capacity.sub_assign(capacity);
+        true
     }
 
     /// Adds one machine.

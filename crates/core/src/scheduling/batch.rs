@@ -52,9 +52,10 @@ impl Batch {
         if options.pending {
             snapshot.pending.values().for_each(&mut add);
             let going = snapshot
-                .nodes
-                .values()
-                .filter(|node| node.deleting && !options.without.contains(&node.key));
+                .going
+                .iter()
+                .filter(|key| !options.without.contains(*key))
+                .filter_map(|key| snapshot.nodes.get(&**key));
             for pod in going.flat_map(|node| node.reschedulable()) {
                 if leaves(now, snapshot, pod) {
                     add(pod);

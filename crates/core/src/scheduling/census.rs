@@ -1,19 +1,20 @@
 //! Fills the constraints of a pass with what is there: domains, and pods that run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 
-use super::fits::labels_of;
 use super::host::Host;
 use super::template::Template;
-use super::topology::{Filter, Kind, NO_DOMAIN, Statement, Topology};
+use super::topology::{Filter, Group, Key, Kind, NO_DOMAIN, Statement, Topology};
 use crate::apis::k8s;
-use crate::names::Uid;
+use crate::catalog::Bits;
+use crate::names::NodeName;
 use crate::pods::PodTerm;
 use crate::requirements::{Operator, Requirements};
-use crate::snapshot::{Pod, Snapshot, StateNode};
+use crate::snapshot::{CrowdKey, Crowds, Pod, Snapshot, StateNode, Whereabouts};
 
 /// The statement of a pod affinity or anti-affinity term of a pod in `own`.
 pub(super) fn statement(
@@ -46,38 +47,59 @@ pub(super) fn statement(
     }
 }
 
-/// Groups that bound pods with required anti-affinity put around themselves, with the machines they are on; only those
-/// that concern pods of the pass.
+/// Groups that bound pods with required anti-affinity put around themselves, with the machines they are on and how many of
+/// them there are; only those that concern pods of the pass.
 pub(super) fn repelling<'a>(
     snapshot: &'a Snapshot,
     topology: &mut Topology,
-    leaving: &dyn Fn(&Uid) -> bool,
+    leaving: &[&Pod],
     concerns: &dyn Fn(&Statement) -> bool,
-) -> Vec<(usize, &'a StateNode)> {
+) -> Vec<(usize, &'a StateNode, usize)> {
     let mut all = Vec::new();
-    // Classes are shared: their address tells them apart. Only looked up, never iterated.
-    let mut known: HashMap<usize, Vec<usize>, FixedState> = HashMap::default();
-    let guarded = snapshot.nodes.values().filter(|node| node.guarded);
-    for node in guarded.filter(|node| node.node.is_some()) {
-        let guards = node
-            .pods
-            .iter()
-            .filter(|pod| !pod.class.anti_affinity.required.is_empty());
-        for pod in guards.filter(|pod| !pod.is_terminal() && !leaving(&pod.uid)) {
-            let address = Arc::as_ptr(&pod.class).cast::<()>() as usize;
-            let groups = known.entry(address).or_insert_with(|| {
-                let terms = pod.class.anti_affinity.required.iter();
-                let statements = terms
-                    .map(|term| statement(Kind::Repelled, term, &pod.class.namespace, snapshot))
-                    .filter(|statement| concerns(statement));
-                statements
-                    .map(|statement| topology.group(statement))
-                    .collect()
-            });
-            all.extend(groups.iter().map(|group| (*group, &**node)));
+    for guards in snapshot.crowds.guards() {
+        let Some(class) = guards.class() else {
+            continue;
+        };
+        let terms = class.anti_affinity.required.iter();
+        let groups: SmallVec<[usize; 2]> = terms
+            .map(|term| statement(Kind::Repelled, term, &class.namespace, snapshot))
+            .filter(|statement| concerns(statement))
+            .map(|statement| topology.group(statement))
+            .collect();
+        if groups.is_empty() {
+            continue;
+        }
+        let goes = |pod: &&&Pod| Crowds::is_guard(pod) && pod.class.id == class.id;
+        let leaving: Vec<&Pod> = leaving.iter().filter(goes).copied().collect();
+        for (node, count) in staying(snapshot, &guards.nodes, &leaving) {
+            all.extend(groups.iter().map(|group| (*group, node, count)));
         }
     }
     all
+}
+
+/// The machines where pods are and stay, and how many.
+fn staying<'a>(
+    snapshot: &'a Snapshot,
+    nodes: &'a Whereabouts,
+    leaving: &[&Pod],
+) -> impl Iterator<Item = (&'a StateNode, usize)> {
+    let mut left: BTreeMap<&NodeName, usize> = BTreeMap::new();
+    for node in leaving.iter().filter_map(|pod| pod.node.as_ref()) {
+        *left.entry(node).or_default() += 1;
+    }
+    let left: BTreeMap<NodeName, usize> = left
+        .into_iter()
+        .map(|(node, count)| (node.clone(), count))
+        .collect();
+    nodes.iter().filter_map(move |(name, count)| {
+        let gone = left.get(name).copied().unwrap_or(0);
+        let count = usize::try_from(count).unwrap_or(0).checked_sub(gone)?;
+        // Of several Nodes with one provider id only the first is the machine.
+        let is_it = |node: &&Arc<StateNode>| node.names().0 == Some(&**name);
+        let node = snapshot.node(name).filter(is_it)?;
+        (count > 0).then_some((&**node, count))
+    })
 }
 
 /// Everything that is counted before the first pod is placed.
@@ -89,50 +111,76 @@ pub(super) struct Census<'a> {
     /// Machines that take pods; host names are numbered in this order.
     pub(super) hosts: &'a [Host<'a>],
     /// What [`repelling`] found.
-    pub(super) repelling: Vec<(usize, &'a StateNode)>,
+    pub(super) repelling: Vec<(usize, &'a StateNode, usize)>,
+    /// Bound pods that are placed anew and do not count where they are.
+    pub(super) leaving: &'a [&'a Pod],
 }
 
 impl Census<'_> {
-    /// Registers domains and counts bound pods; those for which `leaving` holds are placed anew and do not count.
-    pub(super) fn take(&self, topology: &mut Topology, leaving: &dyn Fn(&Uid) -> bool) {
+    /// Registers domains and counts bound pods.
+    pub(super) fn take(&self, topology: &mut Topology) {
         if topology.groups.is_empty() {
             return;
         }
-        self.name_domains(topology);
-        self.register(topology);
-        self.count(topology, leaving);
+        let of_nodes = self.name_domains(topology);
+        self.register(topology, &of_nodes);
+        self.count(topology);
     }
 
     fn nodes(&self) -> impl Iterator<Item = &StateNode> {
         self.snapshot
-            .nodes
-            .values()
+            .lineup
+            .iter()
             .filter(|node| node.node.is_some())
             .map(|node| &**node)
     }
 
-    fn name_domains(&self, topology: &mut Topology) {
-        for key in topology.keys.iter_mut().filter(|key| !key.is_host) {
+    /// Names the domains of every key; returns which of them have a node, by key.
+    fn name_domains(&self, topology: &mut Topology) -> Vec<Bits> {
+        let name = |key: &mut Key| {
+            if key.is_host {
+                return Bits::default();
+            }
+            let of_nodes = || {
+                let values = self.snapshot.label_values.get(&*key.name);
+                values.into_iter().flat_map(|values| values.keys())
+            };
             let mut values: BTreeSet<Arc<str>> = BTreeSet::new();
             for template in self.templates {
                 values.extend(template_domains(template, &key.name));
             }
-            for node in self.nodes() {
-                values.extend(node.label(&key.name).map(Arc::from));
-            }
-            values.extend(
-                self.hosts
-                    .iter()
-                    .filter_map(|host| host.value(&key.name))
-                    .map(Arc::from),
-            );
-            key.domains = values.into_iter().collect();
-        }
+            values.extend(of_nodes().cloned());
+            let coming = self.hosts.iter().filter(|host| host.node.node.is_none());
+            let coming = coming.filter_map(|host| host.value(&key.name));
+            values.extend(coming.map(Arc::from));
+            let domains: Vec<Arc<str>> = values.into_iter().collect();
+            let mut bits = Bits::none(domains.len());
+            of_nodes()
+                .filter_map(|value| domains.binary_search(value).ok())
+                .for_each(|domain| bits.insert(domain));
+            key.domains = domains;
+            bits
+        };
+        topology.keys.iter_mut().map(name).collect()
     }
 
     /// A domain exists for a group when a pool can make a node there, or a node that counts is there.
-    fn register(&self, topology: &mut Topology) {
+    fn register(&self, topology: &mut Topology, of_nodes: &[Bits]) {
         let Topology { keys, groups, .. } = topology;
+        let of_templates: Vec<Vec<Vec<usize>>> = keys
+            .iter()
+            .map(|key| {
+                let of = |template| {
+                    let values = template_domains(template, &key.name);
+                    let known = values.iter().filter_map(|value| key.domain(value));
+                    known.collect()
+                };
+                if key.is_host {
+                    return Vec::new();
+                }
+                self.templates.iter().map(of).collect()
+            })
+            .collect();
         for group in groups.iter_mut() {
             let key = &keys[group.key];
             if key.is_host {
@@ -140,64 +188,76 @@ impl Census<'_> {
             }
             group.counts = vec![NO_DOMAIN; key.domains.len()];
             let filter = &group.statement.filter;
-            for template in self.templates {
-                let tolerated = Filter {
-                    labels: Vec::new(),
-                    tolerations: filter.tolerations.clone(),
-                };
-                if !tolerated.admits(&template.taints, &Requirements::new()) {
-                    continue;
+            let tolerated = Filter {
+                labels: Vec::new(),
+                tolerations: filter.tolerations.clone(),
+            };
+            for (template, domains) in self.templates.iter().zip(&of_templates[group.key]) {
+                if tolerated.is_open() || tolerated.admits(&template.taints, &Requirements::new()) {
+                    domains.iter().for_each(|domain| group.counts[*domain] = 0);
                 }
-                let values = template_domains(template, &key.name);
-                values
-                    .iter()
-                    .filter_map(|value| key.domain(value))
-                    .for_each(|domain| group.counts[domain] = 0);
+            }
+            let mut missing = of_nodes[group.key]
+                .iter()
+                .filter(|domain| group.counts[*domain] == NO_DOMAIN)
+                .count();
+            if filter.is_open() {
+                let domains = of_nodes[group.key].iter();
+                domains.for_each(|domain| group.counts[domain] = 0);
+                continue;
             }
             for node in self.nodes() {
+                if missing == 0 {
+                    break;
+                }
                 if let Some(domain) = node.label(&key.name).and_then(|value| key.domain(value))
                     && group.counts[domain] == NO_DOMAIN
                     && counts_on(filter, node)
                 {
                     group.counts[domain] = 0;
+                    missing -= 1;
                 }
             }
         }
     }
 
-    fn count(&self, topology: &mut Topology, leaving: &dyn Fn(&Uid) -> bool) {
-        let host_of: HashMap<&str, usize, FixedState> = self
-            .hosts
+    fn count(&self, topology: &mut Topology) {
+        let of_hosts = |group: &Group, keys: &[Key]| keys[group.key].is_host;
+        let by_host = topology
+            .groups
+            .iter()
+            .any(|group| of_hosts(group, &topology.keys));
+        let hosts = if by_host { self.hosts } else { &[] };
+        let host_of: HashMap<&str, usize, FixedState> = hosts
             .iter()
             .enumerate()
             .map(|(at, host)| (&*host.node.key, at))
             .collect();
-        for (group, node) in &self.repelling {
-            record(topology, *group, node, host_of.get(&*node.key).copied());
+        for (group, node, count) in &self.repelling {
+            let host = host_of.get(&*node.key).copied();
+            record(topology, *group, node, host, *count);
         }
-        let counts_pods = |group: &super::topology::Group| group.statement.kind != Kind::Repelled;
+        let counts_pods = |group: &Group| group.statement.kind != Kind::Repelled;
         if !topology.groups.iter().any(counts_pods) {
             return;
         }
-        let mut members: Members<'_> = HashMap::default();
-        for node in self.nodes() {
-            let host = host_of.get(&*node.key).copied();
-            for pod in &node.pods {
-                if pod.is_terminal() || pod.deleted.is_some() {
-                    continue;
-                }
-                let counted = members.entry((
-                    Arc::as_ptr(&pod.labels).cast::<()>() as usize,
-                    &pod.key.namespace,
-                ));
-                let counted = counted.or_insert_with(|| counting(topology, pod));
-                if counted.is_empty() || leaving(&pod.uid) {
-                    continue;
-                }
-                for group in counted.iter() {
+        for (key, nodes) in self.snapshot.crowds.alike() {
+            let counted = counting(topology, key);
+            if counted.is_empty() {
+                continue;
+            }
+            let goes = |pod: &&&Pod| {
+                Crowds::counts(pod)
+                    && pod.key.namespace == key.namespace
+                    && pod.labels == key.labels
+            };
+            let leaving: Vec<&Pod> = self.leaving.iter().filter(goes).copied().collect();
+            for (node, count) in staying(self.snapshot, nodes, &leaving) {
+                let host = host_of.get(&*node.key).copied();
+                for group in &counted {
                     let filter = &topology.groups[*group].statement.filter;
-                    if filter.is_open() || counts_on(filter, node) {
-                        record(topology, *group, node, host);
+                    if counts_on(filter, node) {
+                        record(topology, *group, node, host, count);
                     }
                 }
             }
@@ -205,20 +265,23 @@ impl Census<'_> {
     }
 }
 
-/// Groups by label set (by address: equal sets are shared) and namespace. Only looked up, never iterated.
-type Members<'a> = HashMap<(usize, &'a Arc<str>), Vec<usize>, FixedState>;
-
-/// The groups that count a pod.
-fn counting(topology: &Topology, pod: &Pod) -> Vec<usize> {
+/// The groups that count such pods.
+fn counting(topology: &Topology, pods: &CrowdKey) -> SmallVec<[usize; 4]> {
     let all = topology.groups.iter().enumerate();
     let counted = all.filter(|(_, group)| {
         group.statement.kind != Kind::Repelled
-            && group.statement.selects(&pod.key.namespace, &pod.labels)
+            && group.statement.selects(&pods.namespace, &pods.labels)
     });
     counted.map(|(at, _)| at).collect()
 }
 
-fn record(topology: &mut Topology, group: usize, node: &StateNode, host: Option<usize>) {
+fn record(
+    topology: &mut Topology,
+    group: usize,
+    node: &StateNode,
+    host: Option<usize>,
+    count: usize,
+) {
     let key = &topology.keys[topology.groups[group].key];
     let domain = if key.is_host {
         host
@@ -226,9 +289,9 @@ fn record(topology: &mut Topology, group: usize, node: &StateNode, host: Option<
         node.label(&key.name).and_then(|value| key.domain(value))
     };
     match domain {
-        Some(domain) => topology.groups[group].record(domain),
+        Some(domain) => (0..count).for_each(|_| topology.groups[group].record(domain)),
         // A machine that takes no pods has no number, but who is there is there.
-        None if key.is_host => topology.groups[group].occupied += 1,
+        None if key.is_host => topology.groups[group].occupied += count,
         None => {}
     }
 }
@@ -239,7 +302,7 @@ fn counts_on(filter: &Filter, node: &StateNode) -> bool {
     }
     let spec = node.node.as_ref().map(|node| &node.spec);
     let taints = spec.map_or(&[][..], |spec| &spec.taints);
-    filter.admits(taints, &labels_of(node))
+    filter.admits_node(taints, node)
 }
 
 /// The values of a label that nodes of a pool can have.

@@ -1,16 +1,16 @@
 //! What DaemonSets take of every node.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
+use super::fits::labels_meet;
 use crate::labels::WellKnown;
 use crate::names::NamespacedName;
 use crate::pods::HostPort;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
-use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
+use crate::snapshot::{PodClass, Snapshot, StateNode};
 use crate::taints;
 
 /// The pods of one DaemonSet.
@@ -42,32 +42,15 @@ impl Daemons {
     /// The DaemonSets of a snapshot.
     ///
     /// # Cost
-    /// One pass over the pods, unless there is no DaemonSet.
+    /// The number of DaemonSets.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         if snapshot.daemon_sets.is_empty() {
             return Self::default();
         }
-        let mut newest: BTreeMap<(&str, &str), &Arc<Pod>> = BTreeMap::new();
-        for pod in snapshot.pods.values() {
-            let Some(owner) = pod
-                .owner
-                .as_ref()
-                .filter(|_| pod.is_daemon() && pod.is_active())
-            else {
-                continue;
-            };
-            let known = newest
-                .entry((&pod.key.namespace, &owner.name))
-                .or_insert(pod);
-            if (known.created, &known.key) < (pod.created, &pod.key) {
-                *known = pod;
-            }
-        }
         let all = snapshot.daemon_sets.iter().map(|(key, set)| {
             let template = PodClass::of_template(&key.namespace, &set.spec.template);
-            let live = newest.get(&(&*key.namespace, &*key.name));
-            let class = match live {
+            let class = match snapshot.daemon_pods.get(key) {
                 Some(pod) => PodClass {
                     requests: pod.class.requests.clone(),
                     host_ports: pod.class.host_ports.clone(),
@@ -102,14 +85,15 @@ impl Daemons {
         if self.all.is_empty() {
             return Resources::zero();
         }
-        let labels = Requirements::from_labels(
-            node.labels
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.as_str())),
-        );
         let mut expected = Resources::zero();
         for daemon in &self.all {
-            if runs_on(&daemon.class, &node.taints, &labels, &WellKnown::none()) {
+            let runs = tolerates_all(&daemon.class, &node.taints)
+                && daemon
+                    .class
+                    .strict
+                    .iter()
+                    .any(|terms| labels_meet(node, terms));
+            if runs {
                 expected.add_assign(&daemon.class.requests);
             }
         }

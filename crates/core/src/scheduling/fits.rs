@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Daemons;
 use crate::labels::{self, WellKnown};
-use crate::ledger::FenceReason;
+use crate::ledger::{FenceReason, Nomination};
 use crate::names::Uid;
 use crate::pods::HostPort;
 use crate::requirements::{Requirement, Requirements};
@@ -46,41 +46,61 @@ impl Room {
         priority: i32,
         ours: &dyn Fn(&Uid) -> bool,
     ) -> Self {
-        let (node_name, claim_name) = node.names();
-        let fence = claim_name.and_then(|claim| snapshot.ledger.fence(claim));
-        let closed = if node.deleting {
-            Some(Closed::Deleting)
-        } else {
-            fence.map(|fence| Closed::Fenced(fence.reason))
-        };
-        let mut free = node.free();
-        free.sub_assign(&daemons.missing_on(node));
-        let mut ports: Vec<HostPort> = node
-            .pods
-            .iter()
-            .flat_map(|pod| pod.class.host_ports.iter().cloned())
-            .collect();
-        for held in snapshot.ledger.held_on(node_name, claim_name) {
-            if held.priority < priority || ours(&held.uid) {
-                continue;
-            }
-            free.sub_assign(&held.requests);
-            let waiting = snapshot
-                .pods
-                .get(&held.pod)
-                .filter(|pod| pod.uid == held.uid);
-            ports.extend(
-                waiting
-                    .into_iter()
-                    .flat_map(|pod| pod.class.host_ports.iter().cloned()),
-            );
-        }
+        let counts = |held: &Nomination| held.priority >= priority && !ours(&held.uid);
         Self {
-            free,
-            ports,
-            closed,
+            free: Self::free(snapshot, daemons, node, &counts),
+            ports: ports_taken(snapshot, node, &counts),
+            closed: Self::closed(snapshot, node),
         }
     }
+
+    /// Why the machine takes no pods at all.
+    pub(super) fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<Closed> {
+        if node.deleting {
+            return Some(Closed::Deleting);
+        }
+        if snapshot.ledger.fences().is_empty() {
+            return None; // almost always: the names need not be looked up
+        }
+        let (_, claim_name) = node.names();
+        let fence = claim_name.and_then(|claim| snapshot.ledger.fence(claim));
+        fence.map(|fence| Closed::Fenced(fence.reason))
+    }
+
+    /// What is left of its resources, where the promises count that `counts` says.
+    pub(super) fn free(
+        snapshot: &Snapshot,
+        daemons: &Daemons,
+        node: &StateNode,
+        counts: &dyn Fn(&Nomination) -> bool,
+    ) -> Resources {
+        let (node_name, claim_name) = node.names();
+        let mut free = node.free();
+        free.sub_assign(&daemons.missing_on(node));
+        let held = snapshot.ledger.held_on(node_name, claim_name);
+        held.filter(|held| counts(held))
+            .for_each(|held| free.sub_assign(&held.requests));
+        free
+    }
+}
+
+/// Host ports that are taken on a machine: those of its pods, and of the promises that `counts` says.
+pub(super) fn ports_taken(
+    snapshot: &Snapshot,
+    node: &StateNode,
+    counts: &dyn Fn(&Nomination) -> bool,
+) -> Vec<HostPort> {
+    let (node_name, claim_name) = node.names();
+    let promised = snapshot.ledger.held_on(node_name, claim_name);
+    let waiting = promised.filter(|held| counts(held)).filter_map(|held| {
+        let pod = snapshot.pods.get(&held.pod);
+        pod.filter(|pod| pod.uid == held.uid)
+    });
+    node.pods
+        .iter()
+        .chain(waiting)
+        .flat_map(|pod| pod.class.host_ports.iter().cloned())
+        .collect()
 }
 
 /// Why a pod may not be on a machine.
@@ -176,14 +196,10 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &Room) -> Result<(),
     match class.strict.as_slice() {
         [any] if any.is_empty() => Ok(()),
         alternatives => {
-            let labels = labels_of(node);
-            let none = WellKnown::none();
-            if alternatives
-                .iter()
-                .any(|asked| labels.is_compatible(asked, &none))
-            {
+            if alternatives.iter().any(|asked| labels_meet(node, asked)) {
                 return Ok(());
             }
+            let (labels, none) = (labels_of(node), WellKnown::none());
             let clash = alternatives
                 .first()
                 .and_then(|asked| labels.compatible(asked, &none).err());
@@ -192,6 +208,21 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &Room) -> Result<(),
             ))
         }
     }
+}
+
+/// The value of a machine's label by the key's present spelling; its host name is its name where no label says otherwise.
+pub(super) fn label_of<'n>(node: &'n StateNode, key: &str) -> Option<&'n str> {
+    node.label(key)
+        .or_else(|| labels::aliases_of(key).find_map(|alias| node.label(alias)))
+        .or_else(|| (key == labels::HOSTNAME).then(|| node.name()))
+}
+
+/// Whether a machine's labels are what is asked: as [`labels_of`] would say, without making them.
+pub(super) fn labels_meet(node: &StateNode, asked: &Requirements) -> bool {
+    asked.iter().all(|asked| match label_of(node, asked.key()) {
+        Some(value) => asked.has(value),
+        None => asked.allows_absence(),
+    })
 }
 
 /// The labels of a machine as requirements, its host name among them.

@@ -4,57 +4,68 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, Dimensions};
+use super::amounts::{Amounts, Dimensions, fit, subtract};
+use super::ask::Ask;
 use super::daemons::Daemons;
-use super::fits::{Room, labels_of};
+use super::fits::{Room, label_of, labels_meet, labels_of, ports_taken};
 use super::plan::SolveOptions;
 use super::template::Template;
-use super::volumes::{Attachment, attached};
+use super::volumes::{Attachment, attached, can_attach};
 use crate::catalog::{Bits, Catalog};
 use crate::labels;
-use crate::ledger::Place;
+use crate::ledger::{Nomination, Place};
 use crate::names::Uid;
 use crate::pods::HostPort;
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::Resources;
 use crate::snapshot::{Snapshot, StateNode};
 
-/// A machine that pods may be placed on.
+/// A machine that pods may be placed on. What is not needed to refuse most pods is worked out when first asked for.
 #[derive(Debug)]
 pub(super) struct Host<'a> {
     /// The machine.
     pub(super) node: &'a StateNode,
-    /// How the ledger names it.
-    pub(super) place: Place,
-    /// Its labels, host name included, worked out when first asked for. Of a machine that is not launched yet: what its
-    /// claim requires.
-    labels: OnceCell<Requirements>,
+    /// Its labels, host name included. Of a machine that is not launched yet: what its claim requires.
+    labels: OnceCell<Box<Requirements>>,
     /// What it may turn out to be, while it is not launched.
-    pub(super) unlaunched: Option<(Arc<Catalog>, Bits)>,
-    /// What is free.
-    pub(super) free: Amounts,
-    /// Host ports that are taken.
-    pub(super) ports: Vec<HostPort>,
-    /// Volumes that are attached.
-    pub(super) attached: BTreeSet<Attachment>,
+    pub(super) unlaunched: Option<Box<(Arc<Catalog>, Bits)>>,
+    /// What is free; `None` of a machine that takes nothing.
+    free: OnceCell<Option<Amounts>>,
+    /// Host ports that are taken, and volumes that are attached.
+    connections: OnceCell<Box<Connections>>,
     /// Index of its taints among the profiles of the pass.
     pub(super) taints: usize,
+}
+
+/// What a machine gives only to one pod, or to some.
+#[derive(Debug, Default)]
+struct Connections {
+    ports: Vec<HostPort>,
+    attached: BTreeSet<Attachment>,
+}
+
+/// What is asked about machines.
+pub(super) struct Ground<'a> {
+    /// The cluster.
+    pub(super) snapshot: &'a Snapshot,
+    /// DaemonSets that may still come.
+    pub(super) daemons: &'a Daemons,
+    /// Resources that count.
+    pub(super) dimensions: &'a Dimensions,
+    /// Pods whose promises do not count.
+    pub(super) ours: &'a dyn Fn(&Uid) -> bool,
 }
 
 /// Machines that take pods, in the order in which they are tried: initialized ones first, then by name.
 pub(super) struct Choice<'a, 'c> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,
+    /// What is asked about it.
+    pub(super) ground: &'c Ground<'c>,
     /// What is left out.
     pub(super) options: &'c SolveOptions,
-    /// DaemonSets that may still come.
-    pub(super) daemons: &'c Daemons,
-    /// Resources that count.
-    pub(super) dimensions: &'c Dimensions,
     /// Pools of machines that are not launched yet.
     pub(super) templates: &'c [Template],
-    /// Pods whose promises do not count.
-    pub(super) ours: &'c dyn Fn(&Uid) -> bool,
     /// The least CPU, memory and pods that any pod asks for: machines that have not even that are left out.
     pub(super) least: [i64; 3],
 }
@@ -63,94 +74,162 @@ impl<'a> Choice<'a, '_> {
     /// The machines.
     pub(super) fn hosts(&self) -> Vec<Host<'a>> {
         let options = self.options;
-        let usable = self.snapshot.nodes.values().filter(|node| {
-            self.has_any_room(node)
+        let usable = self.snapshot.lineup.iter().filter(|node| {
+            has_any_room(node, &self.least)
                 && !options.without.contains(&node.key)
                 && !options.closed.contains(&node.key)
         });
-        let mut hosts: Vec<Host<'a>> = usable.filter_map(|node| Host::of(self, node)).collect();
-        hosts.sort_by(|a, b| {
-            let key = |host: &Host<'a>| (!host.node.initialized, host.node.name(), &host.node.key);
-            key(a).cmp(&key(b))
-        });
-        hosts
+        usable.filter_map(|node| Host::of(self, node)).collect()
     }
+}
 
-    /// Whether a machine has room for some pod before promises and DaemonSet pods have theirs. What a machine will have that
-    /// is not launched yet is found out later.
-    fn has_any_room(&self, node: &StateNode) -> bool {
-        let (all, used) = (&node.allocatable, &node.used);
-        let free = [
-            all.cpu.saturating_sub(used.cpu),
-            all.memory.saturating_sub(used.memory),
-            all.pods.saturating_sub(used.pods),
-        ];
-        (node.node.is_none() && node.provider_id().is_none())
-            || free
-                .iter()
-                .zip(&self.least)
-                .all(|(free, least)| free >= least)
-    }
+/// Whether a machine has so much CPU, memory and pods before promises and DaemonSet pods have theirs. What a machine will
+/// have that is not launched yet is found out later.
+fn has_any_room(node: &StateNode, least: &[i64; 3]) -> bool {
+    let (all, used) = (&node.allocatable, &node.used);
+    let free = [
+        all.cpu.saturating_sub(used.cpu),
+        all.memory.saturating_sub(used.memory),
+        all.pods.saturating_sub(used.pods),
+    ];
+    (node.node.is_none() && node.provider_id().is_none())
+        || free.iter().zip(least).all(|(free, least)| free >= least)
 }
 
 impl<'a> Host<'a> {
     fn of(choice: &Choice<'a, '_>, node: &'a StateNode) -> Option<Self> {
-        let Choice {
-            snapshot,
-            daemons,
-            dimensions,
-            templates,
-            ours,
-            ..
-        } = *choice;
-        let place = match (node.node_name(), node.claim_name()) {
-            (Some(name), _) if node.registered => Place::Node(name),
-            (_, Some(claim)) => Place::Claim(claim),
-            (Some(name), None) => Place::Node(name),
-            (None, None) => return None,
-        };
-        // Every promise counts, whatever its priority: pods of this pass are placed in order of priority anyway.
-        let room = |daemons: &Daemons| Room::of(snapshot, daemons, node, i32::MIN, ours);
-        let (room, labels, unlaunched) = if node.node.is_some() || node.provider_id().is_some() {
-            (room(daemons), OnceCell::new(), None)
-        } else {
-            let claim = node.claim.as_ref()?;
-            let template = templates
-                .iter()
-                .find(|template| claim.pool().is_some_and(|pool| pool == template.name))?;
-            let mut labels = claim.requirements();
-            labels.add_all(&labels_of(node));
-            let types = template.catalog.table().meeting(&labels);
-            let mut room = room(&Daemons::default());
-            room.free.add_assign(&smallest(template, &types)?);
-            let labels = OnceCell::from(labels);
-            (room, labels, Some((Arc::clone(&template.catalog), types)))
-        };
-        if room.closed.is_some() {
+        let nameless = node.node.is_none() && node.claim.is_none();
+        if nameless || Room::closed(choice.snapshot, node).is_some() {
             return None;
         }
-        if dimensions.is_overcommitted_elsewhere(&room.free) {
-            return None;
-        }
-        Some(Self {
+        let mut host = Self {
             node,
-            place,
-            labels,
-            unlaunched,
-            free: dimensions.flat(&room.free),
-            ports: room.ports,
-            attached: attached(snapshot, node),
+            labels: OnceCell::new(),
+            unlaunched: None,
+            free: OnceCell::new(),
+            connections: OnceCell::new(),
             taints: 0,
+        };
+        if node.node.is_some() || node.provider_id().is_some() {
+            return Some(host);
+        }
+        let claim = node.claim.as_ref()?;
+        let mut templates = choice.templates.iter();
+        let template =
+            templates.find(|template| claim.pool().is_some_and(|pool| pool == template.name))?;
+        let mut labels = claim.requirements();
+        labels.add_all(&labels_of(node));
+        let types = template.catalog.table().meeting(&labels);
+        let ground = choice.ground;
+        let mut free = Room::free(ground.snapshot, &Daemons::default(), node, &|held| {
+            !(ground.ours)(&held.uid)
+        });
+        free.add_assign(&smallest(template, &types)?);
+        if ground.dimensions.is_overcommitted_elsewhere(&free) {
+            return None;
+        }
+        host.free = OnceCell::from(Some(ground.dimensions.flat(&free)));
+        host.labels = OnceCell::from(Box::new(labels));
+        host.unlaunched = Some(Box::new((Arc::clone(&template.catalog), types)));
+        Some(host)
+    }
+
+    /// How the ledger names it.
+    pub(super) fn place(&self) -> Option<Place> {
+        match (self.node.node_name(), self.node.claim_name()) {
+            (Some(name), _) if self.node.registered => Some(Place::Node(name)),
+            (_, Some(claim)) => Some(Place::Claim(claim)),
+            (Some(name), None) => Some(Place::Node(name)),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a promise names it, by its Node or by its claim: a machine becomes a Node in between.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        let (node, claim) = self.node.names();
+        match place {
+            Place::Node(name) => node == Some(&**name),
+            Place::Claim(name) => claim == Some(&**name),
+        }
+    }
+
+    fn free(&self, ground: &Ground<'_>) -> Option<&Amounts> {
+        let free = self.free.get_or_init(|| {
+            // Every promise counts, whatever its priority: pods of a pass are placed in order of priority anyway.
+            let counts = |held: &Nomination| !(ground.ours)(&held.uid);
+            let free = Room::free(ground.snapshot, ground.daemons, self.node, &counts);
+            let over = ground.dimensions.is_overcommitted_elsewhere(&free);
+            (!over).then(|| ground.dimensions.flat(&free))
+        });
+        free.as_ref()
+    }
+
+    fn connections(&self, ground: &Ground<'_>) -> &Connections {
+        self.connections.get_or_init(|| {
+            let counts = |held: &Nomination| !(ground.ours)(&held.uid);
+            Box::new(Connections {
+                ports: ports_taken(ground.snapshot, self.node, &counts),
+                attached: attached(ground.snapshot, self.node),
+            })
         })
+    }
+
+    /// Whether it takes a pod, but for where other pods are. `at`: its index.
+    pub(super) fn admits(&self, ground: &Ground<'_>, ask: &mut Ask, at: usize) -> bool {
+        let own = &ask.resources;
+        if !has_any_room(self.node, &[own.cpu, own.memory, own.pods]) {
+            return false;
+        }
+        if !ask.suitable_hosts.has(at) {
+            let suits = ask.tolerates[self.taints]
+                && self.satisfies(&ask.requirements)
+                && (ask.volumes.is_empty()
+                    || ask.volumes.iter().any(|asked| self.satisfies(asked)));
+            if !suits {
+                return false;
+            }
+            ask.suitable_hosts.insert_growing(at);
+        }
+        if !self
+            .free(ground)
+            .is_some_and(|free| fit(&ask.requests, free))
+        {
+            return false;
+        }
+        if ask.ports.is_empty() && ask.attach.is_empty() {
+            return true;
+        }
+        let Connections { ports, attached } = self.connections(ground);
+        HostPort::conflict(&ask.ports, ports).is_none()
+            && can_attach(ground.snapshot, self.node, attached, &ask.attach)
+    }
+
+    /// Gives a pod its room.
+    pub(super) fn take(&mut self, ground: &Ground<'_>, ask: &Ask) {
+        self.free(ground);
+        if let Some(Some(free)) = self.free.get_mut() {
+            subtract(free, &ask.requests);
+        }
+        if ask.ports.is_empty() && ask.attach.is_empty() {
+            return;
+        }
+        self.connections(ground);
+        if let Some(own) = self.connections.get_mut() {
+            own.ports.extend(ask.ports.iter().cloned());
+            own.attached.extend(ask.attach.iter().cloned());
+        }
     }
 
     /// Its labels, or what its claim requires.
     pub(super) fn labels(&self) -> &Requirements {
-        self.labels.get_or_init(|| labels_of(self.node))
+        self.labels.get_or_init(|| Box::new(labels_of(self.node)))
     }
 
     /// Whether the labels are what is asked, whatever the machine turns out to be.
     pub(super) fn satisfies(&self, asked: &Requirements) -> bool {
+        if self.unlaunched.is_none() {
+            return labels_meet(self.node, asked);
+        }
         asked.iter().all(
             |asked| match (self.labels().get(asked.key()), &self.unlaunched) {
                 (Some(own), None) => own.has_intersection(asked),
@@ -158,13 +237,19 @@ impl<'a> Host<'a> {
                     own.values().iter().all(|value| asked.has(value))
                 }
                 (None, None) => asked.allows_absence(),
-                (_, Some((catalog, types))) => catalog.table().all_satisfy(types, asked),
+                (_, Some(unlaunched)) => {
+                    let (catalog, types) = &**unlaunched;
+                    catalog.table().all_satisfy(types, asked)
+                }
             },
         )
     }
 
     /// The value of a label, when it is certain.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
+        if self.unlaunched.is_none() {
+            return label_of(self.node, key);
+        }
         let own = self
             .labels()
             .get(key)

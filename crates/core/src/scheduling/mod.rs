@@ -61,7 +61,7 @@ pub use plan::{
 };
 
 use crate::names::Uid;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Pod, Snapshot};
 use crate::taints::PREFER_NO_SCHEDULE;
 use amounts::Dimensions;
 use ask::{Asks, TaintProfiles};
@@ -69,7 +69,7 @@ use batch::Batch;
 use census::{Census, repelling};
 use claim::FillOrder;
 use class::Classes;
-use pass::{Item, Pass};
+use pass::{HostDomain, Item, Pass};
 use relax::Manner;
 use reservations::Reservations;
 use shape::Shapes;
@@ -111,13 +111,17 @@ pub fn solve(
         options.min_values_best_effort,
     );
     let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
-    let hosts_of = host::Choice {
+    let ground = host::Ground {
         snapshot,
-        options,
         daemons: &daemons,
         dimensions: &dimensions,
-        templates: &templates,
         ours: &ours,
+    };
+    let hosts_of = host::Choice {
+        snapshot,
+        ground: &ground,
+        options,
+        templates: &templates,
         least,
     };
     let mut hosts = hosts_of.hosts();
@@ -151,29 +155,32 @@ pub fn solve(
         })
         .collect();
     let concerns = |statement: &topology::Statement| classes.concerns(statement);
-    let repelling = repelling(snapshot, &mut topology, &ours, &concerns);
+    let leaving: Vec<&Pod> = batch
+        .pods
+        .iter()
+        .map(|(pod, _)| &**pod)
+        .filter(|pod| is_counted(snapshot, pod))
+        .collect();
+    let repelling = repelling(snapshot, &mut topology, &leaving, &concerns);
     let classes = classes.finish(&topology);
     Census {
         snapshot,
         templates: &templates,
         hosts: &hosts,
         repelling,
+        leaving: &leaving,
     }
-    .take(&mut topology, &ours);
-    let host_domains = topology
-        .keys
-        .iter()
-        .map(|key| {
-            hosts
-                .iter()
-                .map(|host| host.value(&key.name).and_then(|value| key.domain(value)))
-                .collect()
-        })
-        .collect();
+    .take(&mut topology);
+    let domains_of = |key: &topology::Key| {
+        let hosts = if key.is_host { 0 } else { hosts.len() };
+        vec![HostDomain::Unknown; hosts]
+    };
+    let host_domains = topology.keys.iter().map(domains_of).collect();
     let reservations = Reservations::of(&templates, options.reserved);
     let mut pass = Pass {
         snapshot,
         options,
+        ground: &ground,
         template_taints,
         templates,
         hosts,
@@ -200,6 +207,15 @@ pub fn solve(
     report.stopped = pass.stopped;
     report.unplaced = unplaced(&pass, &unusable, dropped);
     (plan, report)
+}
+
+/// The pod is bound and among the crowds of the snapshot; what a caller made up is not.
+fn is_counted(snapshot: &Snapshot, pod: &Pod) -> bool {
+    pod.node.is_some()
+        && snapshot
+            .pods
+            .get(&pod.key)
+            .is_some_and(|own| own.uid == pod.uid)
 }
 
 /// The least of CPU, memory and pods that any of these asks for.

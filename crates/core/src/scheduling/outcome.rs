@@ -29,10 +29,13 @@ impl Pass<'_> {
                 continue;
             };
             let host = &self.hosts[*host];
+            let Some(place) = host.place() else {
+                continue;
+            };
             plan.placements.push(Placement {
                 pod: Arc::clone(self.items[at].pod),
                 node: host.node.key.clone(),
-                place: host.place.clone(),
+                place,
                 uninitialized: !host.node.initialized,
             });
         }

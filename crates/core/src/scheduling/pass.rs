@@ -18,19 +18,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::{add, fit, subtract};
-use super::ask::{Ask, Asks};
+use super::amounts::add;
+use super::ask::Asks;
 use super::claim::{FillOrder, NewClaim};
 use super::class::Class;
-use super::host::Host;
+use super::host::{Ground, Host};
 use super::plan::SolveOptions;
 use super::reservations::Reservations;
 use super::shape::{Shape, ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
 use super::template::Template;
 use super::topology::{Asking, Group, Key, KeyAllow, Kind, Topology};
-use super::volumes::can_attach;
-use crate::pods::HostPort;
 use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 
@@ -43,6 +41,29 @@ pub(super) enum Target {
     Claim(usize),
 }
 
+/// The domain of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HostDomain {
+    /// Not looked at.
+    Unknown,
+    /// It has none, or none that is certain.
+    None,
+    /// Its index.
+    At(u32),
+}
+
+fn domain_of(known: &mut HostDomain, key: &Key, host: &Host<'_>) -> Option<usize> {
+    if matches!(known, HostDomain::Unknown) {
+        let domain = host.value(&key.name).and_then(|value| key.domain(value));
+        let domain = domain.and_then(|domain| u32::try_from(domain).ok());
+        *known = domain.map_or(HostDomain::None, HostDomain::At);
+    }
+    match known {
+        HostDomain::At(domain) => usize::try_from(*domain).ok(),
+        HostDomain::None | HostDomain::Unknown => None,
+    }
+}
+
 /// A pod of the pass.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
@@ -53,16 +74,16 @@ pub(super) struct Item<'a> {
 }
 
 /// The state of a pass.
-#[derive(Debug)]
 pub(super) struct Pass<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) options: &'a SolveOptions,
+    pub(super) ground: &'a Ground<'a>,
     pub(super) templates: Vec<Template>,
     /// Taint profile of each template.
     pub(super) template_taints: Vec<usize>,
     pub(super) hosts: Vec<Host<'a>>,
-    /// By key, then host: its domain.
-    pub(super) host_domains: Vec<Vec<Option<usize>>>,
+    /// By key, then host: its domain, once somebody asked for it.
+    pub(super) host_domains: Vec<Vec<HostDomain>>,
     pub(super) shapes: Shapes<'a>,
     pub(super) topology: Topology,
     pub(super) asks: Asks,
@@ -121,30 +142,17 @@ impl Pass<'_> {
             let Some(nomination) = self.snapshot.ledger.nomination(&pod.uid) else {
                 continue;
             };
-            let Some(host) = self.hosts.iter().position(|host| {
-                host.place == nomination.place || self.is_same(host, &nomination.place)
-            }) else {
+            let mut hosts = self.hosts.iter();
+            let Some(host) = hosts.position(|host| host.is_at(&nomination.place)) else {
                 continue;
             };
             let steps = &self.classes[*class].steps;
             let step = steps.iter().position(|step| {
                 let ask = &mut self.asks.all[step.ask];
-                admits(self.snapshot, &self.hosts[host], ask, host)
+                self.hosts[host].admits(self.ground, ask, host)
             });
             if let Some(step) = step {
                 self.put_on_host(at, step, host);
-            }
-        }
-    }
-
-    /// A promise may name the claim of a machine that has become a Node since.
-    fn is_same(&self, host: &Host<'_>, place: &crate::ledger::Place) -> bool {
-        match place {
-            crate::ledger::Place::Claim(claim) => {
-                host.node.claim_name().is_some_and(|own| own == *claim)
-            }
-            crate::ledger::Place::Node(node) => {
-                host.node.node_name().is_some_and(|own| own == *node)
             }
         }
     }
@@ -202,7 +210,7 @@ impl Pass<'_> {
             hosts,
             topology,
             host_domains,
-            snapshot,
+            ground,
             ..
         } = self;
         let class = &classes[class];
@@ -218,14 +226,18 @@ impl Pass<'_> {
                 continue;
             }
             // Of a machine that is not launched yet, no domain means that it is not known.
-            let in_domain = |each: &KeyAllow| match host_domains[each.key][at] {
+            let mut in_domain = |each: &KeyAllow| match domain_of(
+                &mut host_domains[each.key][at],
+                &topology.keys[each.key],
+                &hosts[at],
+            ) {
                 Some(domain) => each.domains.has(domain),
                 None => each.absent && hosts[at].unlaunched.is_none(),
             };
-            if !allow.iter().all(in_domain) {
+            if !allow.iter().all(&mut in_domain) {
                 continue;
             }
-            if admits(snapshot, &hosts[at], ask, at) {
+            if hosts[at].admits(ground, ask, at) {
                 return Some(at);
             }
             ask.refuse_host(at);
@@ -373,9 +385,7 @@ impl Pass<'_> {
         let class = &self.classes[self.items[at].class];
         let ask = &self.asks.all[class.steps[step].ask];
         let host = &mut self.hosts[to];
-        subtract(&mut host.free, &ask.requests);
-        host.ports.extend(ask.ports.iter().cloned());
-        host.attached.extend(ask.attach.iter().cloned());
+        host.take(self.ground, ask);
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.repels) {
             let group = &mut groups[*of];
@@ -383,10 +393,11 @@ impl Pass<'_> {
             if !filter.is_open() && !filter.admits(&host.node.taints, host.labels()) {
                 continue;
             }
-            let domain = if keys[group.key].is_host {
+            let key = &keys[group.key];
+            let domain = if key.is_host {
                 Some(to)
             } else {
-                self.host_domains[group.key][to]
+                domain_of(&mut self.host_domains[group.key][to], key, host)
             };
             if let Some(domain) = domain {
                 group.record(domain);
@@ -509,22 +520,4 @@ fn newly_counted(
 fn admits_claim(group: &Group, template: &Template, shape: &Shape) -> bool {
     let filter = &group.statement.filter;
     filter.is_open() || filter.admits(&template.taints, &shape.requirements)
-}
-
-/// Whether an existing machine takes a pod, but for where other pods are.
-fn admits(snapshot: &Snapshot, host: &Host<'_>, ask: &mut Ask, at: usize) -> bool {
-    if !fit(&ask.requests, &host.free) {
-        return false;
-    }
-    if !ask.suitable_hosts.has(at) {
-        let suits = ask.tolerates[host.taints]
-            && host.satisfies(&ask.requirements)
-            && (ask.volumes.is_empty() || ask.volumes.iter().any(|asked| host.satisfies(asked)));
-        if !suits {
-            return false;
-        }
-        ask.suitable_hosts.insert_growing(at);
-    }
-    (ask.ports.is_empty() || HostPort::conflict(&ask.ports, &host.ports).is_none())
-        && (ask.attach.is_empty() || can_attach(snapshot, host.node, &host.attached, &ask.attach))
 }

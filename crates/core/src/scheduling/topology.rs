@@ -20,10 +20,12 @@ use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use smallvec::SmallVec;
 
+use super::fits::labels_meet;
 use crate::catalog::Bits;
 use crate::labels::{self, WellKnown};
 use crate::pods::Selector;
 use crate::requirements::Requirements;
+use crate::snapshot::StateNode;
 use crate::taints;
 
 /// What a group demands.
@@ -69,7 +71,23 @@ pub(super) fn toleration_text(of: &Toleration) -> TolerationText {
 impl Filter {
     /// Whether a node of these taints and labels counts. Taints that only discourage do not.
     pub(super) fn admits(&self, taints: &[Taint], node: &Requirements) -> bool {
-        let tolerated = self.tolerations.as_ref().is_none_or(|all| {
+        let none = WellKnown::none();
+        self.tolerates(taints)
+            && (self.labels.is_empty()
+                || self
+                    .labels
+                    .iter()
+                    .any(|asked| node.is_compatible(asked, &none)))
+    }
+
+    /// As [`Self::admits`], for a machine with these taints.
+    pub(super) fn admits_node(&self, taints: &[Taint], node: &StateNode) -> bool {
+        self.tolerates(taints)
+            && (self.labels.is_empty() || self.labels.iter().any(|asked| labels_meet(node, asked)))
+    }
+
+    fn tolerates(&self, taints: &[Taint]) -> bool {
+        self.tolerations.as_ref().is_none_or(|all| {
             let tolerations: Vec<Toleration> = all
                 .iter()
                 .map(|[key, operator, value, effect]| Toleration {
@@ -84,14 +102,7 @@ impl Filter {
                 .iter()
                 .filter(|taint| taint.effect != taints::PREFER_NO_SCHEDULE);
             taints::untolerated(hard, &tolerations).next().is_none()
-        });
-        let none = WellKnown::none();
-        tolerated
-            && (self.labels.is_empty()
-                || self
-                    .labels
-                    .iter()
-                    .any(|asked| node.is_compatible(asked, &none)))
+        })
     }
 
     /// Whether every node counts.

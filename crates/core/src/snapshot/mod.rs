@@ -3,7 +3,9 @@
 //! Invariant: a snapshot never changes; whoever holds one may take as long as it likes. Everything derived here is a
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
+mod crowds;
 mod ingest;
+mod lineup;
 mod node;
 mod pod;
 mod pod_class;
@@ -15,6 +17,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use crowds::{CrowdKey, Crowds, Guards, Whereabouts};
+pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
@@ -29,8 +33,9 @@ use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
 use crate::labels::{self, WellKnown};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PoolUsage};
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::resources::Resources;
 use crate::served::Served;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
@@ -46,8 +51,21 @@ pub struct Snapshot {
     pub pods: Table<PodKey, Pod>,
     /// Pods that wait for a node and could use a new one (see [`Pod::is_provisionable`]); a subset of `pods`.
     pub pending: Table<PodKey, Pod>,
-    /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going.
+    /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going. Change it with
+    /// [`Self::put_machine`] and [`Self::drop_machine`].
     pub nodes: Table<NodeKey, StateNode>,
+    /// The same machines in the order in which pods try them.
+    pub lineup: Lineup,
+    /// By label key but that of the host name: the values that machines with a Node have, and how many have each.
+    pub label_values: Table<Arc<str>, BTreeMap<Arc<str>, u32>>,
+    /// The keys of those that are going.
+    pub going: Arc<BTreeSet<NodeKey>>,
+    /// What those that are not going take of their pools' limits, by the label that names the pool.
+    pub in_use: Arc<BTreeMap<PoolName, PoolUsage>>,
+    /// Bound pods by what constraints between pods look at.
+    pub crowds: Crowds,
+    /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
+    pub daemon_pods: Arc<BTreeMap<NamespacedName, Arc<Pod>>>,
     /// From node name to the key in `nodes`.
     pub node_keys: Table<NodeName, NodeKey>,
     /// Claims as stored.
@@ -93,6 +111,87 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Puts a machine in, or in the place of what it was.
+    pub fn put_machine(&mut self, machine: Arc<StateNode>) {
+        let old = self.nodes.insert(machine.key.clone(), Arc::clone(&machine));
+        self.machine_changed(old.as_deref(), Some(&machine));
+        if let Some(old) = old {
+            self.lineup.remove(&old);
+        }
+        self.lineup.insert(machine);
+    }
+
+    /// Takes a machine out.
+    pub fn drop_machine(&mut self, key: &str) {
+        if let Some(old) = self.nodes.remove(key) {
+            self.machine_changed(Some(&old), None);
+            self.lineup.remove(&old);
+        }
+    }
+
+    /// Keeps what is known of all machines together in step with one of them.
+    fn machine_changed(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
+        let is_going = |node: &&StateNode| node.deleting;
+        match (old.filter(is_going), new.filter(is_going)) {
+            (None, Some(new)) => drop(Arc::make_mut(&mut self.going).insert(new.key.clone())),
+            (Some(old), None) => drop(Arc::make_mut(&mut self.going).remove(&old.key)),
+            _ => {}
+        }
+        let with_node = |node: &&StateNode| node.node.is_some();
+        let (was, is) = (old.filter(with_node), new.filter(with_node));
+        if was.map(|node| &node.labels) != is.map(|node| &node.labels) {
+            was.into_iter()
+                .for_each(|node| self.count_labels(node, false));
+            is.into_iter()
+                .for_each(|node| self.count_labels(node, true));
+        }
+        let used = |node: &'_ StateNode| -> Option<(PoolName, Resources)> {
+            let pool = node.pool().filter(|_| !node.deleting)?;
+            Some((pool, node.capacity.clone()))
+        };
+        let (before, after) = (old.and_then(used), new.and_then(used));
+        if before == after {
+            return;
+        }
+        let in_use = Arc::make_mut(&mut self.in_use);
+        let exact = before.as_ref().is_none_or(|(pool, capacity)| {
+            in_use
+                .get_mut(pool)
+                .is_some_and(|usage| usage.uncount(capacity))
+        });
+        if let Some((pool, capacity)) = &after {
+            in_use.entry(pool.clone()).or_default().count(capacity);
+        }
+        in_use.retain(|_, usage| usage.nodes > 0);
+        if !exact {
+            let of_all = PoolUsage::of_machines(self.nodes.values());
+            self.in_use = Arc::new(of_all);
+        }
+    }
+
+    fn count_labels(&mut self, node: &StateNode, comes: bool) {
+        let all = node
+            .labels
+            .iter()
+            .filter(|(key, _)| *key != labels::HOSTNAME);
+        for (key, value) in all {
+            self.label_values.change(key.as_str().into(), |values| {
+                if comes {
+                    match values.get_mut(value.as_str()) {
+                        Some(count) => *count += 1,
+                        None => drop(values.insert(value.as_str().into(), 1)),
+                    }
+                } else if let Some(count) = values.get_mut(value.as_str()) {
+                    *count -= 1;
+                    if *count == 0 {
+                        values.remove(value.as_str());
+                    }
+                }
+                !values.is_empty()
+            });
+        }
+    }
+
     /// The node of a Node name, merged with its claim.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Arc<StateNode>> {

@@ -78,6 +78,34 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         old
     }
 
+    /// Changes the value of a key where it is, made from nothing when it is not there. It is kept if `change` says so. A value
+    /// that a clone of the table shares is copied first.
+    pub fn change(&mut self, key: K, change: impl FnOnce(&mut V) -> bool)
+    where
+        V: Clone + Default,
+    {
+        let slot = Self::slot(&key);
+        let Some(shard) = Arc::make_mut(&mut self.shards).get_mut(slot) else {
+            return;
+        };
+        let shard = Arc::make_mut(shard);
+        match shard.entry(key) {
+            btree_map::Entry::Occupied(mut known) => {
+                if !change(Arc::make_mut(known.get_mut())) {
+                    known.remove();
+                    self.len -= 1;
+                }
+            }
+            btree_map::Entry::Vacant(free) => {
+                let mut value = V::default();
+                if change(&mut value) {
+                    free.insert(Arc::new(value));
+                    self.len += 1;
+                }
+            }
+        }
+    }
+
     /// How many entries.
     #[must_use]
     pub const fn len(&self) -> usize {

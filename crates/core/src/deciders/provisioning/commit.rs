@@ -309,7 +309,7 @@ struct Certainty<'a> {
 
 impl<'a> Certainty<'a> {
     fn new(view: &'a Snapshot) -> Self {
-        let going = view.nodes.values().any(|node| node.deleting);
+        let going = !view.going.is_empty();
         Self {
             view,
             // The solve itself has answered for a pod with no other before it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::ledger::Place;
 use crate::names::Uid;
-use crate::snapshot::{NodeKey, Snapshot, StateNode};
+use crate::snapshot::{NodeKey, Pod, Snapshot, StateNode};
 
 /// The snapshot without the pods that wait for a machine that is coming. Their promises stay, so their room is taken.
 ///
@@ -35,8 +35,11 @@ pub(in crate::deciders) fn without_promised(snapshot: &Snapshot) -> Snapshot {
     for key in going {
         if let Some(node) = snapshot.nodes.get(&*key) {
             let mut left = StateNode::clone(node);
+            let goes = |pod: &&Arc<Pod>| is_promised(&pod.uid, snapshot);
+            let going = node.pods.iter().filter(goes);
+            going.for_each(|pod| view.crowds.leave(pod));
             left.pods.retain(|pod| !is_promised(&pod.uid, snapshot));
-            view.nodes.insert(key, Arc::new(left));
+            view.put_machine(Arc::new(left));
         }
     }
     view

@@ -8,7 +8,7 @@
 //! Pods that decide which pods may share their machine (affinity and anti-affinity by host name, host ports) stay where they
 //! are. Round them machines are filled anew: for each machine the type is chosen of which least is wasted, pods in order of
 //! worth that keep its resources in balance. What is left goes many to a machine. A division is taken only when it costs less
-//! and needs no more machines.
+//! and needs no more machines. Then pods are exchanged between machines, so that some can be cheaper types ([`exchange`]).
 //!
 //! # Invariants
 //! No machine is added. No pod changes its shape, so counts of spread and affinity by zone stay as the pass left them.
@@ -18,6 +18,7 @@
 //! # Cost
 //! Bounded by a number of steps (`SolveOptions::repack`), never by time: the same question has the same answer.
 
+mod exchange;
 mod fill;
 mod ladder;
 
@@ -27,6 +28,7 @@ use super::amounts::{Amounts, add};
 use super::pass::Pass;
 use super::shape::ShapeId;
 use super::topology::Kind;
+use exchange::Exchange;
 use fill::{Bin, Company, Filling, Manner, Piece};
 use ladder::Ladder;
 
@@ -70,6 +72,15 @@ const MANNERS: [Manner; 6] = [
     },
 ];
 
+/// For so many steps of filling machines there is one of exchanging pods between them.
+const EXCHANGE_SHARE: u64 = 3;
+
+/// Work that may still be done.
+struct Budget {
+    filling: u64,
+    exchanging: u64,
+}
+
 /// Companies of pods by class and step.
 type Companies = BTreeMap<(usize, usize), Option<usize>>;
 
@@ -82,7 +93,11 @@ impl Pass<'_> {
             .map(|claim| claim.pods.len())
             .sum::<usize>();
         let pods = u64::try_from(pods).unwrap_or(u64::MAX);
-        let mut budget = u64::from(self.options.repack).saturating_mul(pods);
+        let filling = u64::from(self.options.repack).saturating_mul(pods);
+        let mut budget = Budget {
+            filling,
+            exchanging: filling / EXCHANGE_SHARE,
+        };
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
             let shape = self.shapes.get(claim.shape);
@@ -108,7 +123,7 @@ impl Pass<'_> {
         claims: &[usize],
         companies: &mut Vec<Company>,
         known: &mut Companies,
-        budget: &mut u64,
+        budget: &mut Budget,
     ) {
         let shape = self.shapes.get(id);
         let template = &self.templates[shape.template];
@@ -155,9 +170,10 @@ impl Pass<'_> {
         let mut best = ((before, claims.len()), None);
         for manner in MANNERS {
             let mut bins = bins.clone();
-            let mut filling = Filling::new(&ladder, &worth, companies, &pieces, manner, *budget);
+            let mut filling =
+                Filling::new(&ladder, &worth, companies, &pieces, manner, budget.filling);
             let result = filling.run(&mut bins);
-            *budget = filling.budget;
+            budget.filling = filling.budget;
             if result.is_err() {
                 continue;
             }
@@ -168,9 +184,30 @@ impl Pass<'_> {
                 best = (after, Some(bins));
             }
         }
-        let Some(bins) = best.1 else {
-            return;
+        let mut bins = best.1.unwrap_or_else(|| {
+            let as_they_are = |at: &usize| {
+                let claim = &self.claims[*at];
+                let mut bin = Bin::with(claim.taken.clone(), true);
+                bin.pods = claim.pods.clone();
+                bin
+            };
+            claims.iter().map(as_they_are).collect()
+        });
+        let mut exchange = Exchange {
+            ladder: &ladder,
+            amounts: &|pod| self.amounts_of(pod),
+            moves: &|pod| {
+                let key = (self.items[pod].class, self.placed_step[pod]);
+                let company = known.get(&key).copied().flatten();
+                company.is_some_and(|company| companies[company] == Company::default())
+            },
+            budget: budget.exchanging,
         };
+        let cheaper = exchange.run(&mut bins);
+        budget.exchanging = exchange.budget;
+        if !cheaper && best.0 == (before, claims.len()) {
+            return;
+        }
         let limited = !template.limits.resources.is_empty();
         if limited {
             let outgrown = claims.iter().zip(&bins).any(|(at, bin)| {

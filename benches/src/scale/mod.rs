@@ -1,0 +1,324 @@
+//! `scale`: cases far beyond the recorded inputs: many pools and types, affinity everywhere, one pod in a large cluster, memory.
+//!
+//! Every case runs in a process of its own, through the engine that the program runs, with provisioning as its only decider.
+
+mod one;
+mod world;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
+use mortise_core::snapshot::Snapshot;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, cpu_seconds, peak_mib, resident_mib};
+use world::{Mix, World};
+
+/// Options of `scale`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// Timed runs per case; the median counts.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// From which the clusters are made.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Only cases whose name contains this: pending, plain, affinity, field, one, memory.
+    #[arg(long)]
+    only: Option<String>,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/scale.json in the source, unless `--only` is given.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Run this one case in this process and print its rows as JSON.
+    #[arg(long, hide = true)]
+    measure: Option<String>,
+}
+
+/// A case and what makes it.
+const CASES: [(&str, &str); 6] = [
+    ("pending", "30,000 pending pods, 20 pools, 800 types"),
+    (
+        "plain",
+        "10,000 pending pods without constraints, 20 pools, 400 types",
+    ),
+    (
+        "affinity",
+        "10,000 pending pods that all have affinity or spread, 20 pools, 400 types",
+    ),
+    (
+        "field",
+        "2,170 pending pods that all have affinity or spread, 1,060 nodes, 20 pools, 800 types",
+    ),
+    (
+        "one",
+        "one pod added to 5,000 nodes with 100,000 pods, 20 pools, 800 types",
+    ),
+    (
+        "memory",
+        "5,000 nodes, 100,000 pods, 20,000 of them pending, 60 pools, 800 types",
+    ),
+];
+
+/// The figures of one case, or of one kind of pod in it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    case: String,
+    what: String,
+    pods: usize,
+    placed: usize,
+    machines: usize,
+    /// Milliseconds: least, median, and the most of all runs (of `one`: p99).
+    ms: (f64, f64, f64),
+    /// Peak memory of the process, with what made the cluster.
+    peak_mib: Option<f64>,
+    /// Memory of the process with cluster and plan.
+    resident_mib: Option<f64>,
+    /// What is wanted; empty where nothing is.
+    wanted: String,
+    met: bool,
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    seed: u64,
+    runs: usize,
+    rows: Vec<Row>,
+}
+
+/// Time on the processor where it can be read, else by the wall: other work on the machine does not change the former.
+struct Clock {
+    wall: Instant,
+    processor: Option<f64>,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self {
+            processor: cpu_seconds(),
+            wall: Instant::now(),
+        }
+    }
+
+    fn ms(&self) -> f64 {
+        let wall = self.wall.elapsed().as_secs_f64();
+        let processor = cpu_seconds()
+            .zip(self.processor)
+            .map(|(end, start)| end - start);
+        // The kernel counts in ticks: short times are read from the wall.
+        processor.filter(|seconds| *seconds >= 0.02).unwrap_or(wall) * 1e3
+    }
+}
+
+fn plan(world: &World, snapshot: &Snapshot) -> LaunchPlan {
+    let options = SolveOptions {
+        pending: true,
+        repack: REPACK,
+        ..SolveOptions::default()
+    };
+    solve(world.now, snapshot, &options, &|| false).0
+}
+
+fn solved(args: &ScaleArgs, case: &str, pods: usize, mut world: World) -> Row {
+    world.start();
+    let snapshot = world.engine.snapshot(world.now);
+    let mut times = Vec::new();
+    let mut last = LaunchPlan::default();
+    for _ in 0..args.runs.max(1) {
+        let clock = Clock::start();
+        last = plan(&world, &snapshot);
+        times.push(clock.ms());
+    }
+    times.sort_by(f64::total_cmp);
+    let on_new: usize = last.claims.iter().map(|claim| claim.pods.len()).sum();
+    Row {
+        case: case.to_owned(),
+        what: String::new(),
+        pods,
+        placed: on_new + last.placements.len(),
+        machines: last.claims.len(),
+        ms: (times[0], times[times.len() / 2], times[times.len() - 1]),
+        peak_mib: peak_mib(),
+        resident_mib: resident_mib(),
+        wanted: String::new(),
+        met: true,
+    }
+}
+
+impl Row {
+    /// The median is at most so many milliseconds.
+    fn within(mut self, ms: f64) -> Self {
+        self.wanted = format!("<= {ms:.0} ms");
+        self.met = self.ms.1 <= ms;
+        self
+    }
+}
+
+/// Rows of a case, measured in this process.
+fn measure(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
+    let pending = |types: usize, pods: usize, replicas: usize, mix: Mix| -> Result<Row> {
+        let mut world = World::new(args.seed, 20, types)?;
+        world.add_pods(pods, replicas, mix)?;
+        Ok(solved(args, case, pods, world))
+    };
+    Ok(match case {
+        "pending" => vec![pending(800, 30_000, 100, Mix::Diverse)?.within(2_000.0)],
+        "plain" => vec![pending(400, 10_000, 50, Mix::Plain)?],
+        "affinity" => vec![pending(400, 10_000, 50, Mix::Affinity)?],
+        "field" => {
+            let mut world = World::new(args.seed, 20, 800)?;
+            world.add_machines(1_060, 20, 20)?;
+            world.add_pods(2_170, 30, Mix::Affinity)?;
+            vec![solved(args, case, 2_170, world).within(1_000.0)]
+        }
+        "one" => one::rows(args.seed, args.runs)?,
+        "memory" => vec![memory(args)?],
+        other => bail!(
+            "no case is named {other:?}; there are {}",
+            CASES.map(|(name, _)| name).join(", ")
+        ),
+    })
+}
+
+/// The cluster, and what deciding for all its pending pods leaves behind.
+fn memory(args: &ScaleArgs) -> Result<Row> {
+    const WANTED_MIB: f64 = 256.0;
+    let mut world = World::new(args.seed, 60, 800)?;
+    world.add_machines(5_000, 60, 16)?;
+    world.add_pods(20_000, 100, Mix::Diverse)?;
+    world.start();
+    // The first step reads what is there, the second, when the batch is over, decides.
+    let clock = Clock::start();
+    drop(world.engine.turn(world.now, 8, &|| false));
+    let later = world
+        .now
+        .checked_add(jiff::SignedDuration::from_secs(10))
+        .context("time")?;
+    let turn = world.engine.turn(later, 1, &|| false);
+    let ms = clock.ms();
+    let snapshot = world.engine.snapshot(later);
+    let peak = peak_mib();
+    Ok(Row {
+        case: "memory".to_owned(),
+        what: "read, decide".to_owned(),
+        pods: 20_000,
+        placed: snapshot.ledger.nominations().count(),
+        machines: snapshot.ledger.coming().len().min(turn.orders.len()),
+        ms: (ms, ms, ms),
+        peak_mib: peak,
+        resident_mib: resident_mib(),
+        wanted: format!("<= {WANTED_MIB:.0} MiB at the peak"),
+        met: peak.is_some_and(|peak| peak <= WANTED_MIB),
+    })
+}
+
+fn in_child(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["scale", "--measure", case])
+        .args(["--runs", &args.runs.to_string()])
+        .args(["--seed", &args.seed.to_string()])
+        .output()
+        .with_context(|| format!("measuring {case}"))?;
+    if !output.status.success() {
+        bail!(
+            "measuring {case}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("rows of {case}"))
+}
+
+/// Runs the cases.
+pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if let Some(case) = &args.measure {
+        let rows = measure(args, case)?;
+        writeln!(out, "{}", serde_json::to_string(&rows)?)?;
+        return Ok(());
+    }
+    let machine = Machine::here(&["../crates/core/src", "src"]);
+    if !args.json {
+        let measured = format!(
+            "seed {}; times in ms: least, median, most of {} runs (one pod: p99), by processor time from 20 ms on",
+            args.seed, args.runs
+        );
+        machine.heading(&mut out, &measured)?;
+    }
+    let wanted = |case: &str| args.only.as_deref().is_none_or(|only| case.contains(only));
+    let mut rows: Vec<Row> = Vec::new();
+    for (case, inputs) in CASES.into_iter().filter(|(case, _)| wanted(case)) {
+        let mut measured = in_child(args, case)?;
+        let plain = rows
+            .iter()
+            .find(|row| row.case == "plain")
+            .map(|row| row.ms.1);
+        if let ("affinity", Some(plain)) = (case, plain) {
+            measured = measured
+                .into_iter()
+                .map(|row| row.within(plain * 3.0))
+                .collect();
+        }
+        if !args.json {
+            writeln!(out, "{case}: {inputs}")?;
+            for row in &measured {
+                show(&mut out, row)?;
+            }
+        }
+        rows.extend(measured);
+    }
+    if rows.is_empty() {
+        bail!(
+            "no case is named {:?}; there are {}",
+            args.only,
+            CASES.map(|(name, _)| name).join(", ")
+        );
+    }
+    let results = Results {
+        machine,
+        seed: args.seed,
+        runs: args.runs,
+        rows,
+    };
+    let text = serde_json::to_string_pretty(&results)?;
+    if args.json {
+        writeln!(out, "{text}")?;
+    }
+    if args.only.is_none() || args.out.is_some() {
+        let path = args.out.clone().unwrap_or_else(|| {
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/scale.json")
+        });
+        std::fs::write(&path, text + "\n")
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn show(out: &mut impl std::io::Write, row: &Row) -> Result<()> {
+    let (least, median, most) = row.ms;
+    writeln!(
+        out,
+        "  {:<34}{:>7} pods{:>7} placed{:>6} machines{least:>10.2}{median:>10.2}{most:>10.2} ms{:>8.1} MiB  {} {}",
+        row.what,
+        row.pods,
+        row.placed,
+        row.machines,
+        row.peak_mib.unwrap_or(f64::NAN),
+        row.wanted,
+        if row.wanted.is_empty() {
+            ""
+        } else if row.met {
+            "met"
+        } else {
+            "MISSED"
+        }
+    )?;
+    Ok(())
+}

@@ -1,0 +1,487 @@
+//! `traces`: what the plan for a recorded workload costs above what any plan costs.
+//!
+//! Pods come from files `openb_pod_list_*.csv` of a public set of cluster traces (`cluster-trace-gpu-v2023`), which are not part
+//! of this source: `--inputs` names their folder. CPU and memory are requests; so many GPUs as asked for, a fraction counting as
+//! one; `gpu_spec` is required node affinity to the GPU's name; pods of class `BE` tolerate spot machines. In the form `cpu`
+//! GPUs are left out. All pods are pending at once, and there are no nodes.
+//!
+//! Machines of the form `gpu` are the shapes of `openb_node_list_all_node.csv`; those of the form `cpu` are three families in
+//! nine sizes. Prices follow what a machine has (see [`price`]), spot machines cost 35 % of that.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use mortise_core::apis::{NodePool, k8s};
+use mortise_core::catalog::Catalog;
+use mortise_core::cloud::{CapacityType, InstanceType, Offering};
+use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::labels::{self, WellKnown};
+use mortise_core::money::MicroUsd;
+use mortise_core::requirements::{Operator, Requirement};
+use mortise_core::resources::Resources;
+use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::bound::{self, Buyable, Shape};
+use crate::machine::{Machine, cpu_seconds};
+
+const GPU: &str = "nvidia.com/gpu";
+const GPU_NAME: &str = "gpu.example.com/name";
+const SPOT_TAINT: &str = "example.com/spot";
+const MIB: i64 = 1 << 20;
+const SPOT_PERCENT: i64 = 35;
+
+/// Options of `traces`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TracesArgs {
+    /// Folder with openb_node_list_all_node.csv and openb_pod_list_*.csv.
+    #[arg(long)]
+    inputs: PathBuf,
+    /// Only inputs whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Steps per pod that go into making the new machines cheaper.
+    #[arg(long, default_value_t = REPACK)]
+    repack: u32,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/traces.json in the source, unless `--only` is given.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    input: String,
+    form: &'static str,
+    pods: usize,
+    placed: usize,
+    machines: usize,
+    /// Seconds of the solve on a processor.
+    seconds: Option<f64>,
+    dollars_per_hour: f64,
+    /// No plan for the placed pods costs less, even if pods could be cut in pieces.
+    bound: f64,
+    /// Machines whose pods do not fit, by an independent sum.
+    overfull: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    inputs: String,
+    rows: Vec<Row>,
+}
+
+/// A pod of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TracePod {
+    cpu_milli: i64,
+    memory_mib: i64,
+    gpus: i64,
+    /// Names of GPUs that will do; empty for any.
+    names: Vec<String>,
+    spot: bool,
+}
+
+/// Rows of a file with a heading, by column name.
+fn table(path: &Path) -> Result<Vec<BTreeMap<String, String>>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines
+        .next()
+        .with_context(|| format!("{} is empty", path.display()))?
+        .split(',')
+        .collect();
+    let row = |line: &str| {
+        let cells = line.split(',').map(str::to_owned);
+        heading
+            .iter()
+            .map(|each| (*each).to_owned())
+            .zip(cells)
+            .collect()
+    };
+    Ok(lines.map(row).collect())
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> Result<i64> {
+    let text = row
+        .get(column)
+        .with_context(|| format!("no column {column}"))?;
+    text.parse()
+        .with_context(|| format!("{column} is {text:?}"))
+}
+
+fn pods(path: &Path, form: &str) -> Result<Vec<TracePod>> {
+    let pod = |row: &BTreeMap<String, String>| {
+        let text = |column: &str| row.get(column).map_or("", String::as_str);
+        let gpus = if form == "cpu" {
+            0
+        } else {
+            number(row, "num_gpu")?
+        };
+        let names = if gpus > 0 { text("gpu_spec") } else { "" };
+        let mut names: Vec<String> = names
+            .split('|')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names.dedup();
+        Ok(TracePod {
+            cpu_milli: number(row, "cpu_milli")?,
+            memory_mib: number(row, "memory_mib")?,
+            gpus,
+            names,
+            spot: text("qos") == "BE",
+        })
+    };
+    table(path)?.iter().map(pod).collect()
+}
+
+/// A machine to buy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    cpu_milli: i64,
+    memory_mib: i64,
+    gpus: i64,
+    gpu: String,
+}
+
+/// Micro-dollars per hour: 0.030 per CPU, 0.004 per GiB, and what the GPU costs.
+fn price(of: &Kind) -> i64 {
+    let gpu = match of.gpu.as_str() {
+        "" => 0,
+        "T4" => 350_000,
+        "G2" => 800_000,
+        "A10" => 1_000_000,
+        "P100" => 1_100_000,
+        "G3" => 1_500_000,
+        "V100M16" => 2_000_000,
+        _ => 2_400_000,
+    };
+    of.cpu_milli * 30 + of.memory_mib * 4_000 / 1024 + of.gpus * gpu
+}
+
+fn kinds(folder: &Path, form: &str) -> Result<Vec<Kind>> {
+    let mut all = Vec::new();
+    if form == "cpu" {
+        for cpu in [2, 4, 8, 16, 32, 48, 64, 96, 128] {
+            all.extend([2, 4, 8].map(|ratio| Kind {
+                cpu_milli: cpu * 1000,
+                memory_mib: cpu * ratio * 1024,
+                gpus: 0,
+                gpu: String::new(),
+            }));
+        }
+        return Ok(all);
+    }
+    for row in table(&folder.join("openb_node_list_all_node.csv"))? {
+        all.push(Kind {
+            cpu_milli: number(&row, "cpu_milli")?,
+            memory_mib: number(&row, "memory_mib")?,
+            gpus: number(&row, "gpu")?,
+            gpu: row.get("model").cloned().unwrap_or_default(),
+        });
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+fn overhead() -> Resources {
+    Resources::of(200, 1024 * MIB)
+}
+
+fn instance_type(of: &Kind) -> InstanceType {
+    let name = format!(
+        "{}x{}{}{}",
+        of.cpu_milli / 1000,
+        of.memory_mib / 1024,
+        if of.gpus > 0 { "-" } else { "" },
+        if of.gpus > 0 {
+            format!("{}{}", of.gpus, of.gpu)
+        } else {
+            String::new()
+        },
+    );
+    let list =
+        |key: &str, values: &[&str]| Requirement::new(key, Operator::In, values.iter().copied());
+    let mut requirements = vec![
+        list(labels::INSTANCE_TYPE, &[&name]),
+        list(labels::ARCH, &["amd64"]),
+        list(labels::OS, &["linux"]),
+        list(labels::TOPOLOGY_ZONE, &["zone-a"]),
+        list(labels::CAPACITY_TYPE, &["on-demand", "spot"]),
+    ];
+    requirements.push(if of.gpus > 0 {
+        list(GPU_NAME, &[&of.gpu])
+    } else {
+        Requirement::does_not_exist(GPU_NAME)
+    });
+    let offering = |(capacity_type, percent): (CapacityType, i64)| Offering {
+        zone: "zone-a".into(),
+        capacity_type,
+        price: Some(MicroUsd(price(of) * percent / 100)),
+        available: true,
+        reservation: None,
+        labels: Vec::new(),
+    };
+    let kinds = [
+        (CapacityType::OnDemand, 100),
+        (CapacityType::Spot, SPOT_PERCENT),
+    ];
+    let mut capacity = Resources::of(of.cpu_milli, of.memory_mib * MIB).with("pods", 250);
+    if of.gpus > 0 {
+        capacity = capacity.with(GPU, of.gpus);
+    }
+    InstanceType {
+        name: name.as_str().into(),
+        requirements: requirements.into_iter().collect(),
+        capacity,
+        overhead: overhead(),
+        offerings: kinds.into_iter().map(offering).collect(),
+    }
+}
+
+fn pool(name: &str, capacity_type: &str, weight: i64, taints: &Value) -> Result<NodePool> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": name},
+        "spec": {"weight": weight, "template": {"metadata": {}, "spec": {
+            "nodeClassRef": {"group": "g", "kind": "Class", "name": "default"},
+            "requirements": [{"key": labels::CAPACITY_TYPE, "operator": "In", "values": [capacity_type]}],
+            "taints": taints,
+        }}},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    }))?)
+}
+
+fn pod_object(at: usize, of: &TracePod) -> Result<k8s::Pod> {
+    let mut requests =
+        json!({"cpu": format!("{}m", of.cpu_milli), "memory": format!("{}Mi", of.memory_mib)});
+    if of.gpus > 0 {
+        requests[GPU] = json!(of.gpus.to_string());
+    }
+    let mut spec = json!({"containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}]});
+    if !of.names.is_empty() {
+        spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": GPU_NAME, "operator": "In", "values": of.names}]}]}}});
+    }
+    if of.spot {
+        spec["tolerations"] = json!([{"key": SPOT_TAINT, "operator": "Exists"}]);
+    }
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": format!("pod-{at}"), "namespace": "default", "uid": format!("uid-{at:06}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    }))?)
+}
+
+fn world(pods: &[TracePod], kinds: &[Kind]) -> Result<Index> {
+    let known = WellKnown::core().with_keys([GPU_NAME]);
+    let mut index = Index::new(known, false, Timestamp::UNIX_EPOCH);
+    let catalog = Arc::new(Catalog::build(kinds.iter().map(instance_type).collect()));
+    let spot_only = json!([{"key": SPOT_TAINT, "effect": "NoSchedule"}]);
+    for pool in [
+        pool("on-demand", "on-demand", 1, &json!([]))?,
+        pool("spot", "spot", 10, &spot_only)?,
+    ] {
+        index.set_catalog(&pool.node_class_key(), Arc::clone(&catalog));
+        index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+    }
+    for (at, pod) in pods.iter().enumerate() {
+        let object = Object::Pod(Box::new(pod_object(at, pod)?));
+        index.apply(News::Applied(object, Source::Watch));
+    }
+    index.set_synced();
+    Ok(index)
+}
+
+/// What a pod or a machine has, as the bound counts it.
+fn amounts(of: &Resources) -> [f64; 4] {
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    let each = |amount: i64, unit: f64| amount as f64 / unit;
+    [
+        each(of.cpu, 1e3),
+        each(of.memory, 1024.0 * 1024.0 * 1024.0),
+        each(of.pods, 1.0),
+        each(of.get(GPU), 1.0),
+    ]
+}
+
+/// The bound for these pods.
+fn least(pods: &BTreeMap<TracePod, usize>, kinds: &[Kind]) -> f64 {
+    let mut buyable = Vec::new();
+    for kind in kinds {
+        let of = instance_type(kind);
+        let room = amounts(&of.capacity.sub(&of.overhead));
+        for spot in [false, true] {
+            let percent = if spot { SPOT_PERCENT } else { 100 };
+            let takes = |pod: &TracePod| {
+                (!spot || pod.spot) && (pod.names.is_empty() || pod.names.contains(&kind.gpu))
+            };
+            buyable.push(Buyable {
+                price: MicroUsd(price(kind) * percent / 100).dollars(),
+                room,
+                takes: pods.keys().map(takes).collect(),
+            });
+        }
+    }
+    let shape = |(pod, count): (&TracePod, &usize)| {
+        let requests = Resources::of(pod.cpu_milli, pod.memory_mib * MIB)
+            .with("pods", 1)
+            .with(GPU, pod.gpus);
+        Shape {
+            amounts: amounts(&requests),
+            count: *count,
+        }
+    };
+    let shapes: Vec<Shape> = pods.iter().map(shape).collect();
+    bound::of_shapes(&shapes, &buyable)
+}
+
+/// Machines of a plan that are too small for their pods.
+fn overfull(plan: &LaunchPlan, kinds: &[Kind]) -> usize {
+    let by_name: BTreeMap<Arc<str>, InstanceType> = kinds
+        .iter()
+        .map(instance_type)
+        .map(|of| (Arc::clone(&of.name), of))
+        .collect();
+    let is_overfull = |claim: &&mortise_core::scheduling::PlannedClaim| {
+        let name = claim.instance_types.first();
+        let Some(of) = name.and_then(|name| by_name.get(name)) else {
+            return true;
+        };
+        let mut left = of.capacity.sub(&of.overhead);
+        for pod in &claim.pods {
+            left.sub_assign(&pod.class.requests);
+        }
+        left.iter().any(|(_, amount)| amount < 0)
+    };
+    plan.claims.iter().filter(is_overfull).count()
+}
+
+fn measure(args: &TracesArgs, path: &Path, form: &'static str) -> Result<Row> {
+    let pods = pods(path, form)?;
+    let kinds = kinds(&args.inputs, form)?;
+    let snapshot = world(&pods, &kinds)?.freeze(Timestamp::UNIX_EPOCH);
+    let options = SolveOptions {
+        pending: true,
+        repack: args.repack,
+        ..SolveOptions::default()
+    };
+    let start = cpu_seconds();
+    let (plan, _) = solve(Timestamp::UNIX_EPOCH, &snapshot, &options, &|| false);
+    let seconds = cpu_seconds().zip(start).map(|(end, start)| end - start);
+    let mut placed: BTreeMap<TracePod, usize> = BTreeMap::new();
+    for pod in plan.claims.iter().flat_map(|claim| &claim.pods) {
+        let (_, at) = pod.key.name.split_once('-').context("name of a pod")?;
+        *placed
+            .entry(pods[at.parse::<usize>()?].clone())
+            .or_default() += 1;
+    }
+    let input = path.file_stem().map_or_else(String::new, |stem| {
+        let stem = stem.to_string_lossy();
+        stem.trim_start_matches("openb_pod_list_").to_owned()
+    });
+    Ok(Row {
+        input,
+        form,
+        pods: pods.len(),
+        placed: placed.values().sum(),
+        machines: plan.claims.len(),
+        seconds,
+        dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
+        bound: least(&placed, &kinds),
+        overfull: overfull(&plan, &kinds),
+    })
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &TracesArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let machine = Machine::here(&["../crates/core/src", "src"]);
+    let mut files: Vec<PathBuf> = fs::read_dir(&args.inputs)
+        .with_context(|| format!("reading {}", args.inputs.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            name.is_some_and(|name| name.starts_with("openb_pod_list_") && name.ends_with(".csv"))
+        })
+        .collect();
+    files.sort();
+    if !args.json {
+        machine.heading(
+            &mut out,
+            "all pods of a trace pending at once; gap is what the plan costs above the bound",
+        )?;
+        writeln!(
+            out,
+            "{:<14}{:<5}{:>7}{:>8}{:>9}{:>9}{:>12}{:>12}{:>8}",
+            "input", "form", "pods", "placed", "machines", "cpu s", "$/h", "bound", "gap"
+        )?;
+    }
+    let mut rows = Vec::new();
+    for path in &files {
+        for form in ["cpu", "gpu"] {
+            let name = format!("{}-{form}", path.display());
+            if args
+                .only
+                .as_ref()
+                .is_some_and(|only| !name.contains(only.as_str()))
+            {
+                continue;
+            }
+            let row = measure(args, path, form)?;
+            if !args.json {
+                writeln!(
+                    out,
+                    "{:<14}{:<5}{:>7}{:>8}{:>9}{:>9.2}{:>12.3}{:>12.3}{:>7.2}%{}",
+                    row.input,
+                    row.form,
+                    row.pods,
+                    row.placed,
+                    row.machines,
+                    row.seconds.unwrap_or(f64::NAN),
+                    row.dollars_per_hour,
+                    row.bound,
+                    (row.dollars_per_hour / row.bound - 1.0) * 100.0,
+                    if row.overfull > 0 { "  OVERFULL" } else { "" }
+                )?;
+            }
+            rows.push(row);
+        }
+    }
+    if rows.is_empty() {
+        bail!("no openb_pod_list_*.csv in {} suits", args.inputs.display());
+    }
+    let overfull: usize = rows.iter().map(|row| row.overfull).sum();
+    let results = Results {
+        machine,
+        inputs: "cluster-trace-gpu-v2023".to_owned(),
+        rows,
+    };
+    let text = serde_json::to_string_pretty(&results)?;
+    if args.json {
+        writeln!(out, "{text}")?;
+    }
+    if args.only.is_none() || args.out.is_some() {
+        let path = args.out.clone().unwrap_or_else(|| {
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/traces.json")
+        });
+        fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+    }
+    if overfull > 0 {
+        bail!("{overfull} machines are too small for their pods");
+    }
+    Ok(())
+}
