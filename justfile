@@ -31,6 +31,18 @@ test *ARGS:
 fuzz TARGET *FLAGS="-max_total_time=600":
     cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- {{FLAGS}}
 
+# The service killed around every step of nodes' lives in the simulator, for so many seeds (about a second of processor time each)
+crash-matrix SEEDS="1000":
+    MORTISE_CRASH_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test crash_matrix
+
+# The leader killed ten times while so many machines come and go on a real control plane; each Lease runs out by itself
+failover MACHINES="200":
+    MORTISE_FAILOVER_NODES={{MACHINES}} cargo test --workspace --test stories failover -- --nocapture
+
+# The API server hangs for so many seconds, then a leader is cut off, then one hangs
+freeze SECONDS="30":
+    MORTISE_FREEZE_SECONDS={{SECONDS}} cargo test --workspace --test stories only_the_leader_acts -- --nocapture
+
 # Everything embedded: simulated cluster and cloud, live page; see `just demo --help`
 demo *FLAGS:
     cargo run -- demo {{FLAGS}}

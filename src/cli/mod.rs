@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod chart;
+mod check;
 mod demo;
 mod lint;
 mod manifests;
@@ -47,6 +48,7 @@ enum Command {
     Manifests(manifests::ManifestsArgs),
     Migrate(Box<migrate::MigrateArgs>),
     Lint(Box<lint::LintArgs>),
+    Check(check::CheckArgs),
 }
 
 /// Go's flags may have one dash or two: `-metrics-port=1` becomes `--metrics-port=1`. Negative numbers stay.
@@ -75,6 +77,7 @@ pub fn run() -> ExitCode {
         Command::Manifests(args) => manifests::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Migrate(args) => migrate::run(&args),
         Command::Lint(args) => lint::run(&args),
+        Command::Check(args) => check::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -14,6 +14,7 @@ mod cel;
 mod census;
 mod chart;
 mod coexistence;
+mod coming_up;
 mod command;
 mod consolidation;
 mod conversion;

@@ -12,6 +12,7 @@ pub mod lint;
 pub mod manifests;
 pub mod router;
 pub mod routes;
+pub mod scheduler_check;
 mod world;
 
 pub use counters::Counters;

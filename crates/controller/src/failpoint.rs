@@ -5,7 +5,8 @@
 //! sent, `after-` is when it has been done and nobody here knows. Unarmed, a point costs one relaxed atomic load.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use mortise_core::effect::Effect;
 use mortise_core::life::LifeStep;
@@ -16,6 +17,10 @@ pub const VARIABLE: &str = "MORTISE_FAILPOINT";
 
 /// 0, or one more than the point's place in the list of all.
 static ARMED: AtomicU8 = AtomicU8::new(0);
+/// The effect of an armed `after-` point is under way.
+static HOLDING: AtomicBool = AtomicBool::new(false);
+/// How often effects that wait for it look.
+const HELD: Duration = Duration::from_millis(5);
 
 /// On which side of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +66,45 @@ impl Failpoint {
     }
 }
 
-/// Dies here if the point on this side of the effect is armed.
-pub(crate) fn hit(moment: Moment, effect: &Effect) {
+/// The point on this side of the effect is armed.
+fn is_armed(moment: Moment, effect: &Effect) -> bool {
     let armed = ARMED.load(Ordering::Relaxed);
-    if armed == 0 {
+    armed != 0
+        && LifeStep::of(effect).is_some_and(|step| Failpoint { moment, step }.code() == armed)
+}
+
+/// Dies here if the point on this side of the effect is armed.
+fn hit(moment: Moment, effect: &Effect) {
+    if is_armed(moment, effect) {
+        let name = LifeStep::of(effect).map(LifeStep::name);
+        tracing::error!(?moment, step = name, "aborting at an armed failpoint");
+        std::process::abort();
+    }
+}
+
+/// An effect is about to be sent. While the effect of an armed `after-` point is under way, everything else waits: a watch
+/// may show its result before its answer is here, and what follows from it belongs to the next life of the process.
+pub(crate) async fn begin(effect: &Effect) {
+    if ARMED.load(Ordering::Relaxed) == 0 {
         return;
     }
-    if let Some(step) = LifeStep::of(effect) {
-        let point = Failpoint { moment, step };
-        if point.code() == armed {
-            tracing::error!(failpoint = %point, "aborting at an armed failpoint");
-            std::process::abort();
-        }
+    hit(Moment::Before, effect);
+    if is_armed(Moment::After, effect) {
+        HOLDING.store(true, Ordering::SeqCst);
+        return;
+    }
+    while HOLDING.load(Ordering::SeqCst) {
+        tokio::time::sleep(HELD).await;
+    }
+}
+
+/// An effect has been answered.
+pub(crate) fn end(effect: &Effect, is_done: bool) {
+    if is_done {
+        hit(Moment::After, effect);
+    }
+    if is_armed(Moment::After, effect) {
+        HOLDING.store(false, Ordering::SeqCst);
     }
 }
 

@@ -20,7 +20,7 @@ use serde_json::json;
 use world::{left, options, stuck, template};
 
 /// Seeds of a test run that says nothing else.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 4;
 /// Longest virtual time until a step comes by, in milliseconds.
 const PATIENCE_MS: i64 = 60 * 60_000;
 

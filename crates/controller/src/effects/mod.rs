@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Message;
-use crate::failpoint::{self, Moment};
+use crate::failpoint;
 use crate::license::License;
 use crate::shared::Shared;
 use api::Api;
@@ -145,16 +145,14 @@ async fn carry_out(
     why: &'static str,
 ) {
     let start = Instant::now();
-    failpoint::hit(Moment::Before, &order.effect);
+    failpoint::begin(&order.effect).await;
     let done = tokio::select! {
         biased;
         () = term.cancelled() => (Err(not_leading()), None),
         done = licensed(outside, &order) => done,
     };
     let (result, news) = done;
-    if result.is_ok() {
-        failpoint::hit(Moment::After, &order.effect);
-    }
+    failpoint::end(&order.effect, result.is_ok());
     let took = start.elapsed();
     let word = result.as_ref().map_or_else(EffectError::label, |_| "done");
     outside

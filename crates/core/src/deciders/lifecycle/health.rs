@@ -454,13 +454,18 @@ impl Pool {
                 .last_transition_time
                 .as_ref()
                 .map_or(input.now, |time| time.0);
+            let told = told(&held_back.message);
             let until = if held_back.status == ConditionStatus::True {
-                after(since, input.settings.launch_backoff_ms)
+                told.and_then(|(_, until)| until)
+                    .unwrap_or_else(|| after(since, input.settings.launch_backoff_ms))
             } else {
                 input.now
             };
-            this.in_a_row = input.settings.launch_failures;
-            this.trust = Trust::Closed { closed: 1, until };
+            // The first closing comes with so many failures, and each one after it closes once more.
+            let first = input.settings.launch_failures;
+            this.in_a_row = told.map_or(first, |(failures, _)| failures.max(first));
+            let closed = (this.in_a_row - first).saturating_add(1);
+            this.trust = Trust::Closed { closed, until };
         } else if this.healthy == Some(true) || has_registered(input.snapshot, &name) {
             this.trust = Trust::Proven;
         }
@@ -522,6 +527,16 @@ impl Pool {
             Trust::Untried | Trust::Proven => conditions.clear(LAUNCHES_HELD_BACK),
         };
     }
+}
+
+/// What the message of [`Pool::held_back`] says, which is all that a process knows that was not there: how many machines
+/// in a row did not register, and when the next is tried.
+fn told(message: &str) -> Option<(u32, Option<Timestamp>)> {
+    let (failures, _) = message.split_once(' ')?;
+    let at = message
+        .rsplit_once(" at ")
+        .and_then(|(_, at)| at.parse().ok());
+    Some((failures.parse().ok()?, at))
 }
 
 /// Some machine of the pool registered and is as the pool and its class now want it.

@@ -121,6 +121,26 @@ fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
 }
 
 #[test]
+fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
+    let mut world = World::new();
+    // Long enough for the wait to have doubled a few times.
+    an_hour_of_demand(&mut world, 5, 240);
+    while status(&world, LAUNCHES_HELD_BACK) != "True" {
+        an_hour_of_demand(&mut world, 5, 1);
+    }
+    let told = |world: &World| {
+        let list = world.get("NodePool/default")["status"]["conditions"].clone();
+        let all = list.as_array().unwrap();
+        let held = all.iter().find(|each| each["type"] == LAUNCHES_HELD_BACK);
+        held.unwrap()["message"].clone()
+    };
+    let before = told(&world);
+    world.restart();
+    world.pass(1_000);
+    assert_eq!(told(&world), before);
+}
+
+#[test]
 fn the_first_that_registers_lets_all_others_go() {
     let mut world = World::new();
     for n in 0..30 {

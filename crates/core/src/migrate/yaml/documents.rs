@@ -21,7 +21,11 @@ pub(crate) fn documents(text: &str) -> Vec<Document> {
     }];
     for (index, line) in text.split_inclusive('\n').enumerate() {
         if let Some(rest) = separator(line) {
-            let rest = rest.trim();
+            let mut rest = rest.trim();
+            // Dashes after dashes would become a separator when the body is written on a line of its own.
+            while let Some(inner) = separator(rest) {
+                rest = inner.trim();
+            }
             let comment_only = rest.is_empty() || rest.starts_with('#');
             found.push(Document {
                 separator: Some(if comment_only {
@@ -73,5 +77,7 @@ mod tests {
         assert_eq!(lines, [1, 4, 8, 8]);
         assert_eq!(found[1].separator.as_deref(), Some("--- # second"));
         assert_eq!(documents("---\na: 1").len(), 1);
+        let twice = documents("a: 1\n--- ---  b: 2\n");
+        assert_eq!((twice.len(), twice[1].body.as_str()), (2, "b: 2\n"));
     }
 }

@@ -1,0 +1,74 @@
+//! `mortise check`: configurations of others, as far as they decide how well this service works.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
+use mortise_webhooks::scheduler_check::{Gravity, deviations};
+use serde_json::Value;
+
+use super::line;
+use super::migrate::input::text_of;
+
+/// Exit code: warnings only.
+const WITH_WARNINGS: u8 = 7;
+/// Exit code: errors.
+const WRONG: u8 = 8;
+
+/// Check configurations of others, as far as they decide how well mortise works
+#[derive(Args)]
+pub(super) struct CheckArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A KubeSchedulerConfiguration, against the one that `mortise manifests scheduler` writes
+    #[command(
+        after_help = "Exit codes: 0 nothing differs, 7 something costs more than it must, 8 kube-scheduler or the extender does not work with it,\n1 the file cannot be read.\n\nExample: mortise check scheduler /etc/kubernetes/scheduler-config.yaml"
+    )]
+    Scheduler {
+        /// The file that kube-scheduler's --config names, or - for standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let What::Scheduler { file } = &args.what;
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("standard input is no UTF-8 text")?;
+        text
+    } else {
+        text_of(file)?
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .with_context(|| format!("{}: no YAML", file.display()))?;
+    let documents: Vec<Value> = documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect();
+    ensure!(
+        !documents.is_empty(),
+        "{}: there is nothing in it",
+        file.display()
+    );
+    let found: Vec<_> = documents.iter().flat_map(deviations).collect();
+    for each in &found {
+        line(&each.to_string());
+    }
+    Ok(match found.iter().map(|each| each.gravity).max() {
+        None => {
+            line("nothing differs from what is recommended");
+            ExitCode::SUCCESS
+        }
+        Some(Gravity::Warning) => ExitCode::from(WITH_WARNINGS),
+        Some(Gravity::Error) => ExitCode::from(WRONG),
+    })
+}

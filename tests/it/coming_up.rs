@@ -1,0 +1,159 @@
+//! What keeps a node from counting: hooks that are pending, start-up taints that nobody takes off, and a label that an older
+//! version did not write.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use mortise_core::apis::NodeClaim;
+use mortise_tests::harness::wait_until;
+use serde_json::{Value, json};
+
+use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::scene::{SOON, Scene, Setting, label};
+
+/// The label that says which node class a machine is of.
+const CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
+
+async fn patch_node(scene: &Scene, name: &str, merge: Value) -> Result<()> {
+    let nodes: Api<Node> = Api::all(scene.plane.client());
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(&merge))
+        .await?;
+    Ok(())
+}
+
+/// Status and message of a condition; empty when it is not there.
+fn condition<'a>(claim: &'a NodeClaim, type_: &str) -> (String, &'a str, &'a str) {
+    let all = &claim.status.conditions;
+    all.iter().find(|each| each.type_ == type_).map_or_else(
+        || (String::new(), "", ""),
+        |each| {
+            (
+                format!("{:?}", each.status),
+                each.reason.as_str(),
+                each.message.as_str(),
+            )
+        },
+    )
+}
+
+/// Waits until the only claim of a pool has this condition for this reason, and returns its name.
+async fn waits_for(scene: &Scene, of: &str, type_: &str, reason: &str) -> Result<(String, String)> {
+    wait_until(&format!("{type_} to be {reason}"), SOON, || async move {
+        let claims = scene.claims().await?;
+        let claim = claims
+            .values()
+            .find(|claim| claim.pool().is_some_and(|pool| &*pool == of))
+            .context("no claim")?;
+        let (status, why, message) = condition(claim, type_);
+        ensure!(status == "Unknown" && why == reason, "{status} {why}");
+        Ok((claim.name().to_string(), message.to_owned()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
+    let scene = Scene::start(Setting {
+        flags: vec![
+            "--batch-idle-duration=100ms".to_owned(),
+            "--initialization-timeout=8s".to_owned(),
+        ],
+        ..Setting::default()
+    })
+    .await?;
+    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
+    let hooked = json!({ "template": { "metadata": {
+        "annotations": { "mortise.sh/registration-hooks": "network, scanner" }, "labels": { "of": "hooked" },
+    } } });
+    let stuck = json!({ "template": {
+        "metadata": { "labels": { "of": "stuck" } },
+        "spec": { "startupTaints": [{ "key": "starting", "effect": "NoSchedule" }] },
+    } });
+    let on = |of: &str| json!({ "nodeSelector": { "of": of } });
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("hooked", &requirements, hooked),
+            pool("stuck", &requirements, stuck),
+            deployment("hooked", 1, ("1", "1Gi"), on("hooked")),
+            deployment("stuck", 1, ("1", "1Gi"), on("stuck")),
+        ])
+        .await?;
+
+    // Hooks: the node stays closed until the last of them is done.
+    let (_, message) = waits_for(&scene, "hooked", "Registered", "RegistrationHookPending").await?;
+    ensure!(message == "network, scanner", "{message}");
+    let nodes = scene.nodes().await?;
+    let (name, node) = nodes
+        .iter()
+        .find(|(_, node)| label(node, "of") == "hooked")
+        .context("no node of the pool with hooks")?;
+    let taints = node
+        .spec
+        .clone()
+        .and_then(|spec| spec.taints)
+        .unwrap_or_default();
+    ensure!(
+        taints
+            .iter()
+            .any(|taint| taint.key == "karpenter.sh/unregistered"),
+        "{taints:?}"
+    );
+    let done = |hook: &str| {
+        let key = format!("registration.mortise.sh/{hook}");
+        json!({ "metadata": { "annotations": { key: "true" } } })
+    };
+    patch_node(&scene, name, done("network")).await?;
+    wait_until("the other hook alone to be waited for", SOON, || async {
+        let (_, message) =
+            waits_for(&scene, "hooked", "Registered", "RegistrationHookPending").await?;
+        ensure!(message == "scanner", "{message}");
+        Ok(())
+    })
+    .await?;
+    patch_node(&scene, name, done("scanner")).await?;
+    scene.running("hooked", 1).await?;
+
+    // A start-up taint that stays: the machine is given up after the time for it, and another one is tried.
+    let (first, message) = waits_for(&scene, "stuck", "Initialized", "StartupTaintsExist").await?;
+    ensure!(message.contains("starting"), "{message}");
+    wait_until("the next machine to be tried", SOON, || async {
+        let claims = scene.claims().await?;
+        ensure!(!claims.contains_key(&first), "{first} is still there");
+        let of_pool = claims
+            .values()
+            .filter(|claim| claim.pool().is_some_and(|pool| &*pool == "stuck"));
+        ensure!(of_pool.count() == 1, "none has come in its place");
+        Ok(())
+    })
+    .await?;
+    scene.scale("stuck", 0).await?;
+
+    // A machine of an older version: its labels are written when they are seen to be missing.
+    let (claim, _) = scene
+        .claims()
+        .await?
+        .into_iter()
+        .find(|(_, claim)| claim.pool().is_some_and(|pool| &*pool == "hooked"))
+        .context("no claim of the pool with hooks")?;
+    let none = json!({ "metadata": { "labels": { CLASS: null } } });
+    let claims: Api<NodeClaim> = Api::all(scene.plane.client());
+    claims
+        .patch(&claim, &PatchParams::default(), &Patch::Merge(&none))
+        .await?;
+    patch_node(&scene, name, none).await?;
+    wait_until("the labels of the node class to be back", SOON, || async {
+        let (nodes, claims) = (scene.nodes().await?, scene.claims().await?);
+        let on_node = nodes.get(name).map_or("", |node| label(node, CLASS));
+        let on_claim = claims.get(&claim).and_then(|claim| claim.label(CLASS));
+        ensure!(
+            on_node == "default" && on_claim == Some("default"),
+            "{on_node:?} and {on_claim:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    scene.end().await;
+    Ok(())
+}

@@ -1,0 +1,573 @@
+//! What in a KubeSchedulerConfiguration differs from the one that [`crate::manifests::scheduler_configuration`] writes, and what
+//! each difference costs.
+
+use std::fmt;
+
+use mortise_core::nearest::nearest;
+use mortise_core::values::GoDuration;
+use serde_json::Value;
+
+/// `apiVersion` that kube-scheduler reads.
+const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
+/// A call that takes longer delays every pod behind it.
+const LONGEST_TIMEOUT_MS: i64 = 1_000;
+/// The shortest that a busy machine keeps.
+const SHORTEST_TIMEOUT_MS: i64 = 50;
+/// Verbs of the recommended entry.
+const VERBS: [(&str, &str, &str); 3] = [
+    (
+        "filterVerb",
+        "filter",
+        "promised room is not kept free, and nodes that go get new pods",
+    ),
+    (
+        "prioritizeVerb",
+        "prioritize",
+        "pods do not go to the nodes that were bought for them",
+    ),
+    (
+        "preemptVerb",
+        "preempt",
+        "kube-scheduler may evict pods for a place on a node that goes",
+    ),
+];
+/// Fields of an extender's entry.
+const FIELDS: [&str; 12] = [
+    "urlPrefix",
+    "filterVerb",
+    "preemptVerb",
+    "prioritizeVerb",
+    "weight",
+    "bindVerb",
+    "enableHTTPS",
+    "tlsConfig",
+    "httpTimeout",
+    "nodeCacheCapable",
+    "managedResources",
+    "ignorable",
+];
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gravity {
+    /// It works, and costs something.
+    Warning,
+    /// kube-scheduler does not start with it, or the extender is not asked or not trusted.
+    Error,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deviation {
+    /// How bad it is.
+    pub gravity: Gravity,
+    /// The field, such as `extenders[0].ignorable`.
+    pub field: String,
+    /// What stands there, as JSON; `absent` when nothing does.
+    pub value: String,
+    /// What that means.
+    pub problem: String,
+    /// What to write instead.
+    pub fix: String,
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            gravity,
+            field,
+            value,
+            problem,
+            fix,
+        } = self;
+        let level = match gravity {
+            Gravity::Warning => "warning",
+            Gravity::Error => "error",
+        };
+        write!(f, "{level}: {field}: {value}: {problem}; {fix}")
+    }
+}
+
+/// Collects what is said about one entry.
+struct Entry<'a> {
+    value: &'a Value,
+    path: String,
+    found: Vec<Deviation>,
+}
+
+impl Entry<'_> {
+    fn get(&self, field: &str) -> Option<&Value> {
+        let pointer = format!("/{}", field.replace('.', "/"));
+        self.value
+            .pointer(&pointer)
+            .filter(|value| !value.is_null())
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn say(
+        &mut self,
+        gravity: Gravity,
+        field: &str,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let value = self
+            .get(field)
+            .map_or_else(|| "absent".to_owned(), Value::to_string);
+        let field = if self.path.is_empty() {
+            field.to_owned()
+        } else {
+            format!("{}.{field}", self.path)
+        };
+        self.found.push(Deviation {
+            gravity,
+            field,
+            value,
+            problem: problem.into(),
+            fix: fix.into(),
+        });
+    }
+}
+
+/// Everything in a configuration that differs from the recommended one, in the order of its fields.
+#[must_use]
+pub fn deviations(configuration: &Value) -> Vec<Deviation> {
+    let mut top = Entry {
+        value: configuration,
+        path: String::new(),
+        found: Vec::new(),
+    };
+    if top.text("kind") != "KubeSchedulerConfiguration" {
+        top.say(
+            Gravity::Error,
+            "kind",
+            "is not KubeSchedulerConfiguration",
+            "give the file that kube-scheduler's --config names",
+        );
+        return top.found;
+    }
+    if top.text("apiVersion") != API_VERSION {
+        top.say(
+            Gravity::Error,
+            "apiVersion",
+            "is not read by kube-scheduler any more, or was mistyped",
+            format!("write {API_VERSION}"),
+        );
+    }
+    let percentage = configuration
+        .get("percentageOfNodesToScore")
+        .and_then(Value::as_i64);
+    if percentage.is_some_and(|percentage| (1..50).contains(&percentage)) {
+        top.say(
+            Gravity::Warning,
+            "percentageOfNodesToScore",
+            "kube-scheduler shows the extender so small a sample of the nodes; the one where a pod's room is kept is seldom in it",
+            "leave it out, or write 100",
+        );
+    }
+    let none = Vec::new();
+    let extenders = configuration
+        .get("extenders")
+        .and_then(Value::as_array)
+        .unwrap_or(&none);
+    let ours: Vec<usize> = extenders
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| is_ours(entry))
+        .map(|(at, _)| at)
+        .collect();
+    match ours.as_slice() {
+        [] => top.say(
+            Gravity::Error,
+            "extenders",
+            "no entry leads to mortise (a urlPrefix that ends in /extender/v1)",
+            "take the entry that `mortise manifests scheduler` writes",
+        ),
+        [_] => {}
+        [_, ..] => top.say(
+            Gravity::Error,
+            "extenders",
+            "more than one entry leads to mortise, and each call is charged twice",
+            "leave one",
+        ),
+    }
+    let mut found = top.found;
+    for at in ours {
+        if let Some(value) = extenders.get(at) {
+            let mut entry = Entry {
+                value,
+                path: format!("extenders[{at}]"),
+                found: Vec::new(),
+            };
+            judge(&mut entry);
+            found.append(&mut entry.found);
+        }
+    }
+    for (at, other) in extenders
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| !is_ours(entry))
+    {
+        let mut entry = Entry {
+            value: other,
+            path: format!("extenders[{at}]"),
+            found: Vec::new(),
+        };
+        if entry.get("ignorable") != Some(&Value::Bool(true))
+            && entry.get("managedResources").is_none()
+        {
+            entry.say(
+                Gravity::Warning,
+                "ignorable",
+                "while this other extender is down no pod is marked as unschedulable, so no autoscaler sees what is needed",
+                "write true, if its owner allows it",
+            );
+        }
+        found.append(&mut entry.found);
+    }
+    found
+}
+
+fn is_ours(entry: &Value) -> bool {
+    let prefix = entry
+        .get("urlPrefix")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    prefix.trim_end_matches('/').ends_with("/extender/v1") || prefix.contains("mortise")
+}
+
+fn judge(entry: &mut Entry<'_>) {
+    use Gravity::{Error, Warning};
+    let names: Vec<String> = entry
+        .value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in names.iter().filter(|name| !FIELDS.contains(&name.as_str())) {
+        let fix = nearest(name, FIELDS).map_or_else(
+            || format!("the fields are {}", FIELDS.join(", ")),
+            |meant| format!("did you mean {meant}?"),
+        );
+        entry.say(
+            Error,
+            name,
+            "is no field of an extender: kube-scheduler does not start",
+            fix,
+        );
+    }
+    let prefix = entry.text("urlPrefix").to_owned();
+    if !prefix.starts_with("https://") {
+        entry.say(
+            Error,
+            "urlPrefix",
+            "only HTTPS is served, and enableHTTPS does not change the scheme",
+            "begin it with https://",
+        );
+    }
+    if !prefix.trim_end_matches('/').ends_with("/extender/v1") {
+        entry.say(
+            Error,
+            "urlPrefix",
+            "the paths lie below /extender/v1",
+            "end it with /extender/v1",
+        );
+    }
+    for (field, verb, cost) in VERBS {
+        match entry.text(field) {
+            "" => entry.say(
+                Warning,
+                field,
+                format!("without it {cost}"),
+                format!("write {verb}"),
+            ),
+            own if own == verb => {}
+            _ => entry.say(
+                Error,
+                field,
+                "there is no such path",
+                format!("write {verb}"),
+            ),
+        }
+    }
+    match entry.get("weight").and_then(Value::as_i64) {
+        _ if entry.text("prioritizeVerb").is_empty() => {}
+        Some(weight) if weight <= 0 => entry.say(
+            Error,
+            "weight",
+            "must be positive where there is a prioritizeVerb: kube-scheduler does not start",
+            "write 5",
+        ),
+        Some(1..=2) => entry.say(
+            Warning,
+            "weight",
+            "at most 200 of the 1,400 points that decide: scores hardly count",
+            "write 5",
+        ),
+        Some(weight) if weight > 20 => entry.say(
+            Warning,
+            "weight",
+            "outweighs all plugins of kube-scheduler together, spread and affinity among them",
+            "write 5",
+        ),
+        Some(_) => {}
+        None => entry.say(
+            Error,
+            "weight",
+            "is needed where there is a prioritizeVerb: kube-scheduler does not start",
+            "write 5",
+        ),
+    }
+    if entry.get("bindVerb").is_some_and(|verb| verb != "") {
+        entry.say(Error, "bindVerb", "mortise does not bind", "leave it out");
+    }
+    if entry.get("enableHTTPS") != Some(&Value::Bool(true)) {
+        entry.say(
+            Error,
+            "enableHTTPS",
+            "tlsConfig counts only with it",
+            "write true",
+        );
+    }
+    let has = |entry: &Entry<'_>, names: [&str; 2]| {
+        names.iter().any(|name| {
+            entry
+                .get(&format!("tlsConfig.{name}"))
+                .is_some_and(|value| value != "")
+        })
+    };
+    if entry.get("tlsConfig.insecure") == Some(&Value::Bool(true)) {
+        entry.say(
+            Error,
+            "tlsConfig.insecure",
+            "anybody on the way could answer in mortise's place",
+            "leave it out, and give caFile",
+        );
+    } else if !has(entry, ["caFile", "caData"]) {
+        entry.say(
+            Error,
+            "tlsConfig.caFile",
+            "without a CA kube-scheduler does not verify who answers",
+            "give the CA of the service's certificate",
+        );
+    }
+    for names in [["certFile", "certData"], ["keyFile", "keyData"]] {
+        if !has(entry, names) {
+            let [file, _] = names;
+            entry.say(
+                Error,
+                &format!("tlsConfig.{file}"),
+                "callers without a client certificate get 403, and every call fails",
+                "give the extender's client certificate and its key",
+            );
+        }
+    }
+    timeout(entry);
+    if entry.get("nodeCacheCapable") != Some(&Value::Bool(true)) {
+        entry.say(Warning, "nodeCacheCapable", "every call carries all nodes whole: megabytes instead of kilobytes, and scores of kube-scheduler forget their pods", "write true");
+    }
+    if entry
+        .get("managedResources")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+    {
+        entry.say(Warning, "managedResources", "only pods that ask for these resources are asked about; promises hold against all others no more", "leave it out");
+    }
+    if entry.get("ignorable") != Some(&Value::Bool(true)) {
+        entry.say(
+            Warning,
+            "ignorable",
+            "while mortise is down nothing is scheduled, and no autoscaler sees pending pods",
+            "write true",
+        );
+    }
+}
+
+fn timeout(entry: &mut Entry<'_>) {
+    let text = entry.text("httpTimeout").to_owned();
+    if entry.get("httpTimeout").is_none() {
+        entry.say(
+            Gravity::Warning,
+            "httpTimeout",
+            "is 5s then: a service that hangs holds every pod for so long",
+            "write 300ms",
+        );
+        return;
+    }
+    let Ok(duration) = GoDuration::parse(&text) else {
+        entry.say(
+            Gravity::Error,
+            "httpTimeout",
+            "is no duration: kube-scheduler does not start",
+            "write 300ms",
+        );
+        return;
+    };
+    let millis = duration.as_nanos() / 1_000_000;
+    if millis > LONGEST_TIMEOUT_MS {
+        entry.say(
+            Gravity::Warning,
+            "httpTimeout",
+            "a service that hangs holds every pod for so long, at each of its calls",
+            "write 300ms",
+        );
+    } else if millis < SHORTEST_TIMEOUT_MS {
+        entry.say(
+            Gravity::Warning,
+            "httpTimeout",
+            "a busy machine does not answer in that time, and calls that fail are passed over",
+            "write 300ms",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifests::{SchedulerFiles, scheduler_configuration};
+
+    fn recommended() -> Value {
+        let file = |name: &str| format!("/etc/kubernetes/mortise/{name}");
+        let files = SchedulerFiles {
+            ca: file("ca.crt"),
+            cert: file("client.crt"),
+            key: file("client.key"),
+            server_name: "mortise.kube-system.svc".to_owned(),
+            kubeconfig: "/etc/kubernetes/scheduler.conf".to_owned(),
+        };
+        scheduler_configuration("https://127.0.0.1:8443", &files)
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_recommended() {
+        assert_eq!(deviations(&recommended()), []);
+    }
+
+    /// Each edit of the entry, and the field and words of what is then said.
+    #[test]
+    fn each_deviation_is_told_with_its_cost() {
+        let cases: [(&str, Value, Gravity, &str); 18] = [
+            (
+                "urlPrefix",
+                json!("http://127.0.0.1:8443/extender/v1"),
+                Gravity::Error,
+                "https",
+            ),
+            (
+                "urlPrefix",
+                json!("https://mortise.kube-system.svc:8443"),
+                Gravity::Error,
+                "/extender/v1",
+            ),
+            ("filterVerb", Value::Null, Gravity::Warning, "promised room"),
+            (
+                "prioritizeVerb",
+                json!("score"),
+                Gravity::Error,
+                "write prioritize",
+            ),
+            ("preemptVerb", Value::Null, Gravity::Warning, "evict"),
+            ("weight", json!(0), Gravity::Error, "does not start"),
+            ("weight", json!(1), Gravity::Warning, "hardly count"),
+            ("weight", json!(100), Gravity::Warning, "outweighs"),
+            ("bindVerb", json!("bind"), Gravity::Error, "does not bind"),
+            ("enableHTTPS", json!(false), Gravity::Error, "write true"),
+            ("httpTimeout", Value::Null, Gravity::Warning, "5s"),
+            ("httpTimeout", json!("30s"), Gravity::Warning, "300ms"),
+            ("httpTimeout", json!("1ms"), Gravity::Warning, "300ms"),
+            ("httpTimeout", json!("soon"), Gravity::Error, "no duration"),
+            (
+                "nodeCacheCapable",
+                json!(false),
+                Gravity::Warning,
+                "megabytes",
+            ),
+            (
+                "managedResources",
+                json!([{ "name": "example.com/a" }]),
+                Gravity::Warning,
+                "leave it out",
+            ),
+            ("ignorable", Value::Null, Gravity::Warning, "write true"),
+            (
+                "ignorabel",
+                json!(true),
+                Gravity::Error,
+                "did you mean ignorable?",
+            ),
+        ];
+        for (field, value, gravity, words) in cases {
+            let mut configuration = recommended();
+            let entry = &mut configuration["extenders"][0];
+            if value.is_null() {
+                entry.as_object_mut().unwrap().remove(field);
+            } else {
+                entry[field] = value.clone();
+            }
+            let found = deviations(&configuration);
+            let [only] = found.as_slice() else {
+                panic!("{field} {value}: {found:?}");
+            };
+            assert_eq!(
+                (only.gravity, &*only.field),
+                (gravity, &*format!("extenders[0].{field}"))
+            );
+            assert!(only.to_string().contains(words), "{only}");
+        }
+    }
+
+    #[test]
+    fn what_stands_around_the_entry_counts_too() {
+        let said = |edit: &dyn Fn(&mut Value)| {
+            let mut configuration = recommended();
+            edit(&mut configuration);
+            let found = deviations(&configuration);
+            found
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(said(&|all| all["extenders"] = json!([])).contains("no entry leads to mortise"));
+        assert!(said(&|all| all["kind"] = json!("Pod")).starts_with("error: kind: \"Pod\""));
+        assert!(
+            said(&|all| all["apiVersion"] = json!("kubescheduler.config.k8s.io/v1beta3"))
+                .contains("write kubescheduler.config.k8s.io/v1")
+        );
+        assert!(said(&|all| all["percentageOfNodesToScore"] = json!(30)).contains("a sample"));
+        assert!(
+            said(&|all| {
+                let entry = all["extenders"][0].clone();
+                all["extenders"].as_array_mut().unwrap().push(entry);
+            })
+            .contains("more than one")
+        );
+        assert!(
+            said(&|all| {
+                let other =
+                    json!({ "urlPrefix": "http://gpu.example/api", "filterVerb": "filter" });
+                all["extenders"].as_array_mut().unwrap().push(other);
+            })
+            .contains("extenders[1].ignorable: absent")
+        );
+        assert!(
+            said(&|all| all["extenders"][0]["tlsConfig"] = json!({ "insecure": true }))
+                .contains("anybody on the way")
+        );
+        let bare = said(&|all| {
+            drop(
+                all["extenders"][0]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("tlsConfig"),
+            )
+        });
+        assert_eq!(bare.lines().count(), 3, "{bare}");
+    }
+}
