@@ -1,14 +1,15 @@
 //! Node classes: status, hash annotations, finalizer, catalogue.
 //!
 //! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
-//! (status, annotations, finalizer); keep the finalizer of a deleted class while claims use it, then remove it.
+//! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm; keep the finalizer of a deleted class while claims use it, then remove it.
 //!
 //! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
-//! changes nothing; remove a finalizer that is not the provider's.
+//! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look as
+//! if it had not).
 //!
 //! The catalogue in an answer is put into the index by the engine. This decider is the only writer of the status.
 //!
-//! Implements karpenter-aws 1.7 and 7 (node class status and termination) as far as all providers share it.
+//! Implements karpenter-aws 1.7, 1.10 and 7 (node class status, hash versions, termination) as far as all providers share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,10 +24,11 @@ use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{NodeClassObject, ResolvedNodeClass};
 use crate::effect::{Done, Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
-use crate::names::NodeClassKey;
+use crate::names::{ClaimName, NodeClassKey};
 use crate::record::{Reason, Verdict};
 
 /// Most names in an event.
@@ -54,6 +56,8 @@ pub struct NodeClass {
     known: BTreeMap<NodeClassKey, Known>,
     resolves: InFlight<NodeClassKey>,
     outbox: Outbox,
+    /// Claims to be stamped once their last write has been answered or has rested.
+    stamps: Agenda<ClaimName>,
     told: Told,
 }
 
@@ -72,6 +76,7 @@ impl NodeClass {
             known: BTreeMap::new(),
             resolves: InFlight::new(1_000, 60_000),
             outbox: Outbox::new(),
+            stamps: Agenda::new(),
             told: Told::default(),
         }
     }
@@ -137,6 +142,15 @@ impl NodeClass {
                     known.written = merge.get("status") == answer;
                 }
                 Some(key.clone())
+            }
+            Effect::Patch(Patch {
+                target: ObjectRef::Claim(name),
+                ..
+            }) => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                self.stamps.sooner(name, input.now);
+                None
             }
             _ => None,
         }
@@ -241,6 +255,40 @@ impl NodeClass {
         }))
     }
 
+    /// Stamps a claim whose hash of the class was made by another version of the algorithm.
+    fn stamp(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
+        let known = self.known.get(&claim.node_class_key());
+        let Some(answer) = known.and_then(|known| known.answer.as_ref()) else {
+            return;
+        };
+        let versioned = answer.annotations.iter().find_map(|(key, version)| {
+            let hash = key.strip_suffix("-version")?;
+            Some((key, version, hash, answer.annotations.get(hash)?))
+        });
+        let Some((version_key, version, hash_key, hash)) = versioned else {
+            return;
+        };
+        // The launch itself writes both; before it there is nothing that could have drifted.
+        if claim.annotation(version_key) == Some(version)
+            || claim.metadata.deletion_timestamp.is_some()
+            || !claim.is_true("Launched")
+        {
+            return;
+        }
+        let mut annotations = BTreeMap::from([(version_key.as_str(), version)]);
+        if !claim.is_true("Drifted") {
+            annotations.insert(hash_key, hash);
+        }
+        let target = ObjectRef::Claim(claim.name());
+        let merge = json!({ "metadata": { "annotations": annotations } });
+        if let Err(Some(at)) = self
+            .outbox
+            .send(input.now, writes::unversioned(target, merge), step)
+        {
+            self.stamps.sooner(&claim.name(), at);
+        }
+    }
+
     /// Claims use the class. Says so once in ten minutes.
     fn is_used(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> bool {
         let users: BTreeSet<_> = input
@@ -301,7 +349,7 @@ impl Decider for NodeClass {
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {
-        // Claims matter to deleted classes only, and the last claim of one frees it.
+        // The last claim of a deleted class frees it, and claims of an older age are stamped.
         changes.everything || !changes.node_classes.is_empty() || !changes.claims.is_empty()
     }
 
@@ -333,13 +381,26 @@ impl Decider for NodeClass {
                     .map(|class| class.key.clone()),
             );
         }
+        let mut claims = input.changes.claims.clone();
+        claims.extend(self.stamps.due(input.now));
+        if input.changes.everything || !todo.is_empty() {
+            let concerned = input.snapshot.claims.iter().filter(|(_, claim)| {
+                input.changes.everything || todo.contains(&claim.node_class_key())
+            });
+            claims.extend(concerned.map(|(name, _)| name.clone()));
+        }
         for key in todo {
             let again = self.look(input, &key, &mut step);
             self.agenda.set(&key, again);
         }
+        for name in claims {
+            if let Some(claim) = input.snapshot.claims.get(&name) {
+                self.stamp(input, claim, &mut step);
+            }
+        }
         self.told.sweep(input.now);
         self.outbox.sweep(input.now, input.snapshot);
-        if let Some(at) = self.agenda.next() {
+        if let Some(at) = earlier(self.agenda.next(), self.stamps.next()) {
             step.wake_at(at);
         }
         step
@@ -374,6 +435,42 @@ mod tests {
         assert_eq!(resolves(&world), 2);
         world.pass(60_000);
         assert_eq!(resolves(&world), 2, "every five minutes from then on");
+    }
+
+    #[test]
+    fn claims_with_a_hash_of_another_version_are_stamped_and_drifted_ones_stay_drifted() {
+        let mut world = World::new();
+        let key = "fake.test/fakenodeclass-hash";
+        let version_key = format!("{key}-version");
+        let of = |world: &World, claim: &str| {
+            let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
+            [key, &version_key].map(|key| annotations[key].as_str().unwrap_or_default().to_owned())
+        };
+        for name in ["calm", "drifted"] {
+            world.claim(name, &json!({}));
+        }
+        world.settle();
+        let old = json!({ "metadata": { "annotations": { key: "old", &version_key: "v5" } } });
+        for name in ["calm", "drifted"] {
+            world.edit(&format!("NodeClaim/{name}"), &old);
+        }
+        let drifted = json!({ "type": "Drifted", "status": "True", "reason": "NodeClassDrift", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" });
+        let mut list = world.get("NodeClaim/drifted")["status"]["conditions"].clone();
+        list.as_array_mut().unwrap().push(drifted);
+        world
+            .drifted
+            .insert("drifted".to_owned(), "NodeClassDrift".to_owned());
+        world.edit(
+            "NodeClaim/drifted",
+            &json!({ "status": { "conditions": list } }),
+        );
+        world.class_hash = Some(["v6", "new"]);
+        world.restart();
+        world.settle();
+        assert_eq!(of(&world, "calm"), ["new", "v6"]);
+        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
+        world.pass(60_000);
+        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(super) struct World {
     leaving: BTreeMap<String, Timestamp>,
     /// When the provider wants to be asked again for its classes.
     pub(super) again_ms: Option<i64>,
+    /// Version and value of the hash that the provider makes of classes.
+    pub(super) class_hash: Option<[&'static str; 2]>,
     /// The provider does not answer when it is asked for its machines; another one does.
     pub(super) mute: bool,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
@@ -173,6 +175,7 @@ impl World {
             drifted: BTreeMap::new(),
             leaving: BTreeMap::new(),
             again_ms: None,
+            class_hash: None,
             mute: false,
             die_after: None,
             vetoed_label: None,

@@ -93,10 +93,20 @@ impl World {
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
             Effect::ListInstances => Ok(Done::Instances(self.listings())),
-            Effect::Resolve(_) => Ok(Done::Resolved(Arc::new(ResolvedNodeClass {
-                again_ms: self.again_ms,
-                ..resolved()
-            }))),
+            Effect::Resolve(_) => {
+                let mut answer = ResolvedNodeClass {
+                    again_ms: self.again_ms,
+                    ..resolved()
+                };
+                if let Some([version, hash]) = self.class_hash {
+                    let key = "fake.test/fakenodeclass-hash";
+                    answer.annotations.extend([
+                        (format!("{key}-version"), version.to_owned()),
+                        (key.to_owned(), hash.to_owned()),
+                    ]);
+                }
+                Ok(Done::Resolved(Arc::new(answer)))
+            }
             Effect::CheckDrift { claim, .. } => {
                 Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned()))
             }
