@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(stats.violations, Vec::<String>::new(), "{seen}");
             assert!(stats.pods_placed > 150, "{seen}");
             assert!(stats.nodes_launched >= 20, "{seen}");
-            assert!(stats.nodes_removed >= 8, "{seen}");
+            assert!(stats.nodes_removed >= 5, "{seen}");
             assert!(stats.interruptions >= 1, "{seen}");
             use mortise_core::record::Reason;
             for why in [Reason::Empty, Reason::Underutilized] {
