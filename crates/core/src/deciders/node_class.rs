@@ -269,22 +269,14 @@ impl NodeClass {
             return;
         };
         // The launch itself writes both; before it there is nothing that could have drifted.
-        if claim.annotation(version_key) == Some(version)
-            || claim.metadata.deletion_timestamp.is_some()
-            || !claim.is_true("Launched")
-        {
+        if !claim.is_true("Launched") {
             return;
         }
-        let mut annotations = BTreeMap::from([(version_key.as_str(), version)]);
-        if !claim.is_true("Drifted") {
-            annotations.insert(hash_key, hash);
-        }
-        let target = ObjectRef::Claim(claim.name());
-        let merge = json!({ "metadata": { "annotations": annotations } });
-        if let Err(Some(at)) = self
-            .outbox
-            .send(input.now, writes::unversioned(target, merge), step)
-        {
+        let Some(stamp) = writes::stamped(claim, (version_key, version), hash_key, || hash.clone())
+        else {
+            return;
+        };
+        if let Err(Some(at)) = self.outbox.send(input.now, stamp, step) {
             self.stamps.sooner(&claim.name(), at);
         }
     }

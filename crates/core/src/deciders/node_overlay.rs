@@ -19,11 +19,10 @@ use super::writes;
 use super::{Decider, DeciderId, Delivery, Step, StepInput};
 use crate::apis::conditions::{self, Conditions};
 use crate::apis::nodeoverlay::NodeOverlay as Overlay;
-use crate::apis::validation::overlay_faults;
+use crate::apis::validation::{in_words, overlay_faults};
 use crate::effect::{Effect, ObjectRef, Patch};
 use crate::index::Changes;
 use crate::overlays::rivals;
-use crate::record::{Reason, Verdict};
 
 const VALIDATION: &str = "ValidationSucceeded";
 
@@ -74,24 +73,9 @@ impl NodeOverlay {
             return at;
         }
         let condition = conditions::find(&list, VALIDATION)?;
-        let why = format!("{}: {}", condition.reason, condition.message);
-        if self
-            .told
-            .is_news(&target, VALIDATION, &why, input.now, i64::MAX)
-        {
-            let reason = Reason::ConditionIs {
-                condition: VALIDATION.to_owned(),
-                status: condition.status.to_string(),
-                why,
-            };
-            step.record(
-                input,
-                DeciderId::NodeOverlay,
-                target,
-                Verdict::Condition,
-                vec![reason],
-            );
-        }
+        let by = (input, DeciderId::NodeOverlay);
+        self.told
+            .condition(by, &target, VALIDATION, condition, step);
         None
     }
 }
@@ -100,8 +84,7 @@ impl NodeOverlay {
 fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, overlay: &Overlay) {
     let faults = overlay_faults(overlay, &input.snapshot.well_known);
     if !faults.is_empty() {
-        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        conditions.set_false(VALIDATION, "RuntimeValidation", &texts.join("; "));
+        conditions.set_false(VALIDATION, "RuntimeValidation", &in_words(&faults));
     } else if input.snapshot.rejected_overlays.contains(&overlay.name()) {
         let names: Vec<String> = rivals(input.snapshot, overlay)
             .into_iter()

@@ -6,8 +6,10 @@ use std::hash::{BuildHasher as _, Hash};
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
-use super::since;
+use super::{DeciderId, Step, StepInput, since};
+use crate::apis::Condition;
 use crate::effect::ObjectRef;
+use crate::record::{Reason, Verdict};
 
 /// How long something said is remembered at most. Longer than every period with which things are said again.
 const REMEMBERED_MS: i64 = 60 * 60_000;
@@ -69,6 +71,27 @@ impl Told {
         let text = text.to_owned();
         self.said.insert(key, Said { text, at: now });
         true
+    }
+
+    /// Records a condition, once for each reason and message in a row.
+    pub(crate) fn condition(
+        &mut self,
+        (input, by): (&StepInput<'_>, DeciderId),
+        subject: &ObjectRef,
+        type_: &'static str,
+        condition: &Condition,
+        step: &mut Step,
+    ) {
+        let why = format!("{}: {}", condition.reason, condition.message);
+        if self.is_news(subject, type_, &why, input.now, i64::MAX) {
+            let reason = Reason::ConditionIs {
+                condition: type_.to_owned(),
+                status: condition.status.to_string(),
+                why,
+            };
+            let reasons = vec![reason];
+            step.record(input, by, subject.clone(), Verdict::Condition, reasons);
+        }
     }
 
     /// Forgets a topic of a subject: it is over, and if it comes back it is news.

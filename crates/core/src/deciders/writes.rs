@@ -74,6 +74,27 @@ pub(crate) fn claim_status(
     })
 }
 
+/// Gives a claim a hash of the present version, which is worked out only then. `None` when it has that version, or
+/// goes. A claim that drifted keeps its hash: with a new one it would look as if it had not.
+pub(crate) fn stamped(
+    claim: &NodeClaim,
+    (version_key, version): (&str, &str),
+    hash_key: &str,
+    hash: impl FnOnce() -> String,
+) -> Option<Effect> {
+    if claim.annotation(version_key) == Some(version) || claim.metadata.deletion_timestamp.is_some()
+    {
+        return None;
+    }
+    let mut annotations = Map::new();
+    annotations.insert(version_key.to_owned(), json!(version));
+    if !claim.is_true("Drifted") {
+        annotations.insert(hash_key.to_owned(), json!(hash()));
+    }
+    let merge = json!({ "metadata": { "annotations": annotations } });
+    Some(unversioned(ObjectRef::Claim(claim.name()), merge))
+}
+
 /// Deletes a claim, and no other of the same name.
 pub(crate) fn delete_claim(claim: &NodeClaim) -> Effect {
     Effect::Delete {

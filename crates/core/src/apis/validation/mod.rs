@@ -157,6 +157,13 @@ pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Faul
     found
 }
 
+/// The faults as one text, for a condition.
+#[must_use]
+pub fn in_words(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
 fn at_present(
     set: CrdSet,
     well_known: &WellKnown,

@@ -28,14 +28,13 @@ use crate::apis::Condition;
 use crate::apis::conditions::{self, ConditionStatus, Conditions};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool as Pool;
-use crate::apis::validation::{Fault, template_faults};
+use crate::apis::validation::{in_words, template_faults};
 use crate::cloud::NodeClassObject;
 use crate::effect::{Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{ClaimName, PoolName};
 use crate::objects::resources_of;
-use crate::record::{Reason, Verdict};
 use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
 use crate::snapshot::{NodeKey, StateNode};
 use crate::values::Quantity;
@@ -230,21 +229,8 @@ impl NodePool {
                 self.told.forget(&target, type_);
                 continue;
             }
-            let why = format!("{}: {}", condition.reason, condition.message);
-            if self.told.is_news(&target, type_, &why, input.now, i64::MAX) {
-                let reason = Reason::ConditionIs {
-                    condition: type_.to_owned(),
-                    status: condition.status.to_string(),
-                    why,
-                };
-                step.record(
-                    input,
-                    DeciderId::NodePool,
-                    target.clone(),
-                    Verdict::Condition,
-                    vec![reason],
-                );
-            }
+            let by = (input, DeciderId::NodePool);
+            self.told.condition(by, &target, type_, condition, step);
         }
     }
 
@@ -256,29 +242,16 @@ impl NodePool {
         else {
             return;
         };
-        if claim.annotation(labels::NODEPOOL_HASH_VERSION)
-            == Some(labels::NODEPOOL_HASH_VERSION_VALUE)
-            || claim.metadata.deletion_timestamp.is_some()
-        {
-            return;
-        }
-        let target = ObjectRef::Claim(claim.name());
-        let mut annotations = Map::new();
-        annotations.insert(
-            labels::NODEPOOL_HASH_VERSION.to_owned(),
-            json!(labels::NODEPOOL_HASH_VERSION_VALUE),
+        let version = (
+            labels::NODEPOOL_HASH_VERSION,
+            labels::NODEPOOL_HASH_VERSION_VALUE,
         );
-        if !claim.is_true("Drifted") {
-            annotations.insert(
-                labels::NODEPOOL_HASH.to_owned(),
-                json!(pool.hash().to_string()),
-            );
-        }
-        let merge = json!({ "metadata": { "annotations": annotations } });
-        if let Err(Some(at)) = self
-            .outbox
-            .send(input.now, writes::unversioned(target, merge), step)
-        {
+        let Some(stamp) = writes::stamped(claim, version, labels::NODEPOOL_HASH, || {
+            pool.hash().to_string()
+        }) else {
+            return;
+        };
+        if let Err(Some(at)) = self.outbox.send(input.now, stamp, step) {
             self.stamps.sooner(&claim.name(), at);
         }
     }
@@ -313,12 +286,6 @@ fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
     })
 }
 
-/// The faults as one text for a condition.
-fn texts(faults: &[Fault]) -> String {
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    texts.join("; ")
-}
-
 /// Sets the conditions of a pool from its template and its node class.
 fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
     let faults = template_faults(pool, &input.snapshot.well_known);
@@ -328,7 +295,7 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
         conditions.set_false(
             "ValidationSucceeded",
             "NodePoolValidationFailed",
-            &texts(&faults),
+            &in_words(&faults),
         );
     }
     let Some(class) = input.snapshot.node_classes.get(&pool.node_class_key()) else {
