@@ -1,21 +1,16 @@
 //! `mortise check`: configurations of others, as far as they decide how well this service works.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_webhooks::scheduler_check::{Gravity, deviations};
+use mortise_webhooks::lint::Level;
+use mortise_webhooks::scheduler_check::deviations;
 use serde_json::Value;
 
-use super::line;
 use super::migrate::input::text_of;
-
-/// Exit code: warnings only.
-const WITH_WARNINGS: u8 = 7;
-/// Exit code: errors.
-const WRONG: u8 = 8;
+use super::{WITH_DOUBTS, WRONG, line};
 
 /// Check configurations of others, as far as they decide how well mortise works
 #[derive(Args)]
@@ -39,15 +34,7 @@ enum What {
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let What::Scheduler { file } = &args.what;
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("standard input is no UTF-8 text")?;
-        text
-    } else {
-        text_of(file)?
-    };
+    let text = text_of(file)?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .with_context(|| format!("{}: no YAML", file.display()))?;
     let documents: Vec<Value> = documents
@@ -63,12 +50,12 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     for each in &found {
         line(&each.to_string());
     }
-    Ok(match found.iter().map(|each| each.gravity).max() {
+    Ok(match found.iter().map(|each| each.level).max() {
         None => {
             line("nothing differs from what is recommended");
             ExitCode::SUCCESS
         }
-        Some(Gravity::Warning) => ExitCode::from(WITH_WARNINGS),
-        Some(Gravity::Error) => ExitCode::from(WRONG),
+        Some(Level::Warning) => ExitCode::from(WITH_DOUBTS),
+        Some(Level::Error) => ExitCode::from(WRONG),
     })
 }

@@ -2,12 +2,11 @@
 
 mod catalogue;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -19,12 +18,7 @@ use mortise_core::migrate::Source;
 use mortise_webhooks::lint::{Level, Options, lint};
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
-use super::{line, warning};
-
-/// Exit code: warnings, and --strict.
-const WITH_WARNINGS: u8 = 7;
-/// Exit code: errors.
-const WRONG: u8 = 8;
+use super::{WITH_DOUBTS, WRONG, line, warning};
 
 /// Check manifests in files as admission would, and show when budgets let nodes go
 #[derive(Args)]
@@ -142,7 +136,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.count(Level::Error) > 0 {
         ExitCode::from(WRONG)
     } else if args.strict && report.count(Level::Warning) > 0 {
-        ExitCode::from(WITH_WARNINGS)
+        ExitCode::from(WITH_DOUBTS)
     } else {
         ExitCode::SUCCESS
     })
@@ -168,11 +162,7 @@ fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
     };
     for path in paths {
         if path == Path::new("-") {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .context("standard input is no UTF-8 text")?;
-            push(STDIN.to_owned(), text);
+            push(STDIN.to_owned(), text_of(path)?);
         } else if path.is_dir() {
             let mut files = Vec::new();
             manifests_below(path, &mut files)?;

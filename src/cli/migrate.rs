@@ -11,12 +11,7 @@ use mortise_controller::RunError;
 use mortise_core::migrate::{Level, Migrated, Options, Source, migrate};
 use serde_json::json;
 
-use super::{line, warning};
-
-/// Exit code: converted, with doubts to look at.
-const WITH_DOUBTS: u8 = 7;
-/// Exit code: something could not be converted.
-const NOT_CONVERTED: u8 = 8;
+use super::{WITH_DOUBTS, WRONG, line, warning};
 
 /// Turn manifests of every age into v1
 #[derive(Args)]
@@ -86,7 +81,7 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     Ok(match migrated.worst() {
         Level::Done => ExitCode::SUCCESS,
         Level::Doubt => ExitCode::from(WITH_DOUBTS),
-        Level::Failed => ExitCode::from(NOT_CONVERTED),
+        Level::Failed => ExitCode::from(WRONG),
     })
 }
 

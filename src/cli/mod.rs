@@ -22,6 +22,11 @@ use clap::{Parser, Subcommand};
 
 pub use output::{line, warning};
 
+/// Exit code: done, with doubts or warnings to look at.
+const WITH_DOUBTS: u8 = 7;
+/// Exit code: something could not be converted, or is wrong.
+const WRONG: u8 = 8;
+
 /// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
 #[derive(Parser)]
 #[command(

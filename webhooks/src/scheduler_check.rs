@@ -7,6 +7,8 @@ use mortise_core::nearest::nearest;
 use mortise_core::values::GoDuration;
 use serde_json::Value;
 
+use crate::lint::Level;
+
 /// `apiVersion` that kube-scheduler reads.
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// A call that takes longer delays every pod behind it.
@@ -47,20 +49,12 @@ const FIELDS: [&str; 12] = [
     "ignorable",
 ];
 
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gravity {
-    /// It works, and costs something.
-    Warning,
-    /// kube-scheduler does not start with it, or the extender is not asked or not trusted.
-    Error,
-}
-
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deviation {
-    /// How bad it is.
-    pub gravity: Gravity,
+    /// A warning works and costs something; with an error kube-scheduler does not start, or the extender is not asked or not
+    /// trusted.
+    pub level: Level,
     /// The field, such as `extenders[0].ignorable`.
     pub field: String,
     /// What stands there, as JSON; `absent` when nothing does.
@@ -74,17 +68,13 @@ pub struct Deviation {
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            gravity,
+            level,
             field,
             value,
             problem,
             fix,
         } = self;
-        let level = match gravity {
-            Gravity::Warning => "warning",
-            Gravity::Error => "error",
-        };
-        write!(f, "{level}: {field}: {value}: {problem}; {fix}")
+        write!(f, "{}: {field}: {value}: {problem}; {fix}", level.label())
     }
 }
 
@@ -109,7 +99,7 @@ impl Entry<'_> {
 
     fn say(
         &mut self,
-        gravity: Gravity,
+        level: Level,
         field: &str,
         problem: impl Into<String>,
         fix: impl Into<String>,
@@ -123,7 +113,7 @@ impl Entry<'_> {
             format!("{}.{field}", self.path)
         };
         self.found.push(Deviation {
-            gravity,
+            level,
             field,
             value,
             problem: problem.into(),
@@ -142,7 +132,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
     };
     if top.text("kind") != "KubeSchedulerConfiguration" {
         top.say(
-            Gravity::Error,
+            Level::Error,
             "kind",
             "is not KubeSchedulerConfiguration",
             "give the file that kube-scheduler's --config names",
@@ -151,7 +141,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
     }
     if top.text("apiVersion") != API_VERSION {
         top.say(
-            Gravity::Error,
+            Level::Error,
             "apiVersion",
             "is not read by kube-scheduler any more, or was mistyped",
             format!("write {API_VERSION}"),
@@ -162,7 +152,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .and_then(Value::as_i64);
     if percentage.is_some_and(|percentage| (1..50).contains(&percentage)) {
         top.say(
-            Gravity::Warning,
+            Level::Warning,
             "percentageOfNodesToScore",
             "kube-scheduler shows the extender so small a sample of the nodes; the one where a pod's room is kept is seldom in it",
             "leave it out, or write 100",
@@ -181,14 +171,14 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .collect();
     match ours.as_slice() {
         [] => top.say(
-            Gravity::Error,
+            Level::Error,
             "extenders",
             "no entry leads to mortise (a urlPrefix that ends in /extender/v1)",
             "take the entry that `mortise manifests scheduler` writes",
         ),
         [_] => {}
         [_, ..] => top.say(
-            Gravity::Error,
+            Level::Error,
             "extenders",
             "more than one entry leads to mortise, and each call is charged twice",
             "leave one",
@@ -220,7 +210,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
             && entry.get("managedResources").is_none()
         {
             entry.say(
-                Gravity::Warning,
+                Level::Warning,
                 "ignorable",
                 "while this other extender is down no pod is marked as unschedulable, so no autoscaler sees what is needed",
                 "write true, if its owner allows it",
@@ -240,7 +230,7 @@ fn is_ours(entry: &Value) -> bool {
 }
 
 fn judge(entry: &mut Entry<'_>) {
-    use Gravity::{Error, Warning};
+    use Level::{Error, Warning};
     let names: Vec<String> = entry
         .value
         .as_object()
@@ -391,7 +381,7 @@ fn timeout(entry: &mut Entry<'_>) {
     let text = entry.text("httpTimeout").to_owned();
     if entry.get("httpTimeout").is_none() {
         entry.say(
-            Gravity::Warning,
+            Level::Warning,
             "httpTimeout",
             "is 5s then: a service that hangs holds every pod for so long",
             "write 300ms",
@@ -400,7 +390,7 @@ fn timeout(entry: &mut Entry<'_>) {
     }
     let Ok(duration) = GoDuration::parse(&text) else {
         entry.say(
-            Gravity::Error,
+            Level::Error,
             "httpTimeout",
             "is no duration: kube-scheduler does not start",
             "write 300ms",
@@ -410,14 +400,14 @@ fn timeout(entry: &mut Entry<'_>) {
     let millis = duration.as_nanos() / 1_000_000;
     if millis > LONGEST_TIMEOUT_MS {
         entry.say(
-            Gravity::Warning,
+            Level::Warning,
             "httpTimeout",
             "a service that hangs holds every pod for so long, at each of its calls",
             "write 300ms",
         );
     } else if millis < SHORTEST_TIMEOUT_MS {
         entry.say(
-            Gravity::Warning,
+            Level::Warning,
             "httpTimeout",
             "a busy machine does not answer in that time, and calls that fail are passed over",
             "write 300ms",
@@ -452,57 +442,57 @@ mod tests {
     /// Each edit of the entry, and the field and words of what is then said.
     #[test]
     fn each_deviation_is_told_with_its_cost() {
-        let cases: [(&str, Value, Gravity, &str); 18] = [
+        let cases: [(&str, Value, Level, &str); 18] = [
             (
                 "urlPrefix",
                 json!("http://127.0.0.1:8443/extender/v1"),
-                Gravity::Error,
+                Level::Error,
                 "https",
             ),
             (
                 "urlPrefix",
                 json!("https://mortise.kube-system.svc:8443"),
-                Gravity::Error,
+                Level::Error,
                 "/extender/v1",
             ),
-            ("filterVerb", Value::Null, Gravity::Warning, "promised room"),
+            ("filterVerb", Value::Null, Level::Warning, "promised room"),
             (
                 "prioritizeVerb",
                 json!("score"),
-                Gravity::Error,
+                Level::Error,
                 "write prioritize",
             ),
-            ("preemptVerb", Value::Null, Gravity::Warning, "evict"),
-            ("weight", json!(0), Gravity::Error, "does not start"),
-            ("weight", json!(1), Gravity::Warning, "hardly count"),
-            ("weight", json!(100), Gravity::Warning, "outweighs"),
-            ("bindVerb", json!("bind"), Gravity::Error, "does not bind"),
-            ("enableHTTPS", json!(false), Gravity::Error, "write true"),
-            ("httpTimeout", Value::Null, Gravity::Warning, "5s"),
-            ("httpTimeout", json!("30s"), Gravity::Warning, "300ms"),
-            ("httpTimeout", json!("1ms"), Gravity::Warning, "300ms"),
-            ("httpTimeout", json!("soon"), Gravity::Error, "no duration"),
+            ("preemptVerb", Value::Null, Level::Warning, "evict"),
+            ("weight", json!(0), Level::Error, "does not start"),
+            ("weight", json!(1), Level::Warning, "hardly count"),
+            ("weight", json!(100), Level::Warning, "outweighs"),
+            ("bindVerb", json!("bind"), Level::Error, "does not bind"),
+            ("enableHTTPS", json!(false), Level::Error, "write true"),
+            ("httpTimeout", Value::Null, Level::Warning, "5s"),
+            ("httpTimeout", json!("30s"), Level::Warning, "300ms"),
+            ("httpTimeout", json!("1ms"), Level::Warning, "300ms"),
+            ("httpTimeout", json!("soon"), Level::Error, "no duration"),
             (
                 "nodeCacheCapable",
                 json!(false),
-                Gravity::Warning,
+                Level::Warning,
                 "megabytes",
             ),
             (
                 "managedResources",
                 json!([{ "name": "example.com/a" }]),
-                Gravity::Warning,
+                Level::Warning,
                 "leave it out",
             ),
-            ("ignorable", Value::Null, Gravity::Warning, "write true"),
+            ("ignorable", Value::Null, Level::Warning, "write true"),
             (
                 "ignorabel",
                 json!(true),
-                Gravity::Error,
+                Level::Error,
                 "did you mean ignorable?",
             ),
         ];
-        for (field, value, gravity, words) in cases {
+        for (field, value, level, words) in cases {
             let mut configuration = recommended();
             let entry = &mut configuration["extenders"][0];
             if value.is_null() {
@@ -515,8 +505,8 @@ mod tests {
                 panic!("{field} {value}: {found:?}");
             };
             assert_eq!(
-                (only.gravity, &*only.field),
-                (gravity, &*format!("extenders[0].{field}"))
+                (only.level, &*only.field),
+                (level, &*format!("extenders[0].{field}"))
             );
             assert!(only.to_string().contains(words), "{only}");
         }

@@ -35,11 +35,7 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
     let mut sources: Vec<Source> = Vec::new();
     for path in paths {
         if path == Path::new("-") {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .context("standard input is no UTF-8 text")?;
-            push(&mut sources, STDIN.to_owned(), text)?;
+            push(&mut sources, STDIN.to_owned(), text_of(path)?)?;
         } else if path.is_dir() {
             let mut files = Vec::new();
             manifests_below(path, &mut files)?;
@@ -67,7 +63,15 @@ fn push(sources: &mut Vec<Source>, name: String, text: String) -> anyhow::Result
     Ok(())
 }
 
+/// The text of a file, or of standard input for `-`.
 pub(in crate::cli) fn text_of(path: &Path) -> anyhow::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("standard input is no UTF-8 text")?;
+        return Ok(text);
+    }
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 

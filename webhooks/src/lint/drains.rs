@@ -19,7 +19,8 @@ const WORKLOADS: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
 /// What the files hold of them.
 #[derive(Default)]
 pub(super) struct Drains {
-    budgets: Vec<(Finding, PodDisruptionBudget)>,
+    /// With the namespace.
+    budgets: Vec<(Finding, String, PodDisruptionBudget)>,
     workloads: Vec<Workload>,
     /// Least replicas that an autoscaler keeps, by namespace, kind and name of its target.
     scaled: BTreeMap<[String; 3], i64>,
@@ -62,14 +63,12 @@ impl Drains {
                     .find(|field| object.pointer(&format!("/spec/{field}")).is_some());
                 if let (Some(field), Ok(budget)) = (field, serde_json::from_value(object.clone())) {
                     let finding = place.finding(&format!("spec.{field}"));
-                    self.budgets.push((finding, budget));
+                    self.budgets.push((finding, namespace(&object), budget));
                 }
             }
             ("apps", kind) if WORKLOADS.contains(&kind) => {
-                let annotation = format!(
-                    "/spec/template/metadata/annotations/{}",
-                    DO_NOT_DISRUPT.replace('/', "~1")
-                );
+                let annotations = object.pointer("/spec/template/metadata/annotations");
+                let protected = annotations.and_then(|all| all.get(DO_NOT_DISRUPT));
                 let labels = object.pointer("/spec/template/metadata/labels");
                 let labels: BTreeMap<&String, &str> = labels
                     .and_then(Value::as_object)
@@ -92,7 +91,7 @@ impl Drains {
                         .pointer("/spec/replicas")
                         .and_then(Value::as_i64)
                         .unwrap_or(1),
-                    protected: text(&object, &annotation) == "true",
+                    protected: protected.is_some_and(|value| value == "true"),
                 });
             }
             ("autoscaling", "HorizontalPodAutoscaler") => {
@@ -121,13 +120,10 @@ impl Drains {
                 workload.replicas = workload.replicas.max(*least);
             }
         }
-        for (finding, mut budget) in self.budgets {
+        for (finding, space, mut budget) in self.budgets {
             let Some(selector) = budget.spec.selector.as_ref().map(Selector::of) else {
                 continue;
             };
-            let space = Some(budget.metadata.namespace.clone().unwrap_or_default())
-                .filter(|name| name != "default")
-                .unwrap_or_default();
             let selected = self.workloads.iter().filter(|workload| {
                 let [of, ..] = &workload.key;
                 *of == space && selector.matches_labels(&workload.labels)
