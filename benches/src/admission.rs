@@ -4,7 +4,7 @@
 //! left out.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::inputs;
 use crate::machine::{Machine, cpu_seconds};
+use crate::recorded::keep;
 
 /// Options of `admission`.
 #[derive(Debug, clap::Args)]
@@ -115,11 +116,7 @@ pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
     } else {
         table(&mut out, &results)?;
     }
-    let path = args
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("results/admission.json"));
-    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    keep("admission", text, args.out.as_deref(), true)
 }
 
 fn table(out: &mut impl std::io::Write, results: &Results) -> Result<()> {

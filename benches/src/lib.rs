@@ -5,14 +5,15 @@
 //! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
-//! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission reviews.
 //! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
-//! pod among a hundred thousand.
+//! pod among a hundred thousand. `mortise-bench traces` compares the price of plans for public workload traces with a lower
+//! bound.
 //!
-//! `mortise-bench traces` compares the price of plans for public workload traces with a lower bound.
+//! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
+//! reviews.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go there. `mortise-bench agreement` asks the real kube-scheduler
-//! whether it binds what the solver has placed.
+//! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go
+//! there. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
 
 mod admission;
 mod agreement;
@@ -23,6 +24,7 @@ mod inputs;
 mod life;
 mod live;
 mod machine;
+mod recorded;
 mod report;
 mod scale;
 mod schedule;

@@ -17,15 +17,16 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use mortise_core::apis::NodeClaim;
-use mortise_tests::harness::{
-    Component, ControlPlane, Mortise, MortiseOptions, SchedulerOptions, mortise_binary, wait_until,
-};
+use mortise_core::labels::DISRUPTED_TAINT;
+use mortise_tests::harness::{ControlPlane, Mortise, wait_until};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::live::cluster::stage;
 use crate::live::process::{Memory, cpu_seconds};
 use crate::machine::Machine;
+use crate::recorded::keep;
 
 const NODES: u32 = 1_000;
 /// Pods of a machine with four CPUs, and what each asks for.
@@ -38,7 +39,6 @@ const WRITERS: usize = 16;
 const DELETERS: usize = 64;
 /// For everything that the whole cluster takes part in.
 const LONG: Duration = Duration::from_mins(20);
-const DISRUPTED: &str = "karpenter.sh/disrupted";
 
 /// What the project wants to hold (`docs/benchmarks.md`).
 const WANTED_MIB: f64 = 100.0;
@@ -130,13 +130,7 @@ pub(crate) fn run(args: &LifeArgs) -> Result<()> {
     } else {
         table(out, &results)?;
     }
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/life.json");
-    let path = args
-        .out
-        .clone()
-        .or_else(|| (args.nodes == NODES).then_some(own));
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    keep("life", text, args.out.as_deref(), args.nodes == NODES)
 }
 
 async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
@@ -226,7 +220,7 @@ impl Nodes {
         if is_initialized {
             self.initialized.insert(name.clone());
         }
-        if taints.is_some_and(|all| all.iter().any(|taint| taint.key == DISRUPTED))
+        if taints.is_some_and(|all| all.iter().any(|taint| taint.key == DISRUPTED_TAINT))
             && self.tainted.insert(name.clone())
         {
             self.last_tainted = Some(Instant::now());
@@ -251,20 +245,7 @@ struct World {
 
 impl World {
     async fn start() -> Result<Self> {
-        progress("building mortise, if it is not up to date");
-        mortise_binary().await?;
-        let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
-        progress("starting a control plane");
-        let builder = ControlPlane::builder()
-            .full()
-            .without(Component::Scheduler)
-            .manifests(&crds)
-            .manifests(&pool());
-        let mut plane = Box::pin(builder.start()).await?;
-        let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
-        mortise.wait_ready().await?;
-        let extender = SchedulerOptions::with_extender(mortise.extender()?);
-        plane.start_scheduler(&extender).await?;
+        let (plane, mortise, _) = stage(&pool()).await?;
         let nodes = Arc::default();
         let watch = tokio::spawn(follow(plane.client(), Arc::clone(&nodes)));
         Ok(Self {

@@ -12,6 +12,7 @@ use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, so
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib};
+use crate::recorded::keep;
 use crate::{baseline, bound, inputs, report, verify};
 
 /// The inputs, in the order in which they are run.
@@ -155,13 +156,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
     } else {
         report::closing(&mut out, &results)?;
     }
-    if args.only.is_empty() || args.out.is_some() {
-        let path = args.out.clone().unwrap_or_else(|| {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/schedule.json")
-        });
-        std::fs::write(&path, text + "\n")
-            .with_context(|| format!("writing {}", path.display()))?;
-    }
+    keep("schedule", text, args.out.as_deref(), args.only.is_empty())?;
     if violations > 0 {
         bail!("{violations} rules broken");
     }

@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 
 use crate::bound::{self, Buyable, Shape};
 use crate::machine::{Machine, cpu_seconds};
+use crate::recorded::keep;
 
 const GPU: &str = "nvidia.com/gpu";
 const GPU_NAME: &str = "gpu.example.com/name";
@@ -474,12 +475,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
     if args.json {
         writeln!(out, "{text}")?;
     }
-    if args.only.is_none() || args.out.is_some() {
-        let path = args.out.clone().unwrap_or_else(|| {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/traces.json")
-        });
-        fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-    }
+    keep("traces", text, args.out.as_deref(), args.only.is_none())?;
     if overfull > 0 {
         bail!("{overfull} machines are too small for their pods");
     }

@@ -37,6 +37,26 @@ const WRITERS: usize = 16;
 /// The machine type of [`Cluster::launch_machines`]: room for one pod with a CPU, and for a small one beside it.
 const SMALL: &str = "c-2x-amd64-linux";
 
+/// A control plane with these objects and mortise on it, ready, and kube-scheduler that asks it; and when mortise was started.
+pub(crate) async fn stage(objects: &str) -> Result<(ControlPlane, Mortise, Instant)> {
+    progress("building mortise, if it is not up to date");
+    mortise_binary().await?;
+    let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
+    progress("starting a control plane");
+    let builder = ControlPlane::builder()
+        .full()
+        .without(Component::Scheduler)
+        .manifests(&crds)
+        .manifests(objects);
+    let mut plane = Box::pin(builder.start()).await?;
+    let started = Instant::now();
+    let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
+    mortise.wait_ready().await?;
+    let extender = SchedulerOptions::with_extender(mortise.extender()?);
+    plane.start_scheduler(&extender).await?;
+    Ok((plane, mortise, started))
+}
+
 /// Running programs, and what was seen of their objects.
 pub(crate) struct Cluster {
     mortise: Mortise,
@@ -59,21 +79,7 @@ struct Claims {
 impl Cluster {
     /// Starts everything; mortise is ready.
     pub(crate) async fn start() -> Result<Self> {
-        progress("building mortise, if it is not up to date");
-        mortise_binary().await?;
-        let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
-        progress("starting a control plane");
-        let builder = ControlPlane::builder()
-            .full()
-            .without(Component::Scheduler)
-            .manifests(&crds)
-            .manifests(&pool());
-        let mut plane = Box::pin(builder.start()).await?;
-        let started = Instant::now();
-        let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
-        mortise.wait_ready().await?;
-        let extender = SchedulerOptions::with_extender(mortise.extender()?);
-        plane.start_scheduler(&extender).await?;
+        let (plane, mortise, started) = stage(&pool()).await?;
         let (claims, of_claims) = follow_claims(plane.client());
         let (running, of_pods) = follow_pods(plane.client());
         Ok(Self {

@@ -6,7 +6,7 @@
 
 mod aws;
 mod claims;
-mod cluster;
+pub(crate) mod cluster;
 mod extender;
 pub(crate) mod process;
 mod quantiles;
@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::recorded::keep;
 use cluster::Cluster;
 
 // Default sizes, which are those of the recorded results.
@@ -112,15 +113,7 @@ pub(crate) fn run(args: &LiveArgs) -> Result<()> {
     if args.json {
         writeln!(std::io::stdout(), "{text}")?;
     }
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/live.json");
-    let Some(path) = args
-        .out
-        .clone()
-        .or_else(|| args.has_default_sizes().then_some(own))
-    else {
-        return Ok(());
-    };
-    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    keep("live", text, args.out.as_deref(), args.has_default_sizes())
 }
 
 async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {

@@ -16,6 +16,7 @@ use mortise_core::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib, resident_mib};
+use crate::recorded::keep;
 use world::{Mix, World};
 
 /// Options of `scale`.
@@ -291,13 +292,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
     if args.json {
         writeln!(out, "{text}")?;
     }
-    if args.only.is_none() || args.out.is_some() {
-        let path = args.out.clone().unwrap_or_else(|| {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results/scale.json")
-        });
-        std::fs::write(&path, text + "\n")
-            .with_context(|| format!("writing {}", path.display()))?;
-    }
+    keep("scale", text, args.out.as_deref(), args.only.is_none())?;
     Ok(())
 }
 
