@@ -79,6 +79,9 @@ const MANNERS: [Manner; 6] = [
 /// For so many steps of filling machines there is one of exchanging pods between them.
 const EXCHANGE_SHARE: u64 = 12;
 
+/// The most steps of buying anew, however many pods there are: less than a second.
+const MOST_BUYING: u64 = 24_000_000;
+
 /// Work that may still be done.
 struct Budget {
     filling: u64,
@@ -113,7 +116,7 @@ impl Pass<'_> {
         for (shape, claims) in by_shape.into_iter().filter(|(_, claims)| claims.len() > 1) {
             self.repack_shape(shape, &claims, &mut companies, &mut known, &mut budget);
         }
-        self.buy_anew(filling.saturating_mul(2));
+        self.buy_anew(filling.saturating_mul(2).min(MOST_BUYING));
     }
 
     /// What the machine may be depends on amounts only, not on ports, minValues or reservations.
