@@ -87,6 +87,7 @@ impl Index {
             storage_classes: Arc::default(),
             csi_nodes: crate::snapshot::Table::default(),
             attachments: crate::snapshot::Table::default(),
+            devices: crate::snapshot::DeviceObjects::default(),
             namespaces: Arc::default(),
             workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
@@ -250,6 +251,25 @@ impl Index {
                 self.overlays_changed = true;
                 drop(Arc::make_mut(&mut state.overlays).remove(name));
             }
+            (ObjectKey::ResourceClaim(name), Some(Object::ResourceClaim(object))) => drop(
+                state.devices.claims.insert(name.clone(), Arc::new(*object)),
+            ),
+            (ObjectKey::ResourceClaim(name), _) => drop(state.devices.claims.remove(name)),
+            (
+                ObjectKey::ResourceClaimTemplate(name),
+                Some(Object::ResourceClaimTemplate(object)),
+            ) => drop(state.devices.templates.insert(name.clone(), Arc::new(*object))),
+            (ObjectKey::ResourceClaimTemplate(name), _) => {
+                drop(state.devices.templates.remove(name))
+            }
+            (ObjectKey::DeviceClass(name), Some(Object::DeviceClass(object))) => drop(
+                state.devices.classes.insert(Arc::clone(name), Arc::new(*object)),
+            ),
+            (ObjectKey::DeviceClass(name), _) => drop(state.devices.classes.remove(name)),
+            (ObjectKey::ResourceSlice(name), Some(Object::ResourceSlice(object))) => drop(
+                state.devices.slices.insert(Arc::clone(name), Arc::new(*object)),
+            ),
+            (ObjectKey::ResourceSlice(name), _) => drop(state.devices.slices.remove(name)),
             (ObjectKey::Namespace(name), Some(Object::Namespace(object))) => {
                 Arc::make_mut(&mut state.namespaces).insert(Arc::clone(name), Arc::new(*object));
             }

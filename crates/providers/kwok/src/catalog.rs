@@ -151,6 +151,7 @@ fn instance_type(
         capacity,
         overhead: Resources::of(100, 10 << 20),
         offerings,
+        devices: Arc::default(),
     }
 }
 

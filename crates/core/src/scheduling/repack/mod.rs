@@ -101,8 +101,10 @@ impl Pass<'_> {
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
             let shape = self.shapes.get(claim.shape);
-            // Ports, minValues and reservations depend on more than amounts.
+            // Ports, devices, minValues and reservations depend on more than amounts.
+            let has_devices = self.devices.as_ref().is_some_and(|devices| devices.concerns(at));
             let plain = claim.ports.is_empty()
+                && !has_devices
                 && claim.held.is_empty()
                 && !shape.has_min_values
                 && (!shape.is_reserved || self.reservations.is_empty());
