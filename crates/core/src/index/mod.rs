@@ -5,6 +5,7 @@
 
 mod changes;
 mod crowds;
+mod devices;
 mod foreign;
 mod machine;
 mod object;
@@ -193,6 +194,7 @@ impl Index {
             }
             Object::Pdb(pdb) => self.put(|state| &mut state.pdbs, &key, *pdb),
             Object::DaemonSet(set) => self.put(|state| &mut state.daemon_sets, &key, *set),
+            other if self.device_object(&key, Some(&other)) => {}
             other => self.surrounding(&key, Some(other)),
         }
         true
@@ -251,25 +253,6 @@ impl Index {
                 self.overlays_changed = true;
                 drop(Arc::make_mut(&mut state.overlays).remove(name));
             }
-            (ObjectKey::ResourceClaim(name), Some(Object::ResourceClaim(object))) => drop(
-                state.devices.claims.insert(name.clone(), Arc::new(*object)),
-            ),
-            (ObjectKey::ResourceClaim(name), _) => drop(state.devices.claims.remove(name)),
-            (
-                ObjectKey::ResourceClaimTemplate(name),
-                Some(Object::ResourceClaimTemplate(object)),
-            ) => drop(state.devices.templates.insert(name.clone(), Arc::new(*object))),
-            (ObjectKey::ResourceClaimTemplate(name), _) => {
-                drop(state.devices.templates.remove(name))
-            }
-            (ObjectKey::DeviceClass(name), Some(Object::DeviceClass(object))) => drop(
-                state.devices.classes.insert(Arc::clone(name), Arc::new(*object)),
-            ),
-            (ObjectKey::DeviceClass(name), _) => drop(state.devices.classes.remove(name)),
-            (ObjectKey::ResourceSlice(name), Some(Object::ResourceSlice(object))) => drop(
-                state.devices.slices.insert(Arc::clone(name), Arc::new(*object)),
-            ),
-            (ObjectKey::ResourceSlice(name), _) => drop(state.devices.slices.remove(name)),
             (ObjectKey::Namespace(name), Some(Object::Namespace(object))) => {
                 Arc::make_mut(&mut state.namespaces).insert(Arc::clone(name), Arc::new(*object));
             }
@@ -314,6 +297,7 @@ impl Index {
                 Arc::make_mut(&mut self.state.daemon_sets).remove(name);
                 self.changes.surroundings = true;
             }
+            other if self.device_object(other, None) => {}
             other => self.surrounding(other, None),
         }
         true

@@ -24,8 +24,8 @@ pub(super) struct Explained {
 /// What a pod waits for when every place of the reservations that suit it is held.
 pub(super) const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
 
-/// What is said of pods with claims while these are ignored.
-pub(super) const IGNORED: &str = "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (--ignore-dra-requests is true)";
+/// What is said of pods with device claims while these are ignored.
+pub(super) const IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
 
 /// Why one pool refuses.
 pub(super) struct Refusal {

@@ -55,7 +55,7 @@ pub(super) struct DeviceAsk {
 /// A claim within what a pod asks.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Name of the claim, for people; of pods that ask alike, that of the first.
+    /// Name of the claim, for people; of one that was made for a pod, its name within the pod.
     pub(super) name: Arc<str>,
     /// Index of what it asks for.
     pub(super) wanted: usize,
@@ -68,8 +68,8 @@ pub(super) struct Part {
 pub(super) enum PartKey {
     /// This claim.
     Shared(usize),
-    /// Any claim for this.
-    Own(usize),
+    /// Any claim for this that was made for a pod, or one of this name for a pod alone.
+    Own(usize, Option<Arc<str>>),
     /// Something that keeps the pod from being placed.
     Fault(String),
 }
@@ -150,13 +150,16 @@ impl<'a> Devices<'a> {
             let wanted = self.wanted(&name, spec);
             let is_open = self.claims.get(at).is_some_and(|claim| matches!(claim.standing, Standing::Open));
             let shared = (!is_sole || !is_open).then_some(at);
-            keys.push(shared.map_or(PartKey::Own(wanted), PartKey::Shared));
+            // Claims made for pods differ in their names alone, which say nothing to people.
+            let label = if own { Arc::clone(&claim.name) } else { name };
+            let named = (!own).then(|| Arc::clone(&label));
+            keys.push(shared.map_or_else(|| PartKey::Own(wanted, named), PartKey::Shared));
             claims.push(at);
             if let (Some(Err(why)), true) = (self.wanted.get(wanted), is_open) {
                 fault = Some(why.clone());
             }
             parts.push(Part {
-                name,
+                name: label,
                 wanted,
                 shared,
             });

@@ -250,13 +250,23 @@ impl<'a> Devices<'a> {
         let brought_used = carried.and_then(|carried| carried.by_kit.get(&kit)).unwrap_or(&none);
         let local = node.and_then(|node| self.stock.local.get(node));
         let local = local.map_or(&[][..], Vec::as_slice);
-        let visible: Vec<usize> = local.iter().chain(&self.stock.wide).copied().collect();
-        let published: BTreeSet<&'a str> = local
-            .iter()
-            .filter_map(|at| self.stock.pools.get(self.stock.pieces.get(*at)?.pool))
+        let empty = Stock::default();
+        let brought = self.kits.get(kit).map_or(&empty, |(_, stock)| stock);
+        let pool_of = |at: usize| self.stock.pools.get(self.stock.pieces.get(at)?.pool);
+        let complete = local.iter().filter_map(|at| pool_of(*at));
+        let published: BTreeSet<&'a str> = complete
             .filter(|pool| pool.is_complete)
             .map(|pool| pool.driver)
             .collect();
+        // While a driver is still publishing, what the machine is known to bring counts in the place of what is there.
+        let is_known = |at: &usize| {
+            pool_of(*at).is_some_and(|pool| {
+                let mut pools = brought.pools.iter();
+                published.contains(pool.driver) || !pools.any(|own| own.driver == pool.driver)
+            })
+        };
+        let local = local.iter().copied().filter(is_known);
+        let visible: Vec<usize> = local.chain(self.stock.wide.iter().copied()).collect();
         let mut wanted = Vec::new();
         for part in open {
             let Some(part) = ask.parts.get(*part) else {
@@ -268,13 +278,12 @@ impl<'a> Devices<'a> {
                 None => {}
             }
         }
-        let empty = Stock::default();
         search(
             &Question {
                 stock: &self.stock,
                 used: &self.used,
                 visible: &visible,
-                brought: self.kits.get(kit).map_or(&empty, |(_, stock)| stock),
+                brought,
                 brought_used,
                 published: &published,
                 wanted: &wanted,
