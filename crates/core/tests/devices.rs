@@ -50,7 +50,8 @@ fn claim(name: &str, requests: Value, more: Value) -> Object {
 
 /// So many devices of class `gpu`; `more` is merged into what is asked for.
 fn gpus(count: i64, more: Value) -> Value {
-    let mut exactly = json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count });
+    let mut exactly =
+        json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count });
     merge(&mut exactly, more);
     json!([{ "name": "req", "exactly": exactly }])
 }
@@ -80,7 +81,9 @@ fn on(node: &str) -> Value {
 
 /// So many devices without anything to tell them apart but their names.
 fn plain(count: usize) -> Value {
-    (0..count).map(|at| json!({ "name": format!("d{at}") })).collect()
+    (0..count)
+        .map(|at| json!({ "name": format!("d{at}") }))
+        .collect()
 }
 
 /// Types of this name bring these slices.
@@ -103,7 +106,9 @@ fn placed(world: &World) -> (LaunchPlan, SolveReport) {
         ignore_devices: false,
         ..SolveOptions::default()
     };
-    solve(Timestamp::UNIX_EPOCH, &world.snapshot(), &options, &|| false)
+    solve(Timestamp::UNIX_EPOCH, &world.snapshot(), &options, &|| {
+        false
+    })
 }
 
 /// Pods by machine; new machines by their only or first type, pods without a place under `-`.
@@ -118,10 +123,14 @@ fn places(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     }
     for (at, claim) in plan.claims.iter().enumerate() {
         let of = format!("{} #{at}", claim.instance_types[0]);
-        all.entry(of).or_default().extend(claim.pods.iter().map(name));
+        all.entry(of)
+            .or_default()
+            .extend(claim.pods.iter().map(name));
     }
     for (key, _) in report.unplaced.iter().flat_map(|each| &each.pods) {
-        all.entry("-".to_owned()).or_default().insert(key.name.to_string());
+        all.entry("-".to_owned())
+            .or_default()
+            .insert(key.name.to_string());
     }
     all
 }
@@ -130,7 +139,12 @@ fn places(world: &World) -> BTreeMap<String, BTreeSet<String>> {
 fn goes(world: &World, want: &[(&str, &[&str])]) {
     let want: BTreeMap<String, BTreeSet<String>> = want
         .iter()
-        .map(|(machine, pods)| ((*machine).to_owned(), pods.iter().map(|pod| (*pod).to_owned()).collect()))
+        .map(|(machine, pods)| {
+            (
+                (*machine).to_owned(),
+                pods.iter().map(|pod| (*pod).to_owned()).collect(),
+            )
+        })
         .collect();
     assert_eq!(places(world), want);
 }
@@ -140,7 +154,11 @@ fn refusal(world: &World) -> (String, String) {
     let (_, report) = placed(world);
     let unplaced = report.unplaced.first().unwrap();
     let detail = unplaced.reasons.iter().find_map(|reason| match reason {
-        Reason::PoolRefused { blocker: Blocker::Devices, detail, .. } => Some(detail.clone()),
+        Reason::PoolRefused {
+            blocker: Blocker::Devices,
+            detail,
+            ..
+        } => Some(detail.clone()),
         _ => None,
     });
     (unplaced.message.clone(), detail.unwrap_or_default())
@@ -154,7 +172,9 @@ fn devices_of_a_node_are_given_once() {
         .with(claim("a", gpus(1, json!({})), json!({})))
         .with(claim("b", gpus(1, json!({})), json!({})))
         .with(claim("c", gpus(1, json!({})), json!({})));
-    let world = ["a", "b", "c"].iter().fold(world, |world, name| world.pending(claiming(name, &[name])));
+    let world = ["a", "b", "c"]
+        .iter()
+        .fold(world, |world, name| world.pending(claiming(name, &[name])));
     goes(&world, &[("n", &["a", "b"]), ("-", &["c"])]);
     let (message, detail) = refusal(&world);
     assert_eq!(
@@ -179,7 +199,11 @@ fn pods_without_claims_are_not_concerned() {
     // As long as claims are ignored, pods with claims are left alone, and the flag is named.
     let (plan, report) = world.solve();
     assert_eq!(plan.placements.len(), 1);
-    assert!(report.unplaced[0].message.contains("--ignore-dra-requests=false"));
+    assert!(
+        report.unplaced[0]
+            .message
+            .contains("--ignore-dra-requests=false")
+    );
 }
 
 #[test]
@@ -190,8 +214,13 @@ fn new_machines_are_of_types_that_bring_the_devices() {
             .with(claim("b", gpus(1, json!({})), json!({})))
             .with(claim("c", gpus(1, json!({})), json!({})))
     };
-    let world = ["a", "b", "c"].iter().fold(two(), |world, name| world.pending(claiming(name, &[name])));
-    goes(&world, &[("amd64-16 #0", &["a", "b"]), ("amd64-16 #1", &["c"])]);
+    let world = ["a", "b", "c"]
+        .iter()
+        .fold(two(), |world, name| world.pending(claiming(name, &[name])));
+    goes(
+        &world,
+        &[("amd64-16 #0", &["a", "b"]), ("amd64-16 #1", &["c"])],
+    );
     let (plan, _) = placed(&world);
     for claim in &plan.claims {
         let types: Vec<&str> = claim.instance_types.iter().map(|of| &**of).collect();
@@ -227,18 +256,32 @@ fn a_cheaper_machine_with_enough_devices_is_chosen() {
     let world = with_devices(world, "amd64-16", brings(plain(4)))
         .with(claim("a", gpus(1, json!({})), json!({})))
         .with(claim("b", gpus(2, json!({})), json!({})));
-    goes(&world.pending(claiming("a", &["a"])), &[("amd64-8 #0", &["a"])]);
+    goes(
+        &world.pending(claiming("a", &["a"])),
+        &[("amd64-8 #0", &["a"])],
+    );
 }
 
 #[test]
 fn a_claim_that_pods_share_ties_them_to_one_machine() {
-    let world = with_devices(cluster(), "amd64-4", brings(plain(1)))
-        .with(claim("shared", gpus(1, json!({})), json!({})));
+    let world = with_devices(cluster(), "amd64-4", brings(plain(1))).with(claim(
+        "shared",
+        gpus(1, json!({})),
+        json!({}),
+    ));
     let pods = ["a", "b", "c", "d", "e"];
-    let world = pods.iter().fold(world, |world, name| world.pending(claiming(name, &["shared"])));
+    let world = pods.iter().fold(world, |world, name| {
+        world.pending(claiming(name, &["shared"]))
+    });
     // Three fit on a machine of four CPUs; the others cannot have the device anywhere else.
-    goes(&world, &[("amd64-4 #0", &["a", "b", "c"]), ("-", &["d", "e"])]);
-    assert_eq!(refusal(&world).1, "claim \"shared\" gets devices of another machine");
+    goes(
+        &world,
+        &[("amd64-4 #0", &["a", "b", "c"]), ("-", &["d", "e"])],
+    );
+    assert_eq!(
+        refusal(&world).1,
+        "claim \"shared\" gets devices of another machine"
+    );
 }
 
 #[test]
@@ -249,7 +292,8 @@ fn claims_with_devices_go_where_these_are() {
             "nodeSelector": { "nodeSelectorTerms": [node] },
         }, "reservedFor": [{ "resource": "pods", "name": "x", "uid": "x" }] } })
     };
-    let by_name = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["m"] }] });
+    let by_name =
+        json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["m"] }] });
     let base = || {
         cluster()
             .node(node("m", "z1", json!({})))
@@ -258,7 +302,11 @@ fn claims_with_devices_go_where_these_are() {
             .with(slice("t", DRIVER, plain(1), on("n")))
     };
     let world = base()
-        .with(claim("held", gpus(1, json!({})), allocated(by_name.clone())))
+        .with(claim(
+            "held",
+            gpus(1, json!({})),
+            allocated(by_name.clone()),
+        ))
         .with(claim("free", gpus(1, json!({})), json!({})))
         .pending(claiming("a", &["held"]))
         .pending(claiming("b", &["free"]));
@@ -279,7 +327,9 @@ fn claims_with_devices_go_where_these_are() {
         ignore_devices: false,
         ..SolveOptions::default()
     };
-    let (plan, _) = solve(Timestamp::UNIX_EPOCH, &world.snapshot(), &options, &|| false);
+    let (plan, _) = solve(Timestamp::UNIX_EPOCH, &world.snapshot(), &options, &|| {
+        false
+    });
     assert_eq!(plan.placements[0].node.to_string(), "other:///n");
 }
 
@@ -313,8 +363,15 @@ fn all_means_all_that_match_and_none_in_use() {
             .with(claim("all", all.clone(), json!({})))
             .with(claim("one", gpus(1, json!({})), json!({})))
     };
-    let both = |world: World| world.pending(claiming("a", &["all"])).pending(claiming("b", &["one"]));
-    goes(&both(base().with(slice("s", DRIVER, plain(2), on("n")))), &[("n", &["a"]), ("-", &["b"])]);
+    let both = |world: World| {
+        world
+            .pending(claiming("a", &["all"]))
+            .pending(claiming("b", &["one"]))
+    };
+    goes(
+        &both(base().with(slice("s", DRIVER, plain(2), on("n")))),
+        &[("n", &["a"]), ("-", &["b"])],
+    );
     // Some of the pool has not been published.
     let more = json!({ "nodeName": "n", "pool": { "resourceSliceCount": 2 } });
     let partly = base().with(slice("s", DRIVER, plain(2), more));
@@ -333,7 +390,11 @@ fn devices_of_a_claim_agree_as_it_says() {
         cluster()
             .node(node("n", "z1", json!({})))
             .with(slice("s", DRIVER, devices.clone(), on("n")))
-            .with(claim("a", gpus(count, json!({})), json!({ "spec": { "devices": { "constraints": [constraint] } } })))
+            .with(claim(
+                "a",
+                gpus(count, json!({})),
+                json!({ "spec": { "devices": { "constraints": [constraint] } } }),
+            ))
             .pending(claiming("a", &["a"]))
     };
     let same = json!({ "matchAttribute": "gpu.example.com/root" });
@@ -344,7 +405,13 @@ fn devices_of_a_claim_agree_as_it_says() {
     goes(&with(2, distinct.clone()), &[("n", &["a"])]);
     goes(&with(3, distinct), &[("-", &["a"])]);
     // A constraint on other requests does not concern these.
-    goes(&with(4, json!({ "requests": ["other"], "matchAttribute": "gpu.example.com/root" })), &[("n", &["a"])]);
+    goes(
+        &with(
+            4,
+            json!({ "requests": ["other"], "matchAttribute": "gpu.example.com/root" }),
+        ),
+        &[("n", &["a"])],
+    );
 }
 
 #[test]
@@ -358,13 +425,23 @@ fn tainted_devices_need_a_toleration_and_administrators_take_nothing() {
             .pending(claiming("a", &["a"]))
     };
     goes(&with(json!({})), &[("-", &["a"])]);
-    goes(&with(json!({ "tolerations": [{ "key": "sick", "operator": "Exists" }] })), &[("n", &["a"])]);
-    goes(&with(json!({ "tolerations": [{ "key": "sick", "operator": "Equal", "value": "no" }] })), &[("-", &["a"])]);
+    goes(
+        &with(json!({ "tolerations": [{ "key": "sick", "operator": "Exists" }] })),
+        &[("n", &["a"])],
+    );
+    goes(
+        &with(json!({ "tolerations": [{ "key": "sick", "operator": "Equal", "value": "no" }] })),
+        &[("-", &["a"])],
+    );
     let world = cluster()
         .node(node("n", "z1", json!({})))
         .with(slice("s", DRIVER, plain(1), on("n")))
         .with(claim("a", gpus(1, json!({})), json!({})))
-        .with(claim("admin", gpus(1, json!({ "adminAccess": true })), json!({})))
+        .with(claim(
+            "admin",
+            gpus(1, json!({ "adminAccess": true })),
+            json!({}),
+        ))
         .pending(claiming("a", &["a"]))
         .pending(claiming("b", &["admin"]));
     goes(&world, &[("n", &["a", "b"])]);
@@ -382,16 +459,35 @@ fn parts_of_devices_are_counted() {
     let counters = json!({ "nodeName": "n", "sharedCounters": [{ "name": "board", "counters": { "memory": { "value": "80Gi" } } }] });
     let of = |size: &str| {
         let expression = format!("device.attributes['{DRIVER}'].size == '{size}'");
-        gpus(1, json!({ "selectors": [{ "cel": { "expression": expression } }] }))
+        gpus(
+            1,
+            json!({ "selectors": [{ "cel": { "expression": expression } }] }),
+        )
     };
     let with = |sizes: [&str; 3]| {
-        let world = cluster().node(node("n", "z1", json!({}))).with(slice("s", DRIVER, devices.clone(), counters.clone()));
-        ["a", "b", "c"].iter().zip(sizes).fold(world, |world, (name, size)| {
-            world.with(claim(name, of(size), json!({}))).pending(claiming(name, &[name]))
-        })
+        let world = cluster().node(node("n", "z1", json!({}))).with(slice(
+            "s",
+            DRIVER,
+            devices.clone(),
+            counters.clone(),
+        ));
+        ["a", "b", "c"]
+            .iter()
+            .zip(sizes)
+            .fold(world, |world, (name, size)| {
+                world
+                    .with(claim(name, of(size), json!({})))
+                    .pending(claiming(name, &[name]))
+            })
     };
-    goes(&with(["half", "half", "whole"]), &[("n", &["a", "b"]), ("-", &["c"])]);
-    goes(&with(["whole", "half", "half"]), &[("n", &["a"]), ("-", &["b", "c"])]);
+    goes(
+        &with(["half", "half", "whole"]),
+        &[("n", &["a", "b"]), ("-", &["c"])],
+    );
+    goes(
+        &with(["whole", "half", "half"]),
+        &[("n", &["a"]), ("-", &["b", "c"])],
+    );
 }
 
 #[test]
@@ -400,15 +496,31 @@ fn shares_of_a_device_fill_it_up() {
         "memory": { "value": "16Gi", "requestPolicy": { "default": "4Gi", "validRange": { "min": "2Gi", "step": "2Gi" } } },
     } }]);
     let with = |amounts: [&str; 3]| {
-        let world = cluster().node(node("n", "z1", json!({}))).with(slice("s", DRIVER, device.clone(), on("n")));
-        ["a", "b", "c"].iter().zip(amounts).fold(world, |world, (name, amount)| {
-            let asked = gpus(1, json!({ "capacity": { "requests": { "memory": amount } } }));
-            world.with(claim(name, asked, json!({}))).pending(claiming(name, &[name]))
-        })
+        let world = cluster().node(node("n", "z1", json!({}))).with(slice(
+            "s",
+            DRIVER,
+            device.clone(),
+            on("n"),
+        ));
+        ["a", "b", "c"]
+            .iter()
+            .zip(amounts)
+            .fold(world, |world, (name, amount)| {
+                let asked = gpus(
+                    1,
+                    json!({ "capacity": { "requests": { "memory": amount } } }),
+                );
+                world
+                    .with(claim(name, asked, json!({})))
+                    .pending(claiming(name, &[name]))
+            })
     };
     // 5 become 6, and 6 + 8 + 2 is all of it.
     goes(&with(["5Gi", "8Gi", "1Gi"]), &[("n", &["a", "b", "c"])]);
-    goes(&with(["5Gi", "8Gi", "3Gi"]), &[("n", &["a", "b"]), ("-", &["c"])]);
+    goes(
+        &with(["5Gi", "8Gi", "3Gi"]),
+        &[("n", &["a", "b"]), ("-", &["c"])],
+    );
 }
 
 #[test]
@@ -444,7 +556,10 @@ fn a_claim_that_is_still_to_be_made_counts_as_its_template() {
         pod
     };
     let base = || with_devices(cluster(), "amd64-16", brings(plain(1)));
-    let world = base().with(template("t")).pending(of_template("a", json!([]))).pending(of_template("b", json!([])));
+    let world = base()
+        .with(template("t"))
+        .pending(of_template("a", json!([])))
+        .pending(of_template("b", json!([])));
     goes(&world, &[("amd64-16 #0", &["a"]), ("amd64-16 #1", &["b"])]);
     // The cluster says that no claim is needed.
     let world = base().pending(of_template("a", json!([{ "name": "gpu" }])));
@@ -454,7 +569,10 @@ fn a_claim_that_is_still_to_be_made_counts_as_its_template() {
         refusal(&missing).0,
         "allocating dynamic resources, resourceclaimtemplate \"default/t\" not found"
     );
-    let made = base().pending(of_template("a", json!([{ "name": "gpu", "resourceClaimName": "a-gpu" }])));
+    let made = base().pending(of_template(
+        "a",
+        json!([{ "name": "gpu", "resourceClaimName": "a-gpu" }]),
+    ));
     assert_eq!(
         refusal(&made).0,
         "allocating dynamic resources, resourceclaim \"default/a-gpu\" not found"
@@ -472,15 +590,38 @@ fn what_cannot_be_understood_is_named() {
         let (message, detail) = refusal(&world);
         format!("{message} / {detail}")
     };
-    let selecting = |expression: &str| gpus(1, json!({ "selectors": [{ "cel": { "expression": expression } }] }));
+    let selecting = |expression: &str| {
+        gpus(
+            1,
+            json!({ "selectors": [{ "cel": { "expression": expression } }] }),
+        )
+    };
     for (requests, want) in [
-        (gpus(1, json!({ "deviceClassName": "tpu" })), "DeviceClass \"tpu\" not found"),
-        (gpus(1, json!({ "selectors": [{}] })), "unsupported selector type (only CEL is supported)"),
-        (gpus(1, json!({ "allocationMode": "Some" })), "allocation mode \"Some\" is not known (ExactCount, All)"),
+        (
+            gpus(1, json!({ "deviceClassName": "tpu" })),
+            "DeviceClass \"tpu\" not found",
+        ),
+        (
+            gpus(1, json!({ "selectors": [{}] })),
+            "unsupported selector type (only CEL is supported)",
+        ),
+        (
+            gpus(1, json!({ "allocationMode": "Some" })),
+            "allocation mode \"Some\" is not known (ExactCount, All)",
+        ),
         (gpus(40, json!({})), "exceeding maximum of 32"),
-        (selecting("device.driver = 'x'"), "failed to compile: unexpected '=' at 14"),
-        (json!([{ "name": "req" }]), "asks for nothing that is understood"),
-        (json!([{ "name": "req", "exactly": null, "firstAvailable": [] }]), "asks for nothing that is understood"),
+        (
+            selecting("device.driver = 'x'"),
+            "failed to compile: unexpected '=' at 14",
+        ),
+        (
+            json!([{ "name": "req" }]),
+            "asks for nothing that is understood",
+        ),
+        (
+            json!([{ "name": "req", "exactly": null, "firstAvailable": [] }]),
+            "asks for nothing that is understood",
+        ),
     ] {
         let said = with(requests);
         assert!(said.contains(want), "{said}");
@@ -509,7 +650,10 @@ fn oracle(devices: &[u8], requests: &[(u8, usize)], same: bool) -> bool {
             found
         })
     }
-    let needs: Vec<u8> = requests.iter().flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count)).collect();
+    let needs: Vec<u8> = requests
+        .iter()
+        .flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count))
+        .collect();
     go(devices, 0, &needs, &mut Vec::new(), same)
 }
 

@@ -150,7 +150,9 @@ fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
     } = of;
     if !devices.is_empty() {
         // Slices are compared as they are written: they hold what has no hash.
-        serde_json::to_string(devices).unwrap_or_default().hash(hasher);
+        serde_json::to_string(devices)
+            .unwrap_or_default()
+            .hash(hasher);
     }
     (name, requirements, capacity, overhead, offerings.len()).hash(hasher);
     for offering in offerings {

@@ -12,15 +12,27 @@ impl Index {
         let all = &mut self.state.devices;
         match (key, object) {
             (ObjectKey::ResourceClaim(name), Some(Object::ResourceClaim(object))) => {
-                drop(all.claims.insert(name.clone(), Arc::new((**object).clone())));
+                drop(
+                    all.claims
+                        .insert(name.clone(), Arc::new((**object).clone())),
+                );
             }
             (ObjectKey::ResourceClaim(name), _) => drop(all.claims.remove(name)),
-            (ObjectKey::ResourceClaimTemplate(name), Some(Object::ResourceClaimTemplate(object))) => {
-                drop(all.templates.insert(name.clone(), Arc::new((**object).clone())));
+            (
+                ObjectKey::ResourceClaimTemplate(name),
+                Some(Object::ResourceClaimTemplate(object)),
+            ) => {
+                drop(
+                    all.templates
+                        .insert(name.clone(), Arc::new((**object).clone())),
+                );
             }
             (ObjectKey::ResourceClaimTemplate(name), _) => drop(all.templates.remove(name)),
             (ObjectKey::DeviceClass(name), Some(Object::DeviceClass(object))) => {
-                drop(all.classes.insert(Arc::clone(name), Arc::new((**object).clone())));
+                drop(
+                    all.classes
+                        .insert(Arc::clone(name), Arc::new((**object).clone())),
+                );
             }
             (ObjectKey::DeviceClass(name), _) => drop(all.classes.remove(name)),
             (ObjectKey::ResourceSlice(name), Some(Object::ResourceSlice(object))) => {

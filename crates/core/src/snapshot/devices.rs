@@ -52,20 +52,21 @@ pub(super) fn claims_of(pod: &k8s::Pod) -> Option<Arc<[PodClaim]>> {
     }
     let made = &pod.status.resource_claim_statuses;
     let claims = all.iter().filter_map(|claim| {
-        let source = match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
+        let source = match (
+            &claim.resource_claim_name,
+            &claim.resource_claim_template_name,
+        ) {
             (Some(name), _) => ClaimSource::Claim {
                 name: name.as_str().into(),
                 own: false,
             },
-            (None, Some(template)) => {
-                match made.iter().find(|made| made.name == claim.name) {
-                    None => ClaimSource::Template(template.as_str().into()),
-                    Some(made) => ClaimSource::Claim {
-                        name: made.resource_claim_name.as_deref()?.into(),
-                        own: true,
-                    },
-                }
-            }
+            (None, Some(template)) => match made.iter().find(|made| made.name == claim.name) {
+                None => ClaimSource::Template(template.as_str().into()),
+                Some(made) => ClaimSource::Claim {
+                    name: made.resource_claim_name.as_deref()?.into(),
+                    own: true,
+                },
+            },
             (None, None) => ClaimSource::Nothing,
         };
         Some(PodClaim {

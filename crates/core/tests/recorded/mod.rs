@@ -190,7 +190,12 @@ const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
 fn devices(value: &Value) -> Result<Arc<[ResourceSliceSpec]>, String> {
     let mut all = Vec::new();
     let mut drivers = DRIVERS.iter();
-    for (at, each) in value["ResourceSliceTemplates"].as_array().into_iter().flatten().enumerate() {
+    for (at, each) in value["ResourceSliceTemplates"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
         let mut devices = Vec::new();
         for (number, device) in each["Devices"].as_array().into_iter().flatten().enumerate() {
             let lower = |name: &str| {
@@ -198,15 +203,20 @@ fn devices(value: &Value) -> Result<Arc<[ResourceSliceSpec]>, String> {
                 format!("{}{rest}", first.to_ascii_lowercase())
             };
             let device = device.as_object().into_iter().flatten();
-            let mut device: serde_json::Map<String, Value> =
-                device.map(|(name, value)| (lower(name), value.clone())).collect();
-            device.entry("name").or_insert_with(|| json!(format!("device-{at}-{number}")));
+            let mut device: serde_json::Map<String, Value> = device
+                .map(|(name, value)| (lower(name), value.clone()))
+                .collect();
+            device
+                .entry("name")
+                .or_insert_with(|| json!(format!("device-{at}-{number}")));
             devices.push(Value::Object(device));
         }
         let driver = match (devices.is_empty(), each["Driver"].as_str()) {
             (_, Some(driver)) => driver,
             (true, None) => DRIVERS[0],
-            (false, None) => drivers.next().ok_or("more devices than drivers are known")?,
+            (false, None) => drivers
+                .next()
+                .ok_or("more devices than drivers are known")?,
         };
         all.push(read(&json!({
             "driver": driver,

@@ -226,7 +226,10 @@ pub fn from_file(path: &Path) -> Result<Vec<InstanceType>, CatalogError> {
         let systems: Vec<&str> = entry.operating_systems.iter().map(String::as_str).collect();
         if let Some(nameless) = entry.devices.iter().find(|slice| slice.driver.is_empty()) {
             let pool = &nameless.pool.name;
-            return Err(bad("devices", format!("the driver of pool {pool:?} is missing")));
+            return Err(bad(
+                "devices",
+                format!("the driver of pool {pool:?} is missing"),
+            ));
         }
         all.push(InstanceType {
             devices: entry.devices.into(),

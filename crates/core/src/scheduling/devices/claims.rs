@@ -76,10 +76,13 @@ pub(super) enum PartKey {
 
 /// The names of the claims of a pod that are there.
 pub(super) fn names(pod: &Pod) -> impl Iterator<Item = &Arc<str>> {
-    pod.claims.iter().flat_map(|all| all.iter()).filter_map(|claim| match &claim.source {
-        ClaimSource::Claim { name, .. } => Some(name),
-        ClaimSource::Template(_) | ClaimSource::Nothing => None,
-    })
+    pod.claims
+        .iter()
+        .flat_map(|all| all.iter())
+        .filter_map(|claim| match &claim.source {
+            ClaimSource::Claim { name, .. } => Some(name),
+            ClaimSource::Template(_) | ClaimSource::Nothing => None,
+        })
 }
 
 /// Only pods that move use the claim: it will be free, and gets other devices.
@@ -94,9 +97,16 @@ fn nodes_of(selector: Option<&NodeSelector>) -> Vec<Nodes> {
     let nodes = terms.iter().map(|term| {
         let fields = term.match_fields.iter().flatten();
         let names = fields.filter(|field| field.key == "metadata.name");
-        let names: Vec<String> = names.flat_map(|field| field.values.clone().unwrap_or_default()).collect();
+        let names: Vec<String> = names
+            .flat_map(|field| field.values.clone().unwrap_or_default())
+            .collect();
         let mut labels = Requirements::new();
-        for asked in term.match_expressions.iter().flatten().filter_map(|asked| expression(asked).ok()) {
+        for asked in term
+            .match_expressions
+            .iter()
+            .flatten()
+            .filter_map(|asked| expression(asked).ok())
+        {
             labels.require(asked);
         }
         Nodes {
@@ -128,27 +138,43 @@ impl<'a> Devices<'a> {
                     let of = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(name));
                     let template = objects.templates.get(&of);
                     let key = (pod.uid.shared(), Arc::clone(&claim.name));
-                    (Arc::clone(&claim.name), key, template.map(|of| &of.spec.spec), None)
+                    (
+                        Arc::clone(&claim.name),
+                        key,
+                        template.map(|of| &of.spec.spec),
+                        None,
+                    )
                 }
                 ClaimSource::Nothing => {
-                    let why = format!("claim {:?} of the pod names neither a claim nor a template", claim.name);
+                    let why = format!(
+                        "claim {:?} of the pod names neither a claim nor a template",
+                        claim.name
+                    );
                     fault = Some(why);
                     continue;
                 }
             };
             let Some(spec) = spec else {
                 let what = match &claim.source {
-                    ClaimSource::Template(name) => format!("resourceclaimtemplate \"{}/{name}\"", pod.key.namespace),
+                    ClaimSource::Template(name) => {
+                        format!("resourceclaimtemplate \"{}/{name}\"", pod.key.namespace)
+                    }
                     _ => format!("resourceclaim \"{}/{name}\"", pod.key.namespace),
                 };
                 fault = Some(format!("{what} not found"));
                 continue;
             };
-            let own = matches!(&claim.source, ClaimSource::Claim { own: true, .. } | ClaimSource::Template(_));
+            let own = matches!(
+                &claim.source,
+                ClaimSource::Claim { own: true, .. } | ClaimSource::Template(_)
+            );
             let is_sole = own || self.users.get(&key).copied().unwrap_or(0) < 2;
             let at = self.claim(&key, known.map(|known| &**known));
             let wanted = self.wanted(&name, spec);
-            let is_open = self.claims.get(at).is_some_and(|claim| matches!(claim.standing, Standing::Open));
+            let is_open = self
+                .claims
+                .get(at)
+                .is_some_and(|claim| matches!(claim.standing, Standing::Open));
             let shared = (!is_sole || !is_open).then_some(at);
             // Claims made for pods differ in their names alone, which say nothing to people.
             let label = if own { Arc::clone(&claim.name) } else { name };
@@ -252,7 +278,10 @@ impl<'a> Devices<'a> {
     /// What claims with devices require of a new machine.
     pub(super) fn required(&self, ask: &DeviceAsk) -> Requirements {
         let mut all = Requirements::new();
-        let shared = ask.parts.iter().filter_map(|part| self.claims.get(part.shared?));
+        let shared = ask
+            .parts
+            .iter()
+            .filter_map(|part| self.claims.get(part.shared?));
         for claim in shared {
             match &claim.standing {
                 Standing::Open => {}

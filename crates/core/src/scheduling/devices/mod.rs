@@ -165,7 +165,9 @@ impl<'a> Devices<'a> {
             granted: None,
         };
         for template in templates {
-            let types = snapshot.catalog_of(&template.pool).map(|catalog| catalog.types());
+            let types = snapshot
+                .catalog_of(&template.pool)
+                .map(|catalog| catalog.types());
             let kits = types.unwrap_or_default().iter();
             // The catalogue is the snapshot's: the pool of a template is one of its pools.
             let kits = kits.map(|of| this.kit(&of.devices)).collect();
@@ -179,7 +181,10 @@ impl<'a> Devices<'a> {
         if slices.is_empty() {
             return 0;
         }
-        let known = self.kits.iter().position(|(own, _)| std::ptr::eq(*own, slices) || **own == *slices);
+        let known = self
+            .kits
+            .iter()
+            .position(|(own, _)| std::ptr::eq(*own, slices) || **own == *slices);
         known.unwrap_or_else(|| {
             self.kits.push((slices, Stock::of_machine(slices)));
             self.kits.len() - 1
@@ -196,7 +201,9 @@ impl<'a> Devices<'a> {
                 continue;
             }
             for result in &allocation.devices.results {
-                let at = self.stock.position(&result.driver, &result.pool, &result.device);
+                let at = self
+                    .stock
+                    .position(&result.driver, &result.pool, &result.device);
                 let Some(device) = at else {
                     continue;
                 };
@@ -204,7 +211,9 @@ impl<'a> Devices<'a> {
                 let share = Share {
                     is_brought: false,
                     device,
-                    consumed: consumed.map(|(name, own)| (name.clone(), stock::amount(own))).collect(),
+                    consumed: consumed
+                        .map(|(name, own)| (name.clone(), stock::amount(own)))
+                        .collect(),
                     admin: result.admin_access == Some(true),
                 };
                 self.used.add(&self.stock, &share);
@@ -227,7 +236,9 @@ impl<'a> Devices<'a> {
             Some(unlaunched) => unlaunched.1.iter().collect(),
             None => {
                 let own = node.instance_type();
-                own.and_then(|name| catalog.position(name)).into_iter().collect()
+                own.and_then(|name| catalog.position(name))
+                    .into_iter()
+                    .collect()
             }
         };
         let types = types.into_iter().filter_map(|at| catalog.types().get(at));
@@ -247,7 +258,9 @@ impl<'a> Devices<'a> {
     ) -> Result<Found, String> {
         let none = Usage::default();
         let carried = target.and_then(|target| self.machines.get(&target));
-        let brought_used = carried.and_then(|carried| carried.by_kit.get(&kit)).unwrap_or(&none);
+        let brought_used = carried
+            .and_then(|carried| carried.by_kit.get(&kit))
+            .unwrap_or(&none);
         let local = node.and_then(|node| self.stock.local.get(node));
         let local = local.map_or(&[][..], Vec::as_slice);
         let empty = Stock::default();
@@ -309,7 +322,12 @@ impl<'a> Devices<'a> {
         if let Some(fault) = &asked.fault {
             return Err(fault.clone());
         }
-        let open = self.open(asked, Some(target), host.node.node_name().as_deref(), &suits)?;
+        let open = self.open(
+            asked,
+            Some(target),
+            host.node.node_name().as_deref(),
+            &suits,
+        )?;
         let mut by_kit = Vec::new();
         let name = host.node.node_name();
         for kit in kits {
@@ -317,10 +335,7 @@ impl<'a> Devices<'a> {
             let found = self.search(&open, asked, kit, Some(target), name.as_deref(), machine)?;
             by_kit.push((kit, found.shares));
         }
-        self.granted = Some(Grant {
-            by_kit,
-            open,
-        });
+        self.granted = Some(Grant { by_kit, open });
         Ok(())
     }
 
@@ -387,10 +402,7 @@ impl<'a> Devices<'a> {
             let last = refused.into_iter().next_back();
             return Err(last.map_or_else(|| "no types are left".to_owned(), |(_, why)| why));
         }
-        self.granted = Some(Grant {
-            by_kit,
-            open,
-        });
+        self.granted = Some(Grant { by_kit, open });
         Ok((left, all))
     }
 
@@ -434,11 +446,19 @@ impl<'a> Devices<'a> {
             let Some(claim) = claims.get(*part).and_then(|at| self.claims.get_mut(*at)) else {
                 continue;
             };
-            let shares = grant.by_kit.iter().filter_map(|(_, parts)| parts.get(nth)).flatten();
+            let shares = grant
+                .by_kit
+                .iter()
+                .filter_map(|(_, parts)| parts.get(nth))
+                .flatten();
             let mut everywhere = true;
             let mut requirements = Requirements::new();
             for share in shares {
-                let reach = self.stock.pieces.get(share.device).map(|piece| &piece.reach);
+                let reach = self
+                    .stock
+                    .pieces
+                    .get(share.device)
+                    .map(|piece| &piece.reach);
                 match reach.filter(|_| !share.is_brought) {
                     Some(Reach::All) => {}
                     Some(Reach::Labels(asked)) => requirements.require_all(asked),
@@ -455,7 +475,9 @@ impl<'a> Devices<'a> {
     /// Drivers whose devices pods get on a new machine because it brings them. Sorted.
     pub(super) fn drivers_of(&self, claim: usize) -> Vec<Arc<str>> {
         let carried = self.machines.get(&TargetKey::Claim(claim));
-        carried.map_or_else(Vec::new, |carried| carried.drivers.iter().cloned().collect())
+        carried.map_or_else(Vec::new, |carried| {
+            carried.drivers.iter().cloned().collect()
+        })
     }
 
     /// Whether pods with claims are on a new machine.

@@ -16,7 +16,9 @@ pub(in crate::scheduling) fn gives(
     let Some(ask) = ask else {
         return true;
     };
-    devices.as_mut().is_some_and(|devices| devices.on_host(ask, host, at).is_ok())
+    devices
+        .as_mut()
+        .is_some_and(|devices| devices.on_host(ask, host, at).is_ok())
 }
 
 /// The shape of a new machine narrowed to where the devices can be had that are asked for; `None` if nowhere. `to`: the
@@ -34,7 +36,9 @@ pub(in crate::scheduling) fn narrowed(
     };
     let shape = shapes.after(templates, shape, ask.add?)?;
     let of = shapes.get(shape);
-    let found = devices.as_mut()?.on_new(asked, to, of.template, &of.requirements, &of.types);
+    let found = devices
+        .as_mut()?
+        .on_new(asked, to, of.template, &of.requirements, &of.types);
     let (types, requirements) = found.ok()?;
     shapes.limited(templates, shape, &types, requirements)
 }
@@ -65,7 +69,10 @@ impl Pass<'_> {
                 if (self.ground.ours)(&held.uid) {
                     continue;
                 }
-                let pod = snapshot.pods.get(&held.pod).filter(|pod| pod.uid == held.uid);
+                let pod = snapshot
+                    .pods
+                    .get(&held.pod)
+                    .filter(|pod| pod.uid == held.uid);
                 let Some(pod) = pod.filter(|pod| pod.claims.is_some()) else {
                     continue;
                 };

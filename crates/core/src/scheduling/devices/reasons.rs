@@ -6,9 +6,9 @@ use super::super::ask::Ask;
 use super::super::pass::Pass;
 use super::super::reasons::Refusal;
 use super::super::template::Template;
-use super::{DeviceAskId, Devices};
 use super::claims::DeviceAsk;
 use super::search::Machine;
+use super::{DeviceAskId, Devices};
 use crate::catalog::Bits;
 use crate::record::Blocker;
 use crate::requirements::Requirements;
@@ -35,7 +35,8 @@ impl Devices<'_> {
         let of_all = self.missing(asked, at, &template.requirements, &template.types);
         let (text, detail) = match of_all {
             None => (
-                "no instance type satisfies both scheduling and dynamic resource requirements".to_owned(),
+                "no instance type satisfies both scheduling and dynamic resource requirements"
+                    .to_owned(),
                 of_some,
             ),
             Some(of_all) => (

@@ -91,10 +91,14 @@ struct Search<'q, 'a> {
 /// # Errors
 /// There are none, or the question cannot be answered; the text says what is missing.
 pub(super) fn search(of: &Question<'_, '_>, machine: Machine<'_>) -> Result<Found, String> {
-    let path = of.wanted.iter().enumerate().flat_map(|(claim, (_, wanted))| {
-        let requests = 0..wanted.requests.len();
-        requests.map(move |request| (claim, request))
-    });
+    let path = of
+        .wanted
+        .iter()
+        .enumerate()
+        .flat_map(|(claim, (_, wanted))| {
+            let requests = 0..wanted.requests.len();
+            requests.map(move |request| (claim, request))
+        });
     let mut search = Search {
         of,
         machine,
@@ -139,7 +143,9 @@ impl<'q, 'a> Search<'q, 'a> {
             return Ok(true);
         };
         let wanted = self.of.wanted.get(claim).map(|(_, wanted)| wanted);
-        let count = wanted.and_then(|wanted| wanted.requests.get(request)).map_or(0, |request| request.alternatives.len());
+        let count = wanted
+            .and_then(|wanted| wanted.requests.get(request))
+            .map_or(0, |request| request.alternatives.len());
         for alternative in 0..count {
             let candidates = self.candidates(at, alternative)?;
             let Some((of, _)) = self.alternative(at, alternative) else {
@@ -238,7 +244,9 @@ impl<'q, 'a> Search<'q, 'a> {
             }
             if pool.is_invalid
                 || (!of.all && !of.admin && !of.tolerates(piece.device))
-                || !of.selects(pool.driver, piece.device).map_err(|why| format!("{place}: {why}"))?
+                || !of
+                    .selects(pool.driver, piece.device)
+                    .map_err(|why| format!("{place}: {why}"))?
             {
                 continue;
             }
@@ -356,7 +364,9 @@ impl<'q, 'a> Search<'q, 'a> {
                 return true;
             }
             let value = |of: &Share, name: &str| {
-                self.stock(of.is_brought).attribute(of.device, name).cloned()
+                self.stock(of.is_brought)
+                    .attribute(of.device, name)
+                    .cloned()
             };
             let others = || {
                 let all = self.taken.iter().filter(move |taken| taken.claim == claim);
@@ -385,7 +395,10 @@ impl<'q, 'a> Search<'q, 'a> {
             return;
         };
         let class = &of.class;
-        let free = candidates.iter().filter(|share| self.is_free(share)).count();
+        let free = candidates
+            .iter()
+            .filter(|share| self.is_free(share))
+            .count();
         let asked = match of.count {
             _ if of.all => "all devices".to_owned(),
             1 => "1 device".to_owned(),
@@ -396,7 +409,10 @@ impl<'q, 'a> Search<'q, 'a> {
             (matching, 0) => format!("{matching} match, none is free"),
             (matching, free) => format!("{matching} match, {free} are free"),
         };
-        let constraints = self.of.wanted.get(self.path.get(at).map_or(0, |(claim, _)| *claim));
+        let constraints = self
+            .of
+            .wanted
+            .get(self.path.get(at).map_or(0, |(claim, _)| *claim));
         let together = match constraints {
             Some((_, wanted)) if free >= of.count && !wanted.constraints.is_empty() => {
                 ", and not enough of them agree with the claim's constraints"
@@ -423,8 +439,8 @@ fn is_about(
     constraint.requests.is_empty()
         || constraint.requests.iter().any(|name| {
             *name == request.name
-                || name.split_once('/').is_some_and(|(of, sub)| {
-                    of == request.name && sub == alternative.name
-                })
+                || name
+                    .split_once('/')
+                    .is_some_and(|(of, sub)| of == request.name && sub == alternative.name)
         })
 }

@@ -116,7 +116,9 @@ impl<'a> Stock<'a> {
         for ((driver, name), mut slices) in pools {
             let newest = slices.iter().map(|slice| slice.pool.generation).max();
             slices.retain(|slice| Some(slice.pool.generation) == newest);
-            let wanted = slices.first().map_or(0, |slice| slice.pool.resource_slice_count);
+            let wanted = slices
+                .first()
+                .map_or(0, |slice| slice.pool.resource_slice_count);
             let is_complete = i64::try_from(slices.len()).is_ok_and(|count| count == wanted);
             stock.add(driver, name, is_complete, &slices, |slice, device| {
                 if slice.per_device_node_selection == Some(true) {
@@ -204,7 +206,9 @@ impl<'a> Stock<'a> {
     /// The driver of a device.
     pub(super) fn driver(&self, at: usize) -> &'a str {
         let piece = self.pieces.get(at);
-        piece.and_then(|piece| self.pools.get(piece.pool)).map_or("", |pool| pool.driver)
+        piece
+            .and_then(|piece| self.pools.get(piece.pool))
+            .map_or("", |pool| pool.driver)
     }
 
     /// The value of an attribute of a device: by its full name, or without the domain where that is the driver's.

@@ -44,7 +44,10 @@ impl Usage {
             }
         }
         for (name, own) in &share.consumed {
-            *self.consumed.entry((share.device, name.clone())).or_default() += *own;
+            *self
+                .consumed
+                .entry((share.device, name.clone()))
+                .or_default() += *own;
         }
     }
 
@@ -65,7 +68,10 @@ impl Usage {
             }
         }
         for (name, own) in &share.consumed {
-            *self.consumed.entry((share.device, name.clone())).or_default() -= *own;
+            *self
+                .consumed
+                .entry((share.device, name.clone()))
+                .or_default() -= *own;
         }
     }
 
@@ -78,7 +84,13 @@ impl Usage {
 fn draws(device: &Device) -> impl Iterator<Item = (&str, &str, Nanos)> {
     device.consumes_counters.iter().flat_map(|set| {
         let own = set.counters.iter();
-        own.map(|(name, counter)| (set.counter_set.as_str(), name.as_str(), amount(&counter.value)))
+        own.map(|(name, counter)| {
+            (
+                set.counter_set.as_str(),
+                name.as_str(),
+                amount(&counter.value),
+            )
+        })
     })
 }
 
@@ -113,7 +125,10 @@ pub(super) fn has_room(stock: &Stock<'_>, used: [&Usage; 2], share: &Share) -> b
         let key = (piece.pool, set.to_owned(), counter.to_owned());
         let of = used.iter().filter_map(|used| used.counted.get(&key));
         let all = of.fold(own, |sum, each| sum.saturating_add(*each));
-        let limit = stock.pools.get(piece.pool).and_then(|pool| pool.counters.get(&(set, counter)));
+        let limit = stock
+            .pools
+            .get(piece.pool)
+            .and_then(|pool| pool.counters.get(&(set, counter)));
         limit.is_some_and(|limit| all <= *limit)
     })
 }
@@ -133,7 +148,10 @@ pub(super) fn consumption(
         return Some(Vec::new());
     }
     let each = device.capacity.iter().map(|(name, capacity)| {
-        let own = asked.iter().find(|(asked, _)| asked == name).map(|(_, own)| own);
+        let own = asked
+            .iter()
+            .find(|(asked, _)| asked == name)
+            .map(|(_, own)| own);
         let policy = capacity.request_policy.as_ref();
         let whole = amount(&capacity.value);
         let taken = match (own, policy) {
@@ -187,7 +205,10 @@ mod tests {
             "capacity": { "memory": { "value": "16Gi", "requestPolicy": policy } },
         }))
         .unwrap();
-        let asked: Vec<_> = asked.map(|text| ("memory".to_owned(), nanos(text))).into_iter().collect();
+        let asked: Vec<_> = asked
+            .map(|text| ("memory".to_owned(), nanos(text)))
+            .into_iter()
+            .collect();
         let own = consumption(&device, &asked);
         let want = want.map(|text| vec![("memory".to_owned(), nanos(text))]);
         assert_eq!(own, want);

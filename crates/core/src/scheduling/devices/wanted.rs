@@ -133,7 +133,10 @@ impl Wanted {
         let mut least = 0;
         for request in &spec.devices.requests {
             let mut alternatives = Vec::new();
-            let only = request.exactly.iter().map(|exactly| (&request.name, exactly));
+            let only = request
+                .exactly
+                .iter()
+                .map(|exactly| (&request.name, exactly));
             let some = request.first_available.iter();
             for (sub, exactly) in only.chain(some.map(|sub| (&sub.name, &sub.exactly))) {
                 let read = Alternative::read(sub, exactly, objects, programs);
@@ -143,7 +146,11 @@ impl Wanted {
                 let why = "asks for nothing that is understood (exactly, firstAvailable)";
                 return Err(fault(&request.name, why.to_owned()));
             }
-            least += alternatives.iter().map(|each| each.count).min().unwrap_or(0);
+            least += alternatives
+                .iter()
+                .map(|each| each.count)
+                .min()
+                .unwrap_or(0);
             requests.push(Request {
                 name: request.name.clone(),
                 alternatives,
@@ -156,7 +163,9 @@ impl Wanted {
         }
         for constraint in &spec.devices.constraints {
             if constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none() {
-                return Err(format!("validating claim {name:?}: unsupported constraint type"));
+                return Err(format!(
+                    "validating claim {name:?}: unsupported constraint type"
+                ));
             }
         }
         Ok(Self {

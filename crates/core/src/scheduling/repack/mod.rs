@@ -102,7 +102,10 @@ impl Pass<'_> {
         for (at, claim) in self.claims.iter().enumerate() {
             let shape = self.shapes.get(claim.shape);
             // Ports, devices, minValues and reservations depend on more than amounts.
-            let has_devices = self.devices.as_ref().is_some_and(|devices| devices.concerns(at));
+            let has_devices = self
+                .devices
+                .as_ref()
+                .is_some_and(|devices| devices.concerns(at));
             let plain = claim.ports.is_empty()
                 && !has_devices
                 && claim.held.is_empty()

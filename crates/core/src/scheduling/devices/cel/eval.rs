@@ -122,7 +122,8 @@ impl<'d> Scope<'d> {
             Value::AttributesOf(domain) => {
                 let mut all = self.device.attributes.iter();
                 let own = all.find(|(name, _)| split(name, self.driver) == (domain, key));
-                own.map(|(_, value)| Value::of_attribute(value)).transpose()?
+                own.map(|(_, value)| Value::of_attribute(value))
+                    .transpose()?
             }
             Value::CapacitiesOf(domain) => {
                 let mut all = self.device.capacity.iter();
@@ -223,7 +224,12 @@ impl<'d> Scope<'d> {
         apply(on.as_ref(), name, &arguments?)
     }
 
-    fn with(&mut self, name: &Arc<str>, value: Value<'d>, body: &Expr) -> Result<Value<'d>, String> {
+    fn with(
+        &mut self,
+        name: &Arc<str>,
+        value: Value<'d>,
+        body: &Expr,
+    ) -> Result<Value<'d>, String> {
         self.bound.push((Arc::clone(name), value));
         let found = self.value(body);
         self.bound.pop();
@@ -266,7 +272,11 @@ fn calculate<'d>(a: &Value<'d>, operator: Operator, b: &Value<'d>) -> Result<Val
         return Ok(Value::Text(Cow::Owned(format!("{a}{b}"))));
     }
     let (Value::Int(x), Value::Int(y)) = (a, b) else {
-        return Err(format!("cannot calculate with {} and {}", a.kind(), b.kind()));
+        return Err(format!(
+            "cannot calculate with {} and {}",
+            a.kind(),
+            b.kind()
+        ));
     };
     let result = match operator {
         Operator::Plus => x.checked_add(*y),
@@ -306,28 +316,40 @@ fn apply<'d>(
             .map(Int)
             .map_err(|_| format!("{text:?} is not a number")),
         (None, "size", [of]) | (Some(of), "size", []) => size(of),
-        (Some(Value::Quantity(a)), "isGreaterThan" | "isLessThan" | "compareTo", [Value::Quantity(b)]) => {
-            Ok(order(a.cmp(b)))
-        }
-        (Some(Value::Version(a)), "isGreaterThan" | "isLessThan" | "compareTo", [Value::Version(b)]) => {
-            Ok(order(a.cmp(b)))
-        }
+        (
+            Some(Value::Quantity(a)),
+            "isGreaterThan" | "isLessThan" | "compareTo",
+            [Value::Quantity(b)],
+        ) => Ok(order(a.cmp(b))),
+        (
+            Some(Value::Version(a)),
+            "isGreaterThan" | "isLessThan" | "compareTo",
+            [Value::Version(b)],
+        ) => Ok(order(a.cmp(b))),
         (Some(Value::Quantity(a)), "add" | "sub", [b]) => {
             let b = match b {
                 Value::Quantity(b) => b.clone(),
                 Int(number) => Quantity::from_units(*number),
                 other => return Err(format!("cannot {name} {}", other.kind())),
             };
-            let sum = if name == "add" { a.clone() + b } else { a.clone() - b };
+            let sum = if name == "add" {
+                a.clone() + b
+            } else {
+                a.clone() - b
+            };
             Ok(Value::Quantity(sum))
         }
         (Some(Value::Quantity(of)), "sign", []) => Ok(Int(of.signum().into())),
         (Some(Value::Quantity(of)), "isInteger", []) => Ok(Bool(is_whole(of))),
         (Some(Value::Quantity(of)), "asInteger", []) if is_whole(of) => Ok(Int(of.value())),
         (Some(Value::Version(of)), "major" | "minor" | "patch", []) => {
-            let at = ["major", "minor", "patch"].iter().position(|part| *part == name);
+            let at = ["major", "minor", "patch"]
+                .iter()
+                .position(|part| *part == name);
             let number = at.and_then(|at| of.numbers.get(at)).copied();
-            Ok(Int(i64::try_from(number.unwrap_or_default()).unwrap_or(i64::MAX)))
+            Ok(Int(
+                i64::try_from(number.unwrap_or_default()).unwrap_or(i64::MAX)
+            ))
         }
         (Some(Text(text)), "startsWith", [Text(part)]) => Ok(Bool(text.starts_with(&**part))),
         (Some(Text(text)), "endsWith", [Text(part)]) => Ok(Bool(text.ends_with(&**part))),

@@ -59,8 +59,8 @@ mod tests {
 
     #[track_caller]
     fn says(text: &str, want: &Result<bool, &str>) {
-        let own = Program::read(text)
-            .and_then(|program| program.matches("gpu.example.com", &device()));
+        let own =
+            Program::read(text).and_then(|program| program.matches("gpu.example.com", &device()));
         match (want, own) {
             (Ok(want), Ok(own)) => assert_eq!(*want, own, "{text}"),
             (Err(want), Err(own)) => assert!(own.contains(want), "{text}: {own}"),
@@ -73,38 +73,107 @@ mod tests {
         for (text, want) in [
             ("device.driver == \"gpu.example.com\"", true),
             ("device.driver == 'nic.example.com'", false),
-            ("device.attributes[\"gpu.example.com\"].model == \"A100-40GB\"", true),
-            ("device.attributes[\"gpu.example.com\"].index >= 3 && !(device.attributes[\"gpu.example.com\"].index > 3)", true),
-            ("device.attributes['gpu.example.com'].index + 2 * 2 - 1 == 6", true),
+            (
+                "device.attributes[\"gpu.example.com\"].model == \"A100-40GB\"",
+                true,
+            ),
+            (
+                "device.attributes[\"gpu.example.com\"].index >= 3 && !(device.attributes[\"gpu.example.com\"].index > 3)",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].index + 2 * 2 - 1 == 6",
+                true,
+            ),
             ("device.attributes['gpu.example.com'].nvlink", true),
-            ("device.attributes['resource.kubernetes.io'].pcieRoot.startsWith('pci')", true),
-            ("device.attributes['gpu.example.com']['model'].lowerAscii().contains('a100')", true),
-            ("device.attributes['gpu.example.com'].model in ['H100', 'A100-40GB']", true),
+            (
+                "device.attributes['resource.kubernetes.io'].pcieRoot.startsWith('pci')",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com']['model'].lowerAscii().contains('a100')",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].model in ['H100', 'A100-40GB']",
+                true,
+            ),
             ("'model' in device.attributes['gpu.example.com']", true),
             ("'model' in device.attributes['nobody.io']", false),
             ("has(device.attributes['gpu.example.com'].cores)", false),
-            ("has(device.attributes['gpu.example.com'].model) ? device.attributes['gpu.example.com'].index == 3 : false", true),
-            ("device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0", true),
-            ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('40Gi'))", false),
-            ("device.capacity['gpu.example.com'].memory.isLessThan(quantity('41Gi'))", true),
+            (
+                "has(device.attributes['gpu.example.com'].model) ? device.attributes['gpu.example.com'].index == 3 : false",
+                true,
+            ),
+            (
+                "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0",
+                true,
+            ),
+            (
+                "device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('40Gi'))",
+                false,
+            ),
+            (
+                "device.capacity['gpu.example.com'].memory.isLessThan(quantity('41Gi'))",
+                true,
+            ),
             ("device.capacity['other.io'].slots == quantity('7')", true),
-            ("device.capacity['other.io'].slots.add(quantity('1')).asInteger() == 8", true),
+            (
+                "device.capacity['other.io'].slots.add(quantity('1')).asInteger() == 8",
+                true,
+            ),
             ("isQuantity('5x')", false),
-            ("device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('550.54.0'))", true),
-            ("device.attributes['gpu.example.com'].driverVersion.isLessThan(semver('550.90.7'))", true),
-            ("device.attributes['gpu.example.com'].driverVersion.major() == 550", true),
-            ("['A100', 'H100'].exists(m, device.attributes['gpu.example.com'].model.startsWith(m))", true),
-            ("['A', 'H'].all(m, device.attributes['gpu.example.com'].model.startsWith(m))", false),
-            ("cel.bind(gpu, device.attributes['gpu.example.com'], gpu.index == 3 && gpu.nvlink)", true),
-            ("device.attributes['gpu.example.com'].?cores.orValue(0) == 0", true),
-            ("device.attributes['gpu.example.com'].?index.orValue(0) == 3", true),
+            (
+                "device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('550.54.0'))",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].driverVersion.isLessThan(semver('550.90.7'))",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].driverVersion.major() == 550",
+                true,
+            ),
+            (
+                "['A100', 'H100'].exists(m, device.attributes['gpu.example.com'].model.startsWith(m))",
+                true,
+            ),
+            (
+                "['A', 'H'].all(m, device.attributes['gpu.example.com'].model.startsWith(m))",
+                false,
+            ),
+            (
+                "cel.bind(gpu, device.attributes['gpu.example.com'], gpu.index == 3 && gpu.nvlink)",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].?cores.orValue(0) == 0",
+                true,
+            ),
+            (
+                "device.attributes['gpu.example.com'].?index.orValue(0) == 3",
+                true,
+            ),
             // One side decides, whatever the other would have come to.
-            ("device.attributes['gpu.example.com'].cores == 1 || true", true),
-            ("false && device.attributes['gpu.example.com'].cores == 1", false),
+            (
+                "device.attributes['gpu.example.com'].cores == 1 || true",
+                true,
+            ),
+            (
+                "false && device.attributes['gpu.example.com'].cores == 1",
+                false,
+            ),
             // Values of different kinds are not equal.
-            ("device.attributes['gpu.example.com'].index == 'three'", false),
+            (
+                "device.attributes['gpu.example.com'].index == 'three'",
+                false,
+            ),
             ("device.allowMultipleAllocations == false", true),
-            ("size(device.attributes['gpu.example.com'].model) == 9 // a comment", true),
+            (
+                "size(device.attributes['gpu.example.com'].model) == 9 // a comment",
+                true,
+            ),
         ] {
             says(text, &Ok(want));
         }
@@ -113,8 +182,14 @@ mod tests {
     #[test]
     fn faults_say_what_and_where() {
         for (text, want) in [
-            ("device.attributes['gpu.example.com'].cores == 1", "no such key: cores"),
-            ("device.attributes['gpu.example.com'].model < 3", "cannot compare"),
+            (
+                "device.attributes['gpu.example.com'].cores == 1",
+                "no such key: cores",
+            ),
+            (
+                "device.attributes['gpu.example.com'].model < 3",
+                "cannot compare",
+            ),
             ("device.driver", "not yes or no"),
             ("device.vendor == 'x'", "no such field: vendor"),
             ("node.name == 'x'", "undeclared reference to \"node\""),
@@ -123,8 +198,14 @@ mod tests {
             ("(true", "expected ')' at the end"),
             ("true true", "unexpected \"true\" at 5"),
             ("1.5 > 1", "decimal numbers are not supported"),
-            ("device.driver.matches('gpu.*')", "matches() is not supported"),
-            ("quantity('5x').asInteger() == 5", "\"5x\" is not a quantity"),
+            (
+                "device.driver.matches('gpu.*')",
+                "matches() is not supported",
+            ),
+            (
+                "quantity('5x').asInteger() == 5",
+                "\"5x\" is not a quantity",
+            ),
             ("9223372036854775807 + 1 == 0", "overflow"),
             ("", "expected an expression at the end"),
         ] {

@@ -101,8 +101,8 @@ enum Token {
 }
 
 const SIGNS: [&str; 25] = [
-    "&&", "||", "==", "!=", "<=", ">=", ".?", "[?", "<", ">", "!", "(", ")", "[", "]", ".", ",", "?",
-    ":", "+", "-", "*", "/", "%", "{",
+    "&&", "||", "==", "!=", "<=", ">=", ".?", "[?", "<", ">", "!", "(", ")", "[", "]", ".", ",",
+    "?", ":", "+", "-", "*", "/", "%", "{",
 ];
 
 /// Reads an expression.
@@ -149,8 +149,8 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, String> {
             while all.get(at).is_some_and(char::is_ascii_alphanumeric) {
                 at += 1;
             }
-            let is_decimal = all.get(at) == Some(&'.')
-                && all.get(at + 1).is_some_and(char::is_ascii_digit);
+            let is_decimal =
+                all.get(at) == Some(&'.') && all.get(at + 1).is_some_and(char::is_ascii_digit);
             let digits: String = all[start..at].iter().collect();
             if is_decimal || digits.bytes().any(|byte| byte == b'e') && !digits.starts_with("0x") {
                 return Err(format!("decimal numbers are not supported (at {start})"));

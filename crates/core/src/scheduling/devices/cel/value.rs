@@ -66,7 +66,10 @@ impl<'d> Value<'d> {
         if let Some(text) = &of.string {
             return Ok(Self::Text(Cow::Borrowed(text)));
         }
-        let version = of.version.as_deref().ok_or("an attribute without a value")?;
+        let version = of
+            .version
+            .as_deref()
+            .ok_or("an attribute without a value")?;
         Version::read(version).map(Self::Version)
     }
 
@@ -76,7 +79,11 @@ impl<'d> Value<'d> {
             (Self::Int(a), Self::Int(b)) => Ok(a.cmp(b)),
             (Self::Text(a), Self::Text(b)) => Ok(a.cmp(b)),
             (Self::Bool(a), Self::Bool(b)) => Ok(a.cmp(b)),
-            _ => Err(format!("cannot compare {} with {}", self.kind(), other.kind())),
+            _ => Err(format!(
+                "cannot compare {} with {}",
+                self.kind(),
+                other.kind()
+            )),
         }
     }
 }
