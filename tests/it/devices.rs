@@ -171,7 +171,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
     scene.event("FailedScheduling", "greedy", part).await?;
     let told = scene
         .mortise
-        .debug("/debug/explain?pod=default/greedy")
+        .debug("explain?pod=default/greedy")
         .await?
         .to_string();
     ensure!(
