@@ -249,6 +249,30 @@ fn new_machines_are_of_types_that_bring_the_devices() {
 }
 
 #[test]
+fn new_machines_bring_what_those_of_the_same_kind_have() {
+    let like = |pool: &str| {
+        let labels = json!({
+            "karpenter.sh/nodepool": pool, "node.kubernetes.io/instance-type": "amd64-16",
+            "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+        });
+        let world = cluster()
+            .node(node("n", "z1", json!({ "metadata": { "labels": labels } })))
+            .with(slice("s", DRIVER, plain(2), on("n")));
+        ["a", "b", "c"].iter().fold(world, |world, name| {
+            world
+                .with(claim(name, gpus(1, json!({})), json!({})))
+                .pending(claiming(name, &[name]))
+        })
+    };
+    goes(
+        &like("general"),
+        &[("n", &["a", "b"]), ("amd64-16 #0", &["c"])],
+    );
+    // What nodes of another pool have says nothing.
+    goes(&like("other"), &[("n", &["a", "b"]), ("-", &["c"])]);
+}
+
+#[test]
 fn a_cheaper_machine_with_enough_devices_is_chosen() {
     let mut world = cluster();
     world.types.push(instance_type(8, "amd64"));

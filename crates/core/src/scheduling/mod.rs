@@ -145,12 +145,20 @@ pub fn solve(
 
     let mut devices = (!options.ignore_devices)
         .then(|| {
-            let mut pods = batch.pods.iter().map(|(pod, _)| pod);
+            let pods = || batch.pods.iter().map(|(pod, _)| pod);
+            if pods().all(|pod| pod.claims.is_none()) {
+                return None;
+            }
             let is_left = |node: &str| {
                 let of = snapshot.node(node);
                 of.is_some_and(|of| of.deleting || options.without.contains(&of.key))
             };
-            Devices::of(snapshot, &templates, &mut pods, &is_left).map(Box::new)
+            Some(Box::new(Devices::of(
+                snapshot,
+                &templates,
+                pods(),
+                &is_left,
+            )))
         })
         .flatten();
     let mut topology = Topology::default();

@@ -61,7 +61,9 @@ pub(super) struct Devices<'a> {
     /// What of it is in use, or promised.
     used: Usage,
     /// What types bring.
-    kits: Vec<(&'a [ResourceSliceSpec], Stock<'a>)>,
+    kits: Vec<(Vec<&'a ResourceSliceSpec>, Stock<'a>)>,
+    /// What nodes have that are there, by pool and type: others of the same kind will bring the like.
+    seen: BTreeMap<(&'a str, &'a str), Vec<&'a ResourceSliceSpec>>,
     /// By template and type.
     kits_of: Vec<Vec<KitId>>,
     /// What claims ask for, or why that cannot be understood.
@@ -116,28 +118,23 @@ struct Grant {
 }
 
 impl<'a> Devices<'a> {
-    /// The devices of a pass, or `None` if none of its pods claims any.
+    /// The devices of a pass with these pods. `is_left`: whether the node of a name is left by its pods.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         templates: &[Template],
-        pods: &mut dyn Iterator<Item = &'a Arc<Pod>>,
+        pods: impl Iterator<Item = &'a Arc<Pod>>,
         is_left: &dyn Fn(&str) -> bool,
-    ) -> Option<Self> {
+    ) -> Self {
         let mut users: BTreeMap<(Arc<str>, Arc<str>), usize> = BTreeMap::new();
         let mut moving = BTreeSet::new();
-        let mut any = false;
         for pod in pods {
             if pod.node.is_some() {
                 moving.insert(pod.uid.clone());
             }
-            any |= pod.claims.is_some();
             for name in claims::names(pod) {
                 let key = (Arc::clone(&pod.key.namespace), Arc::clone(name));
                 *users.entry(key).or_default() += 1;
             }
-        }
-        if !any {
-            return None;
         }
         let mut slices = snapshot.devices.slices.sorted();
         slices.retain(|(_, slice)| {
@@ -149,7 +146,8 @@ impl<'a> Devices<'a> {
             snapshot,
             stock: Stock::of(slices.into_iter().map(|(_, slice)| &slice.spec)),
             used: Usage::default(),
-            kits: vec![(&[], Stock::default())],
+            kits: vec![(Vec::new(), Stock::default())],
+            seen: BTreeMap::new(),
             kits_of: Vec::new(),
             wanted: Vec::new(),
             wanted_ids: BTreeMap::new(),
@@ -164,29 +162,32 @@ impl<'a> Devices<'a> {
             machines: BTreeMap::new(),
             granted: None,
         };
+        let seen = stock::of_nodes(snapshot);
         for template in templates {
-            let types = snapshot
-                .catalog_of(&template.pool)
-                .map(|catalog| catalog.types());
-            let kits = types.unwrap_or_default().iter();
             // The catalogue is the snapshot's: the pool of a template is one of its pools.
-            let kits = kits.map(|of| this.kit(&of.devices)).collect();
+            let catalog = snapshot.catalog_of(&template.pool);
+            let types = catalog.map(|catalog| catalog.types()).unwrap_or_default();
+            let kits = types.iter().map(|of| {
+                let key = (&*template.name, &*of.name);
+                let like = seen.get(&key).filter(|_| of.devices.is_empty());
+                this.kit(like.cloned().unwrap_or_else(|| of.devices.iter().collect()))
+            });
+            let kits = kits.collect();
             this.kits_of.push(kits);
         }
+        this.seen = seen;
         this.count_allocated();
-        Some(this)
+        this
     }
 
-    fn kit(&mut self, slices: &'a [ResourceSliceSpec]) -> KitId {
+    fn kit(&mut self, slices: Vec<&'a ResourceSliceSpec>) -> KitId {
         if slices.is_empty() {
             return 0;
         }
-        let known = self
-            .kits
-            .iter()
-            .position(|(own, _)| std::ptr::eq(*own, slices) || **own == *slices);
+        let known = self.kits.iter().position(|(own, _)| *own == slices);
         known.unwrap_or_else(|| {
-            self.kits.push((slices, Stock::of_machine(slices)));
+            let stock = Stock::of_machine(&slices);
+            self.kits.push((slices, stock));
             self.kits.len() - 1
         })
     }
@@ -242,7 +243,14 @@ impl<'a> Devices<'a> {
             }
         };
         let types = types.into_iter().filter_map(|at| catalog.types().get(at));
-        let kits: BTreeSet<KitId> = types.map(|of| self.kit(&of.devices)).collect();
+        let name = node.pool();
+        let kits: BTreeSet<KitId> = types
+            .map(|of| {
+                let key = (name.as_deref().unwrap_or_default(), &*of.name);
+                let like = self.seen.get(&key).filter(|_| of.devices.is_empty());
+                self.kit(like.cloned().unwrap_or_else(|| of.devices.iter().collect()))
+            })
+            .collect();
         if kits.is_empty() { none() } else { kits }
     }
 
@@ -254,7 +262,7 @@ impl<'a> Devices<'a> {
         kit: KitId,
         target: Option<TargetKey>,
         node: Option<&str>,
-        machine: Machine<'_>,
+        (machine, counting): (Machine<'_>, bool),
     ) -> Result<Found, String> {
         let none = Usage::default();
         let carried = target.and_then(|target| self.machines.get(&target));
@@ -300,6 +308,7 @@ impl<'a> Devices<'a> {
                 brought_used,
                 published: &published,
                 wanted: &wanted,
+                counting,
             },
             machine,
         )
@@ -328,11 +337,25 @@ impl<'a> Devices<'a> {
             host.node.node_name().as_deref(),
             &suits,
         )?;
-        let mut by_kit = Vec::new();
         let name = host.node.node_name();
+        let has_own = name
+            .as_deref()
+            .is_some_and(|name| self.stock.local.contains_key(name));
+        let brings = kits.iter().any(|kit| *kit > 0);
+        if !open.is_empty() && !has_own && !brings && self.stock.wide.is_empty() {
+            return Err("the node has no devices".to_owned());
+        }
+        let mut by_kit = Vec::new();
         for kit in kits {
             let machine = Machine::Settled(&suits);
-            let found = self.search(&open, asked, kit, Some(target), name.as_deref(), machine)?;
+            let found = self.search(
+                &open,
+                asked,
+                kit,
+                Some(target),
+                name.as_deref(),
+                (machine, false),
+            )?;
             by_kit.push((kit, found.shares));
         }
         self.granted = Some(Grant { by_kit, open });
@@ -382,7 +405,7 @@ impl<'a> Devices<'a> {
                     requirements: all.clone(),
                     known,
                 };
-                match self.search(&open, asked, kit, target, None, machine) {
+                match self.search(&open, asked, kit, target, None, (machine, false)) {
                     Ok(found) => {
                         if let Some(narrowed) = found.requirements {
                             all = narrowed;

@@ -73,7 +73,7 @@ impl Devices<'_> {
                 requirements: node.clone(),
                 known,
             };
-            match self.search(&open, asked, kit, None, None, machine) {
+            match self.search(&open, asked, kit, None, None, (machine, true)) {
                 Ok(_) => return None,
                 Err(why) => last = why,
             }

@@ -50,6 +50,8 @@ pub(super) struct Question<'q, 'a> {
     pub(super) published: &'q BTreeSet<&'a str>,
     /// What is asked for, claim by claim, with the names of the claims.
     pub(super) wanted: &'q [(&'q str, &'q Wanted)],
+    /// Devices that are taken are looked at too, so that it can be said how many there would be.
+    pub(super) counting: bool,
 }
 
 /// The answer of a search.
@@ -231,6 +233,10 @@ impl<'q, 'a> Search<'q, 'a> {
             if is_brought && self.of.published.contains(pool.driver) {
                 continue;
             }
+            let is_hopeless = !self.of.counting && !of.all && !of.admin;
+            if is_hopeless && self.is_used_up(is_brought, device) {
+                continue;
+            }
             if of.all && (pool.is_invalid || !pool.is_complete) {
                 let why = if pool.is_invalid {
                     "invalid (duplicate device names)"
@@ -271,6 +277,18 @@ impl<'q, 'a> Search<'q, 'a> {
         } else {
             self.of.stock
         }
+    }
+
+    /// Somebody outside this search has the device, and nobody else may.
+    fn is_used_up(&self, is_brought: bool, device: usize) -> bool {
+        let used = if is_brought {
+            self.of.brought_used
+        } else {
+            self.of.used
+        };
+        let piece = self.stock(is_brought).pieces.get(device);
+        used.has(device)
+            && piece.is_some_and(|piece| piece.device.allow_multiple_allocations != Some(true))
     }
 
     fn is_free(&self, share: &Share) -> bool {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use crate::apis::k8s::devices::{Device, DeviceAttribute, ResourceSliceSpec};
+use crate::labels;
 use crate::requirements::{Requirements, expression};
+use crate::snapshot::Snapshot;
 use crate::values::Quantity;
 
 /// Who can use a device.
@@ -69,6 +71,38 @@ pub(super) type Nanos = i128;
 /// An amount; nothing where it cannot be read, which the API server does not let happen.
 pub(super) fn amount(of: &k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> Nanos {
     Quantity::parse(&of.0).map_or(0, |of| of.nanos())
+}
+
+/// What nodes have that are there, by pool and instance type: of each the first node by name whose devices are all published.
+pub(super) fn of_nodes(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> {
+    let mut by_node: BTreeMap<&str, Vec<&ResourceSliceSpec>> = BTreeMap::new();
+    for (_, slice) in snapshot.devices.slices.sorted() {
+        if let Some(node) = slice.spec.node_name.as_deref() {
+            by_node.entry(node).or_default().push(&slice.spec);
+        }
+    }
+    let mut all = BTreeMap::new();
+    for (name, slices) in by_node {
+        let Some(node) = snapshot.node(name) else {
+            continue;
+        };
+        let stock = Stock::of(slices.iter().copied());
+        let is_whole = stock
+            .pools
+            .iter()
+            .all(|pool| pool.is_complete && !pool.is_invalid);
+        if !node.initialized || node.deleting || !is_whole {
+            continue;
+        }
+        let (pool, of) = (
+            node.label(labels::NODEPOOL),
+            node.label(labels::INSTANCE_TYPE),
+        );
+        if let (Some(pool), Some(of)) = (pool, of) {
+            all.entry((pool, of)).or_insert(slices);
+        }
+    }
+    all
 }
 
 /// Who can use what is on a node of this name, on nodes like these, or on all.
@@ -140,7 +174,7 @@ impl<'a> Stock<'a> {
     }
 
     /// The devices that a machine brings.
-    pub(super) fn of_machine(slices: &'a [ResourceSliceSpec]) -> Self {
+    pub(super) fn of_machine(slices: &[&'a ResourceSliceSpec]) -> Self {
         let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> = BTreeMap::new();
         for slice in slices {
             let key = (slice.driver.as_str(), slice.pool.name.as_str());

@@ -75,7 +75,8 @@ impl Usage {
         }
     }
 
-    fn has(&self, device: usize) -> bool {
+    /// Whether some claim has the device.
+    pub(super) fn has(&self, device: usize) -> bool {
         self.taken.contains_key(&device)
     }
 }
