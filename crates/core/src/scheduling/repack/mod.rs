@@ -18,9 +18,12 @@
 //! # Cost
 //! Bounded by a number of steps (`SolveOptions::repack`), never by time: the same question has the same answer.
 
+mod anew;
 mod exchange;
 mod fill;
 mod ladder;
+mod pattern;
+mod purchase;
 
 use std::collections::BTreeMap;
 
@@ -100,18 +103,7 @@ impl Pass<'_> {
         };
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
-            let shape = self.shapes.get(claim.shape);
-            // Ports, devices, minValues and reservations depend on more than amounts.
-            let has_devices = self
-                .devices
-                .as_ref()
-                .is_some_and(|devices| devices.concerns(at));
-            let plain = claim.ports.is_empty()
-                && !has_devices
-                && claim.held.is_empty()
-                && !shape.has_min_values
-                && (!shape.is_reserved || self.reservations.is_empty());
-            if plain {
+            if self.is_plain(at) {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
         }
@@ -120,6 +112,21 @@ impl Pass<'_> {
         for (shape, claims) in by_shape.into_iter().filter(|(_, claims)| claims.len() > 1) {
             self.repack_shape(shape, &claims, &mut companies, &mut known, &mut budget);
         }
+        self.buy_anew(filling.saturating_mul(2));
+    }
+
+    /// What the machine may be depends on amounts only, not on ports, devices, minValues or reservations.
+    fn is_plain(&self, at: usize) -> bool {
+        let claim = &self.claims[at];
+        let devices = self.devices.as_ref();
+        if devices.is_some_and(|devices| devices.concerns(at)) {
+            return false;
+        }
+        let shape = self.shapes.get(claim.shape);
+        claim.ports.is_empty()
+            && claim.held.is_empty()
+            && !shape.has_min_values
+            && (!shape.is_reserved || self.reservations.is_empty())
     }
 
     fn repack_shape(
