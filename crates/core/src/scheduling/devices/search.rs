@@ -21,6 +21,9 @@ use crate::requirements::Requirements;
 /// How many devices are tried before a search is given up: some tens of milliseconds.
 const MOST_STEPS: usize = 20_000;
 
+/// Most devices of all claims of a pod: each is a step of recursion.
+const MOST_OF_A_POD: usize = 512;
+
 /// The machine that is asked for.
 pub(super) enum Machine<'m> {
     /// It is there, or what it will be is settled: whether its labels are like this.
@@ -190,6 +193,11 @@ impl<'q, 'a> Search<'q, 'a> {
     ) -> Result<bool, String> {
         if count == 0 {
             return self.request(at + 1);
+        }
+        if self.taken.len() >= MOST_OF_A_POD {
+            return Err(format!(
+                "the pod's claims ask for more than {MOST_OF_A_POD} devices"
+            ));
         }
         for (next, share) in all.iter().enumerate().skip(from) {
             self.steps += 1;

@@ -77,6 +77,7 @@ impl<'d> Scope<'d> {
                     .ok_or_else(|| "integer overflow".to_owned()),
                 other => Err(format!("{} has no negative", other.kind())),
             },
+            Expr::Several(all, of) => self.several(*all, of),
             Expr::Two(left, operator, right) => self.two(left, *operator, right),
             Expr::Choice(parts) => {
                 let [condition, yes, no] = &**parts;
@@ -160,17 +161,20 @@ impl<'d> Scope<'d> {
         }
     }
 
-    fn two(&mut self, left: &Expr, operator: Operator, right: &Expr) -> Result<Value<'d>, String> {
-        if matches!(operator, Operator::And | Operator::Or) {
-            // The side that decides decides, even where the other one fails.
-            let decides = operator == Operator::Or;
-            let (a, b) = (self.truth(left), self.truth(right));
-            return match (a, b) {
-                (Ok(one), _) | (_, Ok(one)) if one == decides => Ok(Value::Bool(decides)),
-                (Ok(_), Ok(_)) => Ok(Value::Bool(!decides)),
-                (Err(fault), _) | (_, Err(fault)) => Err(fault),
-            };
+    /// Whether all hold, or any. One that decides decides, even where others fail.
+    fn several(&mut self, all: bool, of: &[Expr]) -> Result<Value<'d>, String> {
+        let mut fault = None;
+        for each in of {
+            match self.truth(each) {
+                Ok(truth) if truth != all => return Ok(Value::Bool(truth)),
+                Ok(_) => {}
+                Err(why) => fault = fault.or(Some(why)),
+            }
         }
+        fault.map_or(Ok(Value::Bool(all)), Err)
+    }
+
+    fn two(&mut self, left: &Expr, operator: Operator, right: &Expr) -> Result<Value<'d>, String> {
         let (a, b) = (self.value(left)?, self.value(right)?);
         match operator {
             Operator::Equal => Ok(Value::Bool(a == b)),
@@ -180,7 +184,6 @@ impl<'d> Scope<'d> {
             Operator::Greater => Ok(Value::Bool(a.order(&b)?.is_gt())),
             Operator::AtLeast => Ok(Value::Bool(a.order(&b)?.is_ge())),
             Operator::In => self.contains(&b, &a).map(Value::Bool),
-            Operator::And | Operator::Or => Ok(Value::Null),
             Operator::Plus
             | Operator::Minus
             | Operator::Times

@@ -211,7 +211,33 @@ mod tests {
         ] {
             says(text, &Err(want));
         }
-        let deep = "(".repeat(5_000);
-        says(&deep, &Err("too deep"));
+        for deep in ["(", "!", "-", "[", "device.driver == '' ? true : "] {
+            says(&deep.repeat(5_000), &Err("too deep"));
+        }
+        let sum = format!("{}1 == 0", "1 + ".repeat(5_000));
+        says(&sum, &Err("too deep"));
+        says(&format!("device{}", ".a".repeat(5_000)), &Err("too deep"));
+        says(&format!("device{}", "[0]".repeat(5_000)), &Err("too deep"));
+        // What stands side by side is not deep.
+        let one = "device.driver == 'gpu.example.com' && 1 + 1 == 2 && ";
+        says(&format!("{}true", one.repeat(500)), &Ok(true));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_has_an_answer(
+            text in ".{0,60}",
+            soup in proptest::collection::vec(proptest::sample::select(vec![
+                "device", ".driver", ".attributes", ".capacity", "['gpu.example.com']", ".?index", "[?'x']", ".memory", "(", ")",
+                "[", "]", "==", "&&", "||", "!", "-", "?", ":", "1", "'a'", "in", "has(", "quantity('1Gi')", ".compareTo(",
+                "semver('1.2.3')", ".exists(x, x", "cel.bind(x, 1,", "x", "+", "%", "0", ",", "true", ".orValue(",
+            ]), 0..14),
+        ) {
+            for text in [text, soup.join(" "), soup.concat()] {
+                if let Ok(program) = Program::read(&text) {
+                    drop(program.matches("gpu.example.com", &device()));
+                }
+            }
+        }
     }
 }

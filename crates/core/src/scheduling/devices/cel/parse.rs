@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 /// How deep an expression may be nested: the API server's own limit on the length of expressions allows some more.
 const DEEPEST: usize = 100;
+/// How many operators, fields and calls may hang on each other: each is a step of recursion later.
+const LONGEST: usize = 250;
 
 /// Functions that are known: global ones and methods, whatever they are called on.
 const FUNCTIONS: [&str; 33] = [
@@ -67,6 +69,8 @@ pub(super) enum Expr {
     Not(Box<Self>),
     /// `-a`.
     Minus(Box<Self>),
+    /// `a || b || c`, or with `true`, `a && b && c`.
+    Several(bool, Vec<Self>),
     /// Two expressions and what is between them.
     Two(Box<Self>, Operator, Box<Self>),
     /// `a ? b : c`.
@@ -76,8 +80,6 @@ pub(super) enum Expr {
 /// What stands between two expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operator {
-    Or,
-    And,
     Equal,
     Unequal,
     Less,
@@ -112,6 +114,7 @@ pub(super) fn read(text: &str) -> Result<Expr, String> {
         tokens,
         next: 0,
         depth: 0,
+        links: 0,
     };
     let root = parser.expression()?;
     match parser.tokens.get(parser.next) {
@@ -214,6 +217,8 @@ struct Parser {
     tokens: Vec<(Token, usize)>,
     next: usize,
     depth: usize,
+    /// What hangs on each other on the way here.
+    links: usize,
 }
 
 impl Parser {
@@ -272,26 +277,58 @@ impl Parser {
         if level > 4 {
             return self.unary();
         }
+        if level < 2 {
+            return self.several(level);
+        }
         let mut left = self.level(level + 1)?;
         while let Some(operator) = self.operator(level) {
+            self.link()?;
             let right = self.level(level + 1)?;
             left = Expr::Two(Box::new(left), operator, Box::new(right));
         }
         Ok(left)
     }
 
+    /// Alternatives, or what must hold together. They stand side by side, however many there are.
+    fn several(&mut self, level: usize) -> Result<Expr, String> {
+        let sign = if level == 0 { "||" } else { "&&" };
+        let mut all = Vec::new();
+        loop {
+            let links = self.links;
+            all.push(self.level(level + 1)?);
+            self.links = links;
+            if !self.take(sign) {
+                break;
+            }
+        }
+        match (all.pop(), all.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (last, _) => {
+                all.extend(last);
+                Ok(Expr::Several(level == 1, all))
+            }
+        }
+    }
+
+    fn link(&mut self) -> Result<(), String> {
+        self.links += 1;
+        if self.links > LONGEST {
+            return Err(format!(
+                "too deep: more than {LONGEST} parts hang on each other"
+            ));
+        }
+        Ok(())
+    }
+
     fn operator(&mut self, level: usize) -> Option<Operator> {
         use Operator::{
-            And, AtLeast, AtMost, Equal, Greater, In, Less, Minus, Modulo, Or, Over, Plus, Times,
-            Unequal,
+            AtLeast, AtMost, Equal, Greater, In, Less, Minus, Modulo, Over, Plus, Times, Unequal,
         };
         if level == 2 && matches!(self.peek(), Some(Token::Name(name)) if **name == *"in") {
             self.next += 1;
             return Some(In);
         }
         let known: &[(&str, Operator)] = match level {
-            0 => &[("||", Or)],
-            1 => &[("&&", And)],
             2 => &[
                 ("==", Equal),
                 ("!=", Unequal),
@@ -326,6 +363,7 @@ impl Parser {
     fn member(&mut self) -> Result<Expr, String> {
         let mut found = self.primary()?;
         loop {
+            self.link()?;
             if self.take(".?") {
                 found = Expr::Field(Box::new(found), self.name()?, true);
             } else if self.take(".") {
@@ -344,6 +382,7 @@ impl Parser {
                 self.expect("]")?;
                 found = Expr::Index(Box::new(found), Box::new(index), false);
             } else {
+                self.links -= 1;
                 return Ok(found);
             }
         }

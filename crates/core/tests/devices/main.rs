@@ -6,163 +6,23 @@
     reason = "a test fails by panicking"
 )]
 
+mod cluster;
+mod laws;
+#[path = "../one_pool/mod.rs"]
 mod one_pool;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use mortise_core::apis::k8s::devices::ResourceSliceSpec;
 use mortise_core::index::Object;
-use mortise_core::record::{Blocker, Reason};
-use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
-use one_pool::{World, instance_type, merge, node, pod};
-use proptest::prelude::*;
-use serde::de::DeserializeOwned;
+use mortise_core::scheduling::{SolveOptions, solve};
 use serde_json::{Value, json};
 
-const DRIVER: &str = "gpu.example.com";
-
-fn read<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
-}
-
-/// A cluster with the classes `gpu` and `nic`; pods of it are placed with their claims.
-fn cluster() -> World {
-    let class = |name: &str| {
-        let expression = format!("device.driver == '{name}.example.com'");
-        json!({ "metadata": { "name": name }, "spec": { "selectors": [{ "cel": { "expression": expression } }] } })
-    };
-    World::new()
-        .with(Object::DeviceClass(Box::new(read(class("gpu")))))
-        .with(Object::DeviceClass(Box::new(read(class("nic")))))
-}
-
-/// A claim of the namespace `default` for these requests; `more` is merged into the object.
-fn claim(name: &str, requests: Value, more: Value) -> Object {
-    let mut claim = json!({
-        "metadata": { "name": name, "namespace": "default", "uid": format!("claim-{name}") },
-        "spec": { "devices": { "requests": requests } },
-    });
-    merge(&mut claim, more);
-    Object::ResourceClaim(Box::new(read(claim)))
-}
-
-/// So many devices of class `gpu`; `more` is merged into what is asked for.
-fn gpus(count: i64, more: Value) -> Value {
-    let mut exactly =
-        json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count });
-    merge(&mut exactly, more);
-    json!([{ "name": "req", "exactly": exactly }])
-}
-
-/// A pending pod with these claims.
-fn claiming(name: &str, claims: &[&str]) -> Value {
-    let claims: Vec<Value> = claims
-        .iter()
-        .map(|claim| json!({ "name": claim, "resourceClaimName": claim }))
-        .collect();
-    pod(name, name, "1", json!({ "resourceClaims": claims }))
-}
-
-/// A slice with these devices; `place` says who can use it.
-fn slice(name: &str, driver: &str, devices: Value, place: Value) -> Object {
-    let mut slice = json!({
-        "metadata": { "name": name },
-        "spec": { "driver": driver, "pool": { "name": name, "generation": 1, "resourceSliceCount": 1 }, "devices": devices },
-    });
-    merge(&mut slice["spec"], place);
-    Object::ResourceSlice(Box::new(read(slice)))
-}
-
-fn on(node: &str) -> Value {
-    json!({ "nodeName": node })
-}
-
-/// So many devices without anything to tell them apart but their names.
-fn plain(count: usize) -> Value {
-    (0..count)
-        .map(|at| json!({ "name": format!("d{at}") }))
-        .collect()
-}
-
-/// Types of this name bring these slices.
-fn with_devices(mut world: World, name: &str, slices: Value) -> World {
-    let slices: Vec<ResourceSliceSpec> = read(slices);
-    for of in world.types.iter_mut().filter(|of| &*of.name == name) {
-        of.devices = slices.clone().into();
-    }
-    world
-}
-
-/// What a type of GPU machines brings.
-fn brings(devices: Value) -> Value {
-    json!([{ "driver": DRIVER, "pool": { "name": "gpus" }, "devices": devices }])
-}
-
-fn placed(world: &World) -> (LaunchPlan, SolveReport) {
-    let options = SolveOptions {
-        pending: true,
-        ignore_devices: false,
-        ..SolveOptions::default()
-    };
-    solve(Timestamp::UNIX_EPOCH, &world.snapshot(), &options, &|| {
-        false
-    })
-}
-
-/// Pods by machine; new machines by their only or first type, pods without a place under `-`.
-fn places(world: &World) -> BTreeMap<String, BTreeSet<String>> {
-    let (plan, report) = placed(world);
-    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let name = |pod: &Arc<mortise_core::snapshot::Pod>| pod.key.name.to_string();
-    for each in &plan.placements {
-        let machine = each.node.to_string();
-        let machine = machine.trim_start_matches("other:///").to_owned();
-        all.entry(machine).or_default().insert(name(&each.pod));
-    }
-    for (at, claim) in plan.claims.iter().enumerate() {
-        let of = format!("{} #{at}", claim.instance_types[0]);
-        all.entry(of)
-            .or_default()
-            .extend(claim.pods.iter().map(name));
-    }
-    for (key, _) in report.unplaced.iter().flat_map(|each| &each.pods) {
-        all.entry("-".to_owned())
-            .or_default()
-            .insert(key.name.to_string());
-    }
-    all
-}
-
-#[track_caller]
-fn goes(world: &World, want: &[(&str, &[&str])]) {
-    let want: BTreeMap<String, BTreeSet<String>> = want
-        .iter()
-        .map(|(machine, pods)| {
-            (
-                (*machine).to_owned(),
-                pods.iter().map(|pod| (*pod).to_owned()).collect(),
-            )
-        })
-        .collect();
-    assert_eq!(places(world), want);
-}
-
-/// What is said of the pods that have no place.
-fn refusal(world: &World) -> (String, String) {
-    let (_, report) = placed(world);
-    let unplaced = report.unplaced.first().unwrap();
-    let detail = unplaced.reasons.iter().find_map(|reason| match reason {
-        Reason::PoolRefused {
-            blocker: Blocker::Devices,
-            detail,
-            ..
-        } => Some(detail.clone()),
-        _ => None,
-    });
-    (unplaced.message.clone(), detail.unwrap_or_default())
-}
+use cluster::{
+    DRIVER, brings, claim, claiming, cluster, goes, gpus, on, placed, plain, read, refusal, slice,
+    with_devices,
+};
+use one_pool::{World, instance_type, merge, node, pod};
 
 #[test]
 fn devices_of_a_node_are_given_once() {
@@ -649,96 +509,5 @@ fn what_cannot_be_understood_is_named() {
     ] {
         let said = with(requests);
         assert!(said.contains(want), "{said}");
-    }
-}
-
-/// What each of some devices is, as one letter.
-fn device_kinds() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(0_u8..3, 0..6)
-}
-
-/// Whether requests for so many devices of a kind each, of one claim, can be met: by trying everything.
-fn oracle(devices: &[u8], requests: &[(u8, usize)], same: bool) -> bool {
-    fn go(devices: &[u8], used: u32, needs: &[u8], picked: &mut Vec<usize>, same: bool) -> bool {
-        let Some((kind, rest)) = needs.split_first() else {
-            return !same || picked.iter().all(|at| at % 2 == picked[0] % 2);
-        };
-        (0..devices.len()).any(|at| {
-            // Kind 0 of a request means any.
-            if used & (1 << at) != 0 || (*kind != 0 && devices[at] != *kind) {
-                return false;
-            }
-            picked.push(at);
-            let found = go(devices, used | (1 << at), rest, picked, same);
-            picked.pop();
-            found
-        })
-    }
-    let needs: Vec<u8> = requests
-        .iter()
-        .flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count))
-        .collect();
-    go(devices, 0, &needs, &mut Vec::new(), same)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
-    #[test]
-    fn devices_are_found_whenever_there_are_any(
-        kinds in device_kinds(),
-        requests in prop::collection::vec((0_u8..3, 1_usize..3), 1..4),
-        same in any::<bool>(),
-        brought in any::<bool>(),
-    ) {
-        let devices: Vec<Value> = kinds.iter().enumerate().map(|(at, kind)| json!({
-            "name": format!("d{at}"),
-            "attributes": { "kind": { "int": kind }, "side": { "int": at % 2 } },
-        })).collect();
-        let asked: Vec<Value> = requests.iter().enumerate().map(|(at, (kind, count))| {
-            let expression = format!("{kind} == 0 || device.attributes['{DRIVER}'].kind == {kind}");
-            json!({ "name": format!("r{at}"), "exactly": {
-                "deviceClassName": "gpu", "count": count, "selectors": [{ "cel": { "expression": expression } }],
-            } })
-        }).collect();
-        let constraints = if same { json!([{ "matchAttribute": "gpu.example.com/side" }]) } else { json!([]) };
-        let world = cluster()
-            .with(claim("a", json!(asked), json!({ "spec": { "devices": { "constraints": constraints } } })))
-            .pending(claiming("a", &["a"]));
-        let world = if brought {
-            with_devices(world, "amd64-4", brings(json!(devices)))
-        } else {
-            world.node(node("n", "z1", json!({}))).with(slice("s", DRIVER, json!(devices), on("n")))
-        };
-        let found = !places(&world).contains_key("-");
-        prop_assert_eq!(found, oracle(&kinds, &requests, same));
-    }
-
-    #[test]
-    fn no_device_is_promised_twice(
-        on_node in 0_usize..4, brought in 0_usize..4, counts in prop::collection::vec(1_i64..4, 1..8),
-    ) {
-        let world = with_devices(cluster(), "amd64-16", brings(plain(brought)))
-            .node(node("n", "z1", json!({})))
-            .with(slice("s", DRIVER, plain(on_node), on("n")));
-        let named: Vec<(String, i64)> = counts.iter().enumerate().map(|(at, count)| (format!("p{at}"), *count)).collect();
-        let build = |order: &[(String, i64)]| order.iter().fold(
-            World { types: world.types.clone(), pools: world.pools.clone(), objects: world.objects.clone() },
-            |world, (name, count)| world.with(claim(name, gpus(*count, json!({})), json!({}))).pending(claiming(name, &[name])),
-        );
-        let found = places(&build(&named));
-        for (machine, pods) in &found {
-            let total: i64 = named.iter().filter(|(name, _)| pods.contains(name)).map(|(_, count)| count).sum();
-            let has = match machine.as_str() { "n" => on_node, "-" => continue, _ => brought };
-            prop_assert!(total <= i64::try_from(has).unwrap(), "{} has {} for {}", machine, has, total);
-        }
-        let refused = found.get("-").cloned().unwrap_or_default();
-        for (name, count) in &named {
-            let fits_new = *count <= i64::try_from(brought).unwrap();
-            prop_assert!(!(refused.contains(name) && fits_new), "{} of {} has no place", name, count);
-        }
-        let mut turned = named.clone();
-        turned.reverse();
-        prop_assert_eq!(places(&build(&turned)), found);
     }
 }
