@@ -97,7 +97,7 @@ impl Pass<'_> {
             let claim = &self.claims[at];
             let id = claim.shape;
             let template = self.shapes.get(id).template;
-            if claim.pods.is_empty() || tight[template] || !self.is_plain(claim) {
+            if claim.pods.is_empty() || tight[template] || !self.is_plain(at) {
                 continue;
             }
             let pods = claim.pods.clone();

@@ -28,7 +28,6 @@ mod purchase;
 use std::collections::BTreeMap;
 
 use super::amounts::{Amounts, add};
-use super::claim::NewClaim;
 use super::pass::Pass;
 use super::shape::ShapeId;
 use super::topology::Kind;
@@ -107,7 +106,7 @@ impl Pass<'_> {
         };
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
-            if self.is_plain(claim) {
+            if self.is_plain(at) {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
         }
@@ -119,8 +118,13 @@ impl Pass<'_> {
         self.buy_anew(filling.saturating_mul(2).min(MOST_BUYING));
     }
 
-    /// What the machine may be depends on amounts only, not on ports, minValues or reservations.
-    fn is_plain(&self, claim: &NewClaim) -> bool {
+    /// What the machine may be depends on amounts only, not on ports, devices, minValues or reservations.
+    fn is_plain(&self, at: usize) -> bool {
+        let claim = &self.claims[at];
+        let devices = self.devices.as_ref();
+        if devices.is_some_and(|devices| devices.concerns(at)) {
+            return false;
+        }
         let shape = self.shapes.get(claim.shape);
         claim.ports.is_empty()
             && claim.held.is_empty()
