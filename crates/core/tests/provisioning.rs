@@ -132,6 +132,25 @@ fn a_pod_that_no_type_fits_is_told_why_once() {
 }
 
 #[test]
+fn a_pool_whose_requirements_leave_no_type_is_told_once_a_minute() {
+    let mut world = SmallWorld::ordinary();
+    let requirements = json!([
+        { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["discontinued"] },
+    ]);
+    world.pool(
+        "typo",
+        &json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
+    );
+    world.pods("huge", 1, 64_000, &json!({}));
+    world.run(30_000);
+    let told = world.events_of("NoCompatibleInstanceTypes");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].target.to_string(), "nodepool/typo");
+    world.run(60_000);
+    assert_eq!(world.events_of("NoCompatibleInstanceTypes").len(), 2);
+}
+
+#[test]
 fn a_limit_holds_to_the_last_node() {
     let mut world = SmallWorld::ordinary();
     world.pool(

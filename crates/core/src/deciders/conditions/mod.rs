@@ -10,10 +10,13 @@
 //! All timers stand in objects: `lastPodEventTime`, or the transition of `Initialized`. Events of one claim are written
 //! at most every 10 s, the last one never lost: until it is written it counts from memory.
 //!
-//! Implements karpenter-core 4.6 (podevents, consistency) and 4.7.
+//! Of pods it tells what their `karpenter.sh/do-not-disrupt` means: until when it holds, or that it says nothing.
+//!
+//! Implements karpenter-core 4.6 (podevents, consistency), 4.7 and the pods' part of 1.7.
 
 mod consistency;
 mod drift;
+mod protection;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +44,7 @@ use crate::names::{ClaimName, NodeClassKey, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::values::NillableDuration;
 use consistency::Consistency;
+use protection::Protections;
 
 /// A claim's last pod event is written at most this often.
 const POD_EVENT_MS: i64 = 10_000;
@@ -76,6 +80,7 @@ pub struct ClaimConditions {
     /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
     pools: BTreeMap<PoolName, Arc<NodePool>>,
     consistency: Consistency,
+    protections: Protections,
     told: Told,
 }
 
@@ -101,6 +106,7 @@ impl ClaimConditions {
             classes: BTreeMap::new(),
             pools: BTreeMap::new(),
             consistency: Consistency::default(),
+            protections: Protections::new(),
             told: Told::default(),
         }
     }
@@ -520,6 +526,7 @@ impl Decider for ClaimConditions {
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,
+            pods,
             claims,
             pools,
             node_classes,
@@ -527,6 +534,7 @@ impl Decider for ClaimConditions {
             ..
         } = changes;
         *everything
+            || !pods.is_empty()
             || !claims.is_empty()
             || !pools.is_empty()
             || !node_classes.is_empty()
@@ -546,9 +554,10 @@ impl Decider for ClaimConditions {
             self.agenda.set(&name, again);
         }
         self.send_checks(input, &mut step);
+        let protections = self.protections.look(input, &mut self.told, &mut step);
         self.outbox.sweep(input.now, input.snapshot);
         self.told.sweep(input.now);
-        if let Some(at) = self.agenda.next() {
+        if let Some(at) = earlier(self.agenda.next(), protections) {
             step.wake_at(at);
         }
         step
