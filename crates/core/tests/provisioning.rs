@@ -139,7 +139,7 @@ fn a_pool_whose_requirements_leave_no_type_is_told_once_a_minute() {
     ]);
     world.pool(
         "typo",
-        &json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
+        json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
     );
     world.pods("huge", 1, 64_000, &json!({}));
     world.run(30_000);

@@ -171,11 +171,11 @@ pub(super) fn each_node(live: &mut Registry, snapshot: &Snapshot, now: Timestamp
     for machine in snapshot.nodes.values().filter(|each| each.node.is_some()) {
         let own = labels_of(snapshot, machine);
         let show = |family: &Family<Series, FloatGauge>, amounts: &Resources| {
-            for (resource, amount) in amounts.iter() {
+            for (resource, _) in machine.allocatable.iter() {
                 let mut series = own.clone();
                 series.push(("resource_type".to_owned(), resource.replace('-', "_")));
                 let gauge = family.get_or_create_owned(&series);
-                gauge.set(unit(resource, amount));
+                gauge.set(unit(resource, amounts.get(resource)));
             }
         };
         show(&allocatable, &machine.allocatable);

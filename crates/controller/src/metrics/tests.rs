@@ -32,7 +32,7 @@ fn word(n: usize) -> &'static str {
 
 /// Eight conditions, one of them with this name.
 fn conditions(type_: &str) -> serde_json::Value {
-    let all = ["A", "B", "C", "D", "E", "F", "InstanceTerminating", type_];
+    let all = ["A", "B", "C", "D", "E", "F", "G", type_];
     let all = all.map(|type_| json!({ "type": type_, "status": "True", "reason": type_, "message": "", "lastTransitionTime": "2026-05-01T11:00:00Z" }));
     json!(all)
 }
@@ -373,7 +373,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     })).unwrap();
     let node: Node = serde_json::from_value(json!({
         "metadata": {
-            "name": "n", "resourceVersion": "1", "creationTimestamp": "2026-05-01T10:00:00Z", "deletionTimestamp": "2026-05-01T11:00:00Z",
+            "name": "n", "resourceVersion": "1", "creationTimestamp": "2026-05-01T10:00:00Z",
             "labels": {
                 "karpenter.sh/nodepool": "p", "topology.kubernetes.io/zone": "a",
                 "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
@@ -388,10 +388,22 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
         "spec": { "limits": { "cpu": "1" } }, "status": { "conditions": conditions("Ready") },
     }))
     .unwrap();
+    let mut staying = claim.clone();
+    staying.metadata.deletion_timestamp = None;
+    // Another pair that is on its way out.
+    let mut ending = claim.clone();
+    ending.metadata.name = Some("c2".to_owned());
+    ending.status.provider_id = Some("kwok://n2".to_owned());
+    let mut leaving = node.clone();
+    leaving.metadata.name = Some("n2".to_owned());
+    leaving.metadata.deletion_timestamp = claim.metadata.deletion_timestamp.clone();
+    leaving.spec.provider_id = Some("kwok://n2".to_owned());
     let mut index = Index::new(WellKnown::kwok(), true, now);
     for object in [
-        Object::Claim(Box::new(claim.clone())),
+        Object::Claim(Box::new(staying)),
         Object::Node(Box::new(node.clone())),
+        Object::Claim(Box::new(ending.clone())),
+        Object::Node(Box::new(leaving.clone())),
         Object::Pool(Box::new(pool.clone())),
     ] {
         index.apply(News::Applied(object, Source::Watch));
@@ -469,7 +481,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     metrics.launch_failed(&ec2.key, &[none], &shared.snapshot());
     metrics.termination_failed(&"c".into(), &shared.snapshot());
     let mut before = pool.clone();
-    before.status.conditions.clear();
+    before.status.conditions = claim_with("Ready", "False", 0).status.conditions;
     metrics.pool_changed(Some(&before), &pool);
     for (verdict, reason) in [
         (Verdict::Registered, Reason::Empty),
@@ -493,9 +505,10 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     ] {
         metrics.decided(&record(verdict, vec![reason]), &shared.snapshot());
     }
-    metrics.claim_gone(&claim, now);
+    ending.status.conditions = serde_json::from_value(conditions("InstanceTerminating")).unwrap();
+    metrics.claim_gone(&ending, now);
     metrics.pool_gone(&pool, now);
-    metrics.node_gone(&node, now);
+    metrics.node_gone(&leaving, now);
     metrics.eviction("200");
     metrics.cloud_call(
         DeciderId::Lifecycle,
