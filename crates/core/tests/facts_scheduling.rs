@@ -6,7 +6,7 @@
 //! one with the same numbers and no higher price.
 //!
 //! The comparison is with the pass as upstream fills machines (`repack: 0`). Each record is then solved once more with
-//! repacking, which must place the same pods on no more machines at no higher price.
+//! repacking, which must place the same pods at no higher price, and on more machines only at a lower one.
 //!
 //! The table printed is the score per tag. Floors keep it from getting worse unseen. A plan that is better, or differs for a
 //! reason that has a name ([`Known`]), is counted apart. Device claims are not supported: pods with them are refused.
@@ -233,8 +233,12 @@ enum Known {
     UnstableSort,
     /// Claims of ephemeral volumes were renamed while recording, so that the pod's claim is not there.
     RenamedClaim,
-    /// Pods are divided in the same way, and a spread constraint picks another of several equal domains.
+    /// A spread constraint or pod affinity picks another of several equal domains: the plan costs as much and places as many,
+    /// or divides pods in the same way.
     EqualDomains,
+    /// The reference looks at one of the emptiest domains only, and gives up a pod for which limits leave no type there. We go on
+    /// to the next domain; then what is left of the limits goes to that pod.
+    NextDomain,
 }
 
 fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Option<Known> {
@@ -301,8 +305,20 @@ fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Optio
     }
     let same_places =
         |answer: &&Value| theirs(answer, true).is_ok_and(|want| partition(own) == partition(&want));
-    if record["stable"] != true && has("topologySpread") && answers.iter().any(same_places) {
+    let picks = has("topologySpread") || has("podAffinity");
+    if picks && record["stable"] != true && answers.iter().any(same_places) {
         return Some(Known::EqualDomains);
+    }
+    if has("topologySpread") && answers.iter().any(|answer| is_as_good(own, price, answer)) {
+        return Some(Known::EqualDomains);
+    }
+    let refused = record["answer"]["podErrors"].as_object();
+    let mut for_limits = refused
+        .into_iter()
+        .flatten()
+        .filter(|(_, why)| why["class"] == "limits");
+    if has("topologySpread") && for_limits.any(|(pod, _)| !own.errors.contains(pod)) {
+        return Some(Known::NextDomain);
     }
     None
 }
@@ -324,7 +340,7 @@ fn is_better(own: &Reduced, price: i64, answers: &[&Value]) -> bool {
     })
 }
 
-/// Repacking places the same pods on no more machines at no higher price.
+/// Repacking places the same pods at no higher price, and on more machines only at a lower one.
 fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Result<bool, String> {
     let options = SolveOptions {
         repack: REPACK,
@@ -341,13 +357,13 @@ fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Res
     if plan.placements != packed.placements {
         return Err("repacking moved pods of existing machines".to_owned());
     }
-    if packed.claims.len() > plan.claims.len() {
-        return Err("repacking needs more machines".to_owned());
-    }
     match (plan.price(), packed.price()) {
         (Some(before), Some(after)) if after > before => Err(format!(
             "repacking costs more: {after:?} instead of {before:?}"
         )),
+        (before, after) if after == before && packed.claims.len() > plan.claims.len() => {
+            Err("repacking needs more machines".to_owned())
+        }
         (before, after) => Ok(after < before),
     }
 }
