@@ -364,6 +364,14 @@ impl Engine {
             if let LedgerOp::Expect(coming) = &op {
                 expected.insert(coming.claim.clone(), coming.clone());
             }
+            // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
+            // the promise: its going, which withdraws promises, was before this one.
+            if let LedgerOp::Nominate(promise) = &op {
+                let pod = self.index.pod(&promise.pod);
+                if pod.is_none_or(|pod| pod.uid != promise.uid) {
+                    continue;
+                }
+            }
             self.index.change_ledger(op);
         }
         for effect in step.effects {

@@ -8,7 +8,10 @@
 
 mod small_world;
 
+use mortise_core::deciders::{DeciderId, after};
 use mortise_core::effect::Effect;
+use mortise_core::engine::Input;
+use mortise_core::index::{News, ObjectKey};
 use mortise_core::record::{Reason, Verdict};
 use serde_json::json;
 use small_world::{SmallWorld, Todo};
@@ -319,4 +322,28 @@ fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free(
     world.run(60_000);
     assert_eq!(world.claim_times().len(), 2, "one machine for one pod");
     assert_eq!(world.pending(), 0);
+}
+
+#[test]
+fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
+    let promised = |goes: bool| {
+        let mut world = SmallWorld::ordinary();
+        world.pods("web", 1, 1_500, &json!({}));
+        let mut promises = 0;
+        for ms in [0, 2_000] {
+            let now = after(world.now, ms);
+            let job = world.engine.prepare(DeciderId::Provisioning, now).unwrap();
+            let key = world.engine.snapshot(now).pending.sorted()[0].0.clone();
+            let finished = job.run(&|| false);
+            if goes && ms > 0 {
+                let news = News::Deleted(ObjectKey::Pod(key));
+                world.engine.apply(Input::News(news), now);
+            }
+            world.engine.commit(finished, now);
+            promises = world.engine.snapshot(now).ledger.nominations().count();
+        }
+        promises
+    };
+    assert_eq!(promised(false), 1);
+    assert_eq!(promised(true), 0);
 }
