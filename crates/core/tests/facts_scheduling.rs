@@ -9,7 +9,7 @@
 //! repacking, which must place the same pods at no higher price, and on more machines only at a lower one.
 //!
 //! The table printed is the score per tag. Floors keep it from getting worse unseen. A plan that is better, or differs for a
-//! reason that has a name ([`Known`]), is counted apart. Device claims are not supported: pods with them are refused.
+//! reason that has a name ([`Known`]), is counted apart.
 //!
 //! `MORTISE_FACTS_DIR` points the same comparison at another folder;
 //! `MORTISE_FACTS_SHOW` names a tag or an id whose differences are shown.
@@ -42,7 +42,7 @@ const FLOORS: [(&str, usize); 21] = [
     ("daemonsets", 22),
     ("default-spread", 11),
     ("deleting-nodes", 7),
-    ("dra", 7),
+    ("dra", 33),
     ("fallback", 17),
     ("generated", 293),
     ("hostports", 1),
