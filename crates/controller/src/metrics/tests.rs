@@ -549,6 +549,7 @@ fn instance_type() -> InstanceType {
         requirements: Requirements::default(),
         capacity: Resources::of(4_000, 16 << 30),
         overhead: Resources::zero(),
+        devices: Arc::default(),
         offerings: vec![Offering {
             zone: "a".into(),
             capacity_type: CapacityType::Spot,
