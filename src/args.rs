@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use mortise_aws::node_shape::ShapeOptions;
-use mortise_controller::{CertificateSource, Config, LeaderElection, Listen};
+use mortise_controller::{CertificateSource, Config, Detail, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
 use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_core::settings::{FeatureGates, Settings};
@@ -22,6 +22,15 @@ pub enum ProviderName {
     Kwok,
     /// Amazon EC2.
     Aws,
+}
+
+/// How much metrics and events tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TelemetryDetail {
+    /// What does not grow with the cluster.
+    Bounded,
+    /// Everything that Karpenter tells.
+    Full,
 }
 
 /// A duration in Go's notation, such as `10s` or `1m30s`, in milliseconds.
@@ -237,6 +246,14 @@ struct OwnArgs {
     /// How often node classes are resolved again
     #[arg(long, env = "MORTISE_RESOLVE", default_value = "5m")]
     resolve: Millis,
+    /// What metrics and events tell: `bounded` does not grow with the cluster, `full` is everything that Karpenter tells
+    #[arg(
+        long,
+        env = "MORTISE_TELEMETRY_DETAIL",
+        value_enum,
+        default_value = "bounded"
+    )]
+    telemetry_detail: TelemetryDetail,
     /// Fixes every choice that is left to chance
     #[arg(long, env = "MORTISE_SEED", default_value_t = 0)]
     seed: u64,
@@ -404,6 +421,10 @@ impl ServeArgs {
         Ok(Config {
             effective: serde_json::json!({ "settings": settings, "flags": format!("{self:?}") }),
             settings,
+            detail: match self.own.telemetry_detail {
+                TelemetryDetail::Bounded => Detail::Bounded,
+                TelemetryDetail::Full => Detail::Full,
+            },
             listen: Listen {
                 https: on(listen.https_port),
                 metrics: on(listen.metrics_port),

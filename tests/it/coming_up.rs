@@ -2,8 +2,8 @@
 //! version did not write.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use mortise_core::apis::NodeClaim;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
@@ -154,6 +154,70 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
         Ok(())
     })
     .await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// A node that has markedly less than its claim was promised is told of, and comes up all the same.
+#[tokio::test]
+async fn a_node_with_less_than_was_promised_is_told_of() -> Result<()> {
+    let scene = Scene::start(Setting {
+        flags: vec!["--batch-idle-duration=100ms".to_owned()],
+        ..Setting::default()
+    })
+    .await?;
+    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
+    let waits = json!({ "template": { "spec": {
+        "startupTaints": [{ "key": "starting", "effect": "NoSchedule" }],
+    } } });
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("default", &requirements, waits),
+            deployment("web", 1, ("1", "1Gi"), json!({})),
+        ])
+        .await?;
+    let (claim, _) = waits_for(&scene, "default", "Initialized", "StartupTaintsExist").await?;
+    let nodes: Api<Node> = Api::all(scene.plane.client());
+    let (name, node) = scene.nodes().await?.pop_first().context("no node")?;
+    let less = json!({ "status": { "capacity": { "cpu": "500m" } } });
+    nodes
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&less))
+        .await?;
+    let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let left: Vec<_> = taints
+        .iter()
+        .filter(|taint| taint.key != "starting")
+        .collect();
+    patch_node(&scene, &name, json!({ "spec": { "taints": left } })).await?;
+
+    wait_until("the claim to say so", SOON, || async {
+        let claims = scene.claims().await?;
+        let claim = claims.get(&claim).context("the claim is gone")?;
+        let (status, why, message) = condition(claim, "ConsistentStateFound");
+        ensure!(
+            status == "False" && why == "ConsistencyCheckFailed",
+            "{status} {why}"
+        );
+        ensure!(
+            message.contains("of resource cpu, but found 500m"),
+            "{message}"
+        );
+        Ok(())
+    })
+    .await?;
+    let events: Api<Event> = Api::default_namespaced(scene.plane.client());
+    let about = ListParams::default().fields(&format!(
+        "involvedObject.kind=NodeClaim,involvedObject.name={claim},reason=FailedConsistencyCheck"
+    ));
+    wait_until("an event to say so", SOON, || async {
+        let told = events.list(&about).await?.items;
+        let event = told.first().context("no event")?;
+        ensure!(event.type_.as_deref() == Some("Warning"), "{event:?}");
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 1).await?;
     scene.end().await;
     Ok(())
 }

@@ -47,7 +47,8 @@ const GOES: [&str; 5] = [
 ];
 const DISRUPTS: [&str; 4] = [
     "fence-claim",
-    "mark-node",
+    // Nothing replaces an empty node: it leaves load balancers with the taint.
+    "taint-node",
     "write-disruption",
     "delete-claim",
 ];

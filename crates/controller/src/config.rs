@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use mortise_core::settings::Settings;
 
+use crate::metrics::Detail;
+
 /// Name of the Lease that Karpenter uses too, so that the two never act at the same time.
 pub const LEASE_NAME: &str = "karpenter-leader-election";
 
@@ -37,6 +39,8 @@ pub struct Config {
     pub kube_client_qps: f64,
     /// Calls to the API server that may be made at once (`kube-client-burst`).
     pub kube_client_burst: u32,
+    /// How much metrics and events tell.
+    pub detail: Detail,
     /// Most concurrent launches per process.
     pub max_launches: usize,
     /// Longest time that a shutdown may take before it is cut short.
@@ -62,6 +66,7 @@ impl Default for Config {
             namespace: None,
             kube_client_qps: 200.0,
             kube_client_burst: 300,
+            detail: Detail::Bounded,
             max_launches: 16,
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mortise_core::deciders::DeciderId;
+use mortise_core::effect::Event;
 use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
 use mortise_core::index::{News, ObjectKey, ObjectKind};
 use mortise_core::record::Verdict;
@@ -20,7 +21,7 @@ use mortise_core::snapshot::{Snapshot, Table};
 use tokio::sync::mpsc;
 
 use crate::clock::until;
-use crate::effects::Command;
+use crate::effects::{Command, transitions};
 use crate::liveness::Liveness;
 use crate::metrics::replacement_reason;
 use crate::shared::Shared;
@@ -152,7 +153,7 @@ impl Driver {
             Message::Finished { id, finished, took } => {
                 self.shared.metrics.stepped(id, took);
                 let turn = self.engine.commit(*finished, now);
-                self.dispatch(id, turn);
+                self.dispatch(id, turn, took);
             }
             Message::Panicked { id, message } => {
                 return Err(StepPanicked {
@@ -187,32 +188,67 @@ impl Driver {
             ObjectKey::Claim(name) => {
                 let before = self.engine.index().claim(name).cloned();
                 self.engine.apply(input, now);
-                match (before, self.engine.index().claim(name)) {
-                    (before, Some(claim)) => metrics.claim_changed(before.as_deref(), claim),
-                    (Some(before), None) => metrics.claim_gone(&before, now),
+                let after = self.engine.index().claim(name);
+                let before = before.as_deref();
+                let told =
+                    transitions::of_claim(metrics.detail(), before, after.map(|after| &**after));
+                match (before, after) {
+                    (before, Some(claim)) => metrics.claim_changed(before, claim),
+                    (Some(before), None) => metrics.claim_gone(before, now),
                     (None, None) => {}
                 }
+                self.tell(told);
             }
             ObjectKey::Pool(name) => {
                 let before = self.engine.index().pool(name).cloned();
                 self.engine.apply(input, now);
-                match (before, self.engine.index().pool(name)) {
-                    (before, Some(pool)) => metrics.pool_changed(before.as_deref(), pool),
-                    (Some(before), None) => metrics.pool_gone(&before, now),
+                let after = self.engine.index().pool(name);
+                let before = before.as_deref();
+                let told = transitions::of_pool(before, after.map(|after| &**after));
+                match (before, after) {
+                    (before, Some(pool)) => metrics.pool_changed(before, pool),
+                    (Some(before), None) => metrics.pool_gone(before, now),
                     (None, None) => {}
                 }
+                self.tell(told);
             }
             ObjectKey::Node(name) => {
                 let before = self.engine.index().node(name).cloned();
                 self.engine.apply(input, now);
-                if let Some(before) = before
-                    && self.engine.index().node(name).is_none()
-                    && !self.engine.index().is_of_foreign_pool(&before)
-                {
-                    metrics.node_gone(&before);
+                let after = self.engine.index().node(name);
+                let ours = [before.as_ref(), after].into_iter().flatten().all(|node| {
+                    let of_pool = node.label(mortise_core::labels::NODEPOOL).is_some();
+                    of_pool && !self.engine.index().is_of_foreign_pool(node)
+                });
+                if ours {
+                    let before = before.as_deref();
+                    let after = after.map(|after| &**after);
+                    let told = transitions::of_node(metrics.detail(), before, after);
+                    match (before, after) {
+                        (before, Some(node)) => metrics.node_changed(before, node),
+                        (Some(before), None) => metrics.node_gone(before, now),
+                        (None, None) => {}
+                    }
+                    self.tell(told);
+                }
+            }
+            ObjectKey::Pod(key) => {
+                let before = self.engine.index().pod(key).cloned();
+                self.engine.apply(input, now);
+                if let Some(before) = before {
+                    let after = self.engine.index().pod(key);
+                    metrics.pod_changed(&before, after.map(|after| &**after), now);
                 }
             }
             _ => self.engine.apply(input, now),
+        }
+    }
+
+    fn tell(&self, events: Vec<Event>) {
+        for event in events {
+            if self.effects.send(Command::Tell(event)).is_err() {
+                tracing::debug!("effects ended before the driver");
+            }
         }
     }
 
@@ -229,6 +265,7 @@ impl Driver {
             let Some(job) = self.engine.prepare(id, now) else {
                 break;
             };
+            self.shared.metrics.stepping(id);
             if is_heavy(id) {
                 threads.run(id, job, &self.answers, &self.stopping);
                 continue;
@@ -241,15 +278,24 @@ impl Driver {
                         decider: id,
                         message: panic_text(&*payload),
                     })?;
-            self.shared.metrics.stepped(id, start.elapsed());
+            let took = start.elapsed();
+            self.shared.metrics.stepped(id, took);
             let turn = self.engine.commit(finished, self.shared.now());
-            self.dispatch(id, turn);
+            self.dispatch(id, turn, took);
         }
         Ok(())
     }
 
-    fn dispatch(&self, id: DeciderId, turn: Turn) {
-        let Turn { orders, records } = turn;
+    fn dispatch(&self, id: DeciderId, turn: Turn, took: Duration) {
+        let Turn {
+            orders,
+            records,
+            tallies,
+        } = turn;
+        if !tallies.is_empty() {
+            let snapshot = self.shared.snapshot();
+            self.shared.metrics.tallied(&tallies, took, &snapshot);
+        }
         let why = match id {
             DeciderId::Disruption => {
                 let reasons = records

@@ -51,7 +51,7 @@ pub use driver::StepPanicked;
 pub use error::RunError;
 pub use failpoint::{Failpoint, Moment, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
 pub use lease::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
-pub use metrics::Metrics;
+pub use metrics::{Detail, Metrics};
 pub use records::{Numbered, Records};
 pub use run::{Running, run, start};
 pub use serve::{Addresses, Listeners, Service, serve};

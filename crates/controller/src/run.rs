@@ -161,7 +161,13 @@ pub async fn start(
     } else {
         config.effective.clone()
     };
-    let shared = Shared::new(Arc::new(Wall), known.clone(), &config.version, effective);
+    let shared = Shared::telling(
+        Arc::new(Wall),
+        known.clone(),
+        &config.version,
+        effective,
+        config.detail,
+    );
     shared.explain_with(SolveOptions::of(&config.settings));
     let mut certificates = Certificates::new(
         &config.certificates,

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Detail, Metrics};
 use crate::records::{Numbered, Records};
 
 /// A loop that did not turn for this long is stuck: steps that take longer run on threads of their own.
@@ -55,6 +55,18 @@ impl Shared {
         version: &str,
         effective: serde_json::Value,
     ) -> Arc<Self> {
+        Self::telling(clock, well_known, version, effective, Detail::Bounded)
+    }
+
+    /// Nothing seen yet; metrics and events will tell as much as is said.
+    #[must_use]
+    pub fn telling(
+        clock: Arc<dyn Clock>,
+        well_known: WellKnown,
+        version: &str,
+        effective: serde_json::Value,
+        detail: Detail,
+    ) -> Arc<Self> {
         let empty = Index::new(well_known, true, clock.now()).freeze(clock.now());
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(empty),
@@ -62,7 +74,7 @@ impl Shared {
             confirmed_ms: AtomicI64::new(0),
             clock,
             records: Records::default(),
-            metrics: Metrics::new(version),
+            metrics: Metrics::new(version, detail),
             health: Health::default(),
             effective,
             solving: OnceLock::new(),
@@ -240,7 +252,7 @@ impl Health {
         .collect()
     }
 
-    fn uptime_ms(&self) -> u64 {
+    pub(crate) fn uptime_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -4,6 +4,7 @@
 //! answer) and must then still be right: creations are by name, deletions by UID, patches by resource version, launches
 //! by the claim's UID.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,8 +85,8 @@ pub struct Event {
     pub target: ObjectRef,
     /// `Warning` instead of `Normal`.
     pub warning: bool,
-    /// Reason, from upstream's list.
-    pub reason: &'static str,
+    /// Reason, from [`crate::events::RULES`], or the type of a condition.
+    pub reason: Cow<'static, str>,
     /// Text.
     pub message: String,
     /// Events with the same target, reason and key are sent once per `dedupe_ms`; `None` = the message is the key.
@@ -96,11 +97,15 @@ pub struct Event {
 
 impl Event {
     /// A normal event with the default dedupe of two minutes.
-    pub fn normal(target: ObjectRef, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn normal(
+        target: ObjectRef,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             target,
             warning: false,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             dedupe_key: None,
             dedupe_ms: 120_000,
@@ -108,7 +113,11 @@ impl Event {
     }
 
     /// A warning with the default dedupe of two minutes.
-    pub fn warning(target: ObjectRef, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(
+        target: ObjectRef,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             warning: true,
             ..Self::normal(target, reason, message)

@@ -23,6 +23,7 @@ use crate::record::Record;
 use crate::served::Served;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use crate::tally::Tally;
 
 /// What the engine is told.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct Turn {
     pub orders: Vec<Order>,
     /// To be shown.
     pub records: Vec<Record>,
+    /// To be counted.
+    pub tallies: Vec<Tally>,
 }
 
 struct Slot {
@@ -344,6 +347,7 @@ impl Engine {
         let mut turn = Turn {
             orders: Vec::with_capacity(step.effects.len()),
             records: step.records,
+            tallies: step.tallies,
         };
         let creates = step
             .effects
@@ -359,6 +363,14 @@ impl Engine {
         for op in step.ledger {
             if let LedgerOp::Expect(coming) = &op {
                 expected.insert(coming.claim.clone(), coming.clone());
+            }
+            // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
+            // the promise: its going, which withdraws promises, was before this one.
+            if let LedgerOp::Nominate(promise) = &op {
+                let pod = self.index.pod(&promise.pod);
+                if pod.is_none_or(|pod| pod.uid != promise.uid) {
+                    continue;
+                }
             }
             self.index.change_ledger(op);
         }
@@ -418,6 +430,7 @@ impl Engine {
             let turn = self.commit(job.run(stop), now);
             all.orders.extend(turn.orders);
             all.records.extend(turn.records);
+            all.tallies.extend(turn.tallies);
         }
         all
     }

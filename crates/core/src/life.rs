@@ -38,7 +38,7 @@ pub enum LifeStep {
     WriteInitialized,
     /// The claim is fenced by a decision to disrupt it.
     FenceClaim,
-    /// The Node gets the disrupted taint by a decision to disrupt it.
+    /// The Node gets the disrupted taint by a decision to replace it.
     MarkNode,
     /// The claim's status says why it is disrupted.
     WriteDisruption,
@@ -46,7 +46,7 @@ pub enum LifeStep {
     DeleteClaim,
     /// The claim gets the time at which its pods are deleted without asking.
     SetDeadline,
-    /// The Node is tainted and leaves load balancers.
+    /// The Node is tainted and leaves load balancers: it goes, or a decision without replacement says so.
     TaintNode,
     /// The Node is deleted.
     DeleteNode,
@@ -216,7 +216,9 @@ impl LifeStep {
         if label(labels::INITIALIZED) {
             return Some(Self::InitializeNode);
         }
-        if label(labels::EXCLUDE_LB) {
+        let excluded = patch.merge.pointer("/metadata/labels");
+        let excluded = excluded.and_then(|all| all.get(labels::EXCLUDE_LB));
+        if excluded.is_some_and(|value| !value.is_null()) {
             return Some(Self::TaintNode);
         }
         if let Some(finalizers) = patch.merge.pointer("/metadata/finalizers") {

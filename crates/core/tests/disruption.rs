@@ -514,13 +514,17 @@ fn a_kind_of_refusal_is_an_event_once_per_period_whatever_its_facts_are() {
         let Effect::Event(event) = &**effect else {
             continue;
         };
-        let every_s = match event.reason {
+        let every_s = match &*event.reason {
             "DisruptionBlocked" => 120,
             "Unconsolidatable" => 900,
             _ => continue,
         };
         told += 1;
-        let kind = (event.target.clone(), event.reason, event.dedupe_key.clone());
+        let kind = (
+            event.target.clone(),
+            event.reason.clone(),
+            event.dedupe_key.clone(),
+        );
         if let Some(before) = last.insert(kind, *at) {
             let passed = since(*at, before) / 1_000;
             assert!(passed >= every_s, "{event:?} again after {passed} s");

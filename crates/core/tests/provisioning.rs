@@ -8,7 +8,10 @@
 
 mod small_world;
 
+use mortise_core::deciders::{DeciderId, after};
 use mortise_core::effect::Effect;
+use mortise_core::engine::Input;
+use mortise_core::index::{News, ObjectKey};
 use mortise_core::record::{Reason, Verdict};
 use serde_json::json;
 use small_world::{SmallWorld, Todo};
@@ -152,6 +155,25 @@ fn a_pod_that_no_type_fits_is_told_why_once() {
         2,
         "again after five minutes"
     );
+}
+
+#[test]
+fn a_pool_whose_requirements_leave_no_type_is_told_once_a_minute() {
+    let mut world = SmallWorld::ordinary();
+    let requirements = json!([
+        { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["discontinued"] },
+    ]);
+    world.pool(
+        "typo",
+        json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
+    );
+    world.pods("huge", 1, 64_000, &json!({}));
+    world.run(30_000);
+    let told = world.events_of("NoCompatibleInstanceTypes");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].target.to_string(), "nodepool/typo");
+    world.run(60_000);
+    assert_eq!(world.events_of("NoCompatibleInstanceTypes").len(), 2);
 }
 
 #[test]
@@ -300,4 +322,28 @@ fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free(
     world.run(60_000);
     assert_eq!(world.claim_times().len(), 2, "one machine for one pod");
     assert_eq!(world.pending(), 0);
+}
+
+#[test]
+fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
+    let promised = |goes: bool| {
+        let mut world = SmallWorld::ordinary();
+        world.pods("web", 1, 1_500, &json!({}));
+        let mut promises = 0;
+        for ms in [0, 2_000] {
+            let now = after(world.now, ms);
+            let job = world.engine.prepare(DeciderId::Provisioning, now).unwrap();
+            let key = world.engine.snapshot(now).pending.sorted()[0].0.clone();
+            let finished = job.run(&|| false);
+            if goes && ms > 0 {
+                let news = News::Deleted(ObjectKey::Pod(key));
+                world.engine.apply(Input::News(news), now);
+            }
+            world.engine.commit(finished, now);
+            promises = world.engine.snapshot(now).ledger.nominations().count();
+        }
+        promises
+    };
+    assert_eq!(promised(false), 1);
+    assert_eq!(promised(true), 0);
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use mortise_core::deciders::since;
+use mortise_core::effect::Event;
 use mortise_core::index::ObjectKey;
 use mortise_core::labels;
 use mortise_core::resources::Resources;
@@ -23,11 +24,22 @@ impl Simulation {
         self.check_machines(&mut found);
         self.check_limits(&mut found);
         for text in found {
-            // The same breach a second later is no news.
-            if self.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
-                let line = format!("{}: {text}", self.now());
-                self.stats.violations.push(line);
-            }
+            self.breach(text);
+        }
+    }
+
+    /// An event is what the table of events says.
+    pub(crate) fn check_event(&mut self, event: &Event) {
+        if let Some(text) = mortise_core::events::fault(event) {
+            self.breach(text);
+        }
+    }
+
+    fn breach(&mut self, text: String) {
+        // The same breach a second later is no news.
+        if self.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
+            let line = format!("{}: {text}", self.now());
+            self.stats.violations.push(line);
         }
     }
 

@@ -105,7 +105,8 @@ impl Simulation {
                 Ok(Done::Acknowledged)
             }
             Effect::Event(event) => {
-                *self.stats.events.entry(event.reason).or_default() += 1;
+                self.check_event(event);
+                *self.stats.events.entry(event.reason.clone()).or_default() += 1;
                 Ok(Done::Sent)
             }
         }

@@ -1,5 +1,6 @@
 //! What happened, in numbers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -34,7 +35,7 @@ pub struct Stats {
     /// Effects carried out, by kind.
     pub effects: BTreeMap<&'static str, u64>,
     /// Events sent, by reason.
-    pub events: BTreeMap<&'static str, u64>,
+    pub events: BTreeMap<Cow<'static, str>, u64>,
     /// Times an invariant did not hold, with what and when. Empty in a right world.
     pub violations: Vec<String>,
 }

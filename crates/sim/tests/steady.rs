@@ -32,6 +32,16 @@ fn run_to(simulation: &mut Simulation, minutes: i64) {
     simulation.run_until(deciders::after(start(), minutes * 60_000));
 }
 
+/// What came to be between two counts.
+fn grown<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let mut grown = after.clone();
+    for (kind, count) in before {
+        *grown.entry(kind.clone()).or_default() -= count;
+    }
+    grown.retain(|_, count| *count > 0);
+    grown
+}
+
 #[test]
 fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
     let mut simulation = Simulation::new(quiet(), deciders::all());
@@ -45,14 +55,6 @@ fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
     let nodes = after.nodes_launched - after.nodes_removed;
     assert!(nodes >= 3, "there is something to leave alone: {after:#?}");
 
-    let grown = |after: &BTreeMap<&'static str, u64>, before: &BTreeMap<&'static str, u64>| {
-        let mut grown = after.clone();
-        for (kind, count) in before {
-            *grown.entry(kind).or_default() -= count;
-        }
-        grown.retain(|_, count| *count > 0);
-        grown
-    };
     let mut effects = grown(&after.effects, &before.effects);
     // Looking is no change: machines every two minutes, the class and each claim every five.
     assert!(effects.remove("list_instances").unwrap_or(0) <= 31);

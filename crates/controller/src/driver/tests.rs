@@ -106,7 +106,7 @@ impl Bench {
     async fn order(&mut self) -> (&'static str, &'static str) {
         loop {
             match self.commands.recv().await.unwrap() {
-                Command::Leading(_) => {}
+                Command::Leading(_) | Command::Tell(_) => {}
                 Command::Order { order, why } => return (order.effect.label(), why),
             }
         }

@@ -1,5 +1,6 @@
 //! Events: for people, small, never in the way. Repeated ones are left out, floods are cut, nobody waits for them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,13 +77,13 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: Api, shared: Arc<Shared>) 
         {
             Ok(request) => request,
             Err(error) => {
-                tracing::warn!(reason = event.reason, %error, "an event cannot be written down");
+                tracing::warn!(reason = &*event.reason, %error, "an event cannot be written down");
                 continue;
             }
         };
         if let Err(error) = api.send(request).await {
             shared.metrics.event_dropped("refused");
-            tracing::debug!(reason = event.reason, error = %retry::message(&error), "an event was not taken");
+            tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "an event was not taken");
         }
     }
 }
@@ -99,11 +100,14 @@ impl Limits {
     }
 }
 
+/// Object, reason and what else makes an event another one.
+type Key = (ObjectRef, Cow<'static, str>, String);
+
 /// Which events were sent lately.
 #[derive(Debug, Default)]
 struct Recent {
-    until: BTreeMap<(ObjectRef, &'static str, String), Timestamp>,
-    order: VecDeque<(ObjectRef, &'static str, String)>,
+    until: BTreeMap<Key, Timestamp>,
+    order: VecDeque<Key>,
 }
 
 impl Recent {
@@ -111,7 +115,7 @@ impl Recent {
     fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
         let key = (
             event.target.clone(),
-            event.reason,
+            event.reason.clone(),
             event
                 .dedupe_key
                 .clone()

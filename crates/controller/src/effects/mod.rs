@@ -17,12 +17,14 @@ pub(crate) mod limiter;
 mod log;
 pub(crate) mod retry;
 pub(crate) mod secret;
+pub(crate) mod transitions;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use mortise_core::cloud::LaunchError;
 use mortise_core::deciders::DeciderId;
-use mortise_core::effect::{Done, Effect, EffectError, Outcome};
+use mortise_core::effect::{Done, Effect, EffectError, Event, Outcome};
 use mortise_core::engine::{Input, Order};
 use mortise_core::index::News;
 use tokio::sync::mpsc;
@@ -52,6 +54,8 @@ const ACKNOWLEDGEMENTS: usize = 16;
 pub(crate) enum Command {
     /// Carry this out. `why` is the reason of a creation, for metrics.
     Order { order: Order, why: &'static str },
+    /// Tell this.
+    Tell(Event),
     /// This process may act, or may not any more.
     Leading(bool),
 }
@@ -117,6 +121,11 @@ pub(crate) async fn run(
                         deliver(&results, None, order, Err(not_leading())).await;
                     }
                 }
+                Some(Command::Tell(event)) => {
+                    if term.is_some() {
+                        outside.events.send(event);
+                    }
+                }
                 Some(Command::Order { order, why }) => match (&*order.effect, &term) {
                     (Effect::Event(event), Some(_)) => outside.events.send(event.clone()),
                     (Effect::Event(_), None) => {}
@@ -161,6 +170,21 @@ async fn carry_out(
         .effect_done(order.effect.label(), word, took);
     if let (Effect::CreateClaim(claim), Ok(_)) = (&*order.effect, &result) {
         outside.shared.metrics.claim_created(claim, why);
+    }
+    match (&*order.effect, &result) {
+        (
+            Effect::Launch(request),
+            Err(EffectError::Launch(LaunchError::InsufficientCapacity { unavailable, .. })),
+        ) => {
+            let (class, shared) = (request.claim.node_class_key(), &outside.shared);
+            let snapshot = shared.snapshot();
+            shared.metrics.launch_failed(&class, unavailable, &snapshot);
+        }
+        (Effect::Terminate { claim, .. }, Err(EffectError::Cloud(_))) => {
+            let shared = &outside.shared;
+            shared.metrics.termination_failed(claim, &shared.snapshot());
+        }
+        _ => {}
     }
     if let Effect::Evict { .. } = &*order.effect {
         outside.shared.metrics.eviction(eviction_code(&result));

@@ -3,15 +3,14 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::registry::Registry;
 
-/// Counts observations that were not kept because their family was full.
-pub(crate) type Dropped = Arc<AtomicU64>;
+use super::detail::Ceiling;
 
 /// A family with a ceiling: once it has `most` label sets, observations of further ones are counted as dropped.
 #[derive(Clone, Debug)]
@@ -19,7 +18,7 @@ pub(crate) struct Bounded<L, M, C = fn() -> M> {
     family: Family<L, M, C>,
     most: usize,
     made: Arc<AtomicUsize>,
-    dropped: Dropped,
+    ceiling: Ceiling,
 }
 
 impl<L, M, C> Bounded<L, M, C>
@@ -35,14 +34,14 @@ where
         help: &str,
         most: usize,
         family: Family<L, M, C>,
-        dropped: &Dropped,
+        ceiling: &Ceiling,
     ) -> Self {
         registry.register(name, help, family.clone());
         Self {
             family,
-            most,
+            most: ceiling.most(most),
             made: Arc::default(),
-            dropped: Arc::clone(dropped),
+            ceiling: ceiling.clone(),
         }
     }
 
@@ -52,7 +51,7 @@ where
             // Two threads that make the same series at the same time count it twice: the ceiling is then one lower.
             if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
                 self.made.fetch_sub(1, Ordering::Relaxed);
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                self.ceiling.drop_one();
                 return;
             }
         }
@@ -75,14 +74,14 @@ mod tests {
     #[test]
     fn further_label_sets_are_dropped_and_counted() {
         let mut registry = Registry::default();
-        let dropped = Dropped::default();
+        let ceiling = Ceiling::default();
         let family: Bounded<Vec<(String, String)>, Counter, _> = Bounded::register(
             &mut registry,
             "things",
             "Things",
             2,
             Family::<_, Counter>::default(),
-            &dropped,
+            &ceiling,
         );
         for pool in ["a", "b", "c", "a"] {
             family.with(&vec![("pool".to_owned(), pool.to_owned())], |counter| {
@@ -97,7 +96,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("\"c\""), "{text}");
-        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(ceiling.dropped(), 1);
         assert_eq!(
             family
                 .get(&vec![("pool".to_owned(), "a".to_owned())])

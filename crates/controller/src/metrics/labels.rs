@@ -17,7 +17,7 @@ macro_rules! labels {
 labels! {
     Created { reason: &'static str, nodepool: String, min_values_relaxed: &'static str }
     Terminated { nodepool: String, capacity_type: String, zone: String }
-    Disrupted { reason: &'static str, nodepool: String, capacity_type: String, consolidation_policy: &'static str, termination_mode: &'static str }
+    Disrupted { reason: &'static str, nodepool: String, capacity_type: String, consolidation_policy: String, termination_mode: &'static str }
     Unhealthy { condition: String, nodepool: String, capacity_type: String, image_id: String }
     PoolZone { nodepool: String, zone: String }
     Pool { nodepool: String }
@@ -45,6 +45,16 @@ labels! {
     Request { path: &'static str, status: &'static str }
     Path { path: &'static str }
     Outcome { outcome: &'static str }
+    DecisionOfPool { nodepool: String, decision: &'static str, reason: &'static str, consolidation_type: &'static str }
+    Evaluation { reason: &'static str, consolidation_type: &'static str }
+    Consolidation { consolidation_type: &'static str }
+    ReasonOnly { reason: &'static str }
+    Scored { decision: &'static str, nodepool: String, policy: String }
+    ResourceOnly { resource_type: &'static str }
+    ControllerZone { controller: &'static str, zone: String }
+    TypeStatus { r#type: String, status: &'static str }
+    LaunchFailure { zone: String, zone_id: String, capacity_type: &'static str, reason: &'static str }
+    ZoneOnly { zone: String, zone_id: String }
     Call { call: &'static str }
     Shape { shape: &'static str }
 }

@@ -3,18 +3,25 @@
 //! Series come from three sources: things that happened (effects, decisions, calls) are counted when they happen; facts
 //! about the cluster are computed from the snapshot at each scrape, so that what is gone vanishes; and families are
 //! bounded, so that neither a large catalogue nor a large cluster can grow the page beyond some 2,000 series. Karpenter's
-//! metrics with one series per node or pod are left out for that reason.
+//! metrics with series for each pool, node, pod or offering, and its finer buckets, come with [`Detail::Full`].
+//! `upstream.tsv` says of each metric of Karpenter when it is served, or why it is not.
 
 mod bounded;
 mod conditions;
+mod detail;
+mod disruption;
 mod labels;
 mod life;
+mod machines;
 mod observe;
+mod offerings;
 mod page;
+mod pods;
 mod reason;
+mod summary;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::Mutex;
+use std::time::Instant;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -23,8 +30,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use bounded::{Bounded, Dropped};
+use bounded::Bounded;
+use conditions::Conditions;
+use detail::Ceiling;
+pub use detail::Detail;
+use disruption::Disruptions;
+use machines::Machines;
 pub(crate) use page::CONTENT_TYPE;
+use pods::Pods;
 pub(crate) use reason::replacement as replacement_reason;
 
 type Counters<L> = Bounded<L, Counter>;
@@ -35,21 +48,23 @@ type Histograms<L> = Bounded<L, Histogram>;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    dropped: Dropped,
+    ceiling: Ceiling,
+    disruptions: Disruptions,
+    machines: Machines,
+    pods: Pods,
+    conditions: Conditions,
+    launch_failures: Counters<labels::LaunchFailure>,
+    termination_failures: Counters<labels::ZoneOnly>,
+    /// When the plan for pods that is being made was begun.
+    planning: Mutex<Option<Instant>>,
     created: Counters<labels::Created>,
     terminated: Counters<labels::Terminated>,
     disrupted: Counters<labels::Disrupted>,
     unhealthy: Counters<labels::Unhealthy>,
-    claim_transitions: Counters<labels::Transition>,
-    pool_transitions: Counters<labels::Transition>,
-    transitions: Counters<labels::TransitionOfKind>,
-    transition_time: Histograms<labels::Duration>,
-    termination_time: Histograms<labels::GroupKind>,
     nodes_created: Counters<labels::PoolZone>,
     nodes_terminated: Counters<labels::PoolZone>,
     nodes_drained: Counters<labels::Pool>,
     evictions: Counters<labels::Code>,
-    disruption_decisions: Counters<labels::Decision>,
     scheduling_duration: Histograms<labels::Controller>,
     cloud_duration: Histograms<labels::Method>,
     cloud_errors: Counters<labels::MethodError>,
@@ -83,9 +98,21 @@ fn duration() -> Histogram {
     ])
 }
 
-/// Some of the bounds that Karpenter has for conditions.
-fn long_duration() -> Histogram {
-    Histogram::new([2.0, 32.0, 512.0, 4096.0])
+/// Karpenter's bounds.
+fn fine_duration() -> Histogram {
+    Histogram::new([
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
+        0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0,
+        15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 120.0, 150.0, 300.0, 450.0, 600.0,
+    ])
+}
+
+/// Makes histograms of times up to some minutes.
+fn duration_of(ceiling: &Ceiling) -> fn() -> Histogram {
+    match ceiling.detail {
+        Detail::Bounded => duration,
+        Detail::Full => fine_duration,
+    }
 }
 
 /// Bounds for answers that should take about a millisecond.
@@ -96,11 +123,12 @@ fn short_duration() -> Histogram {
 impl Metrics {
     /// Nothing counted yet.
     #[must_use]
-    pub fn new(version: &str) -> Self {
+    pub fn new(version: &str, detail: Detail) -> Self {
         let mut registry = Registry::default();
-        let dropped = Arc::new(AtomicU64::new(0));
+        let ceiling = Ceiling::new(detail);
         let r = &mut registry;
-        let d = &dropped;
+        let d = &ceiling;
+        let duration = duration_of(d);
         let build = Family::<labels::Build, Gauge>::default();
         r.register(
             "karpenter_build_info",
@@ -126,25 +154,44 @@ impl Metrics {
             gauge
         };
         Self {
+            disruptions: Disruptions::register(r, d),
+            machines: Machines::register(r, d),
+            pods: Pods::register(r, d),
+            conditions: Conditions::register(r, d),
+            launch_failures: counters(
+                r,
+                "karpenter_cloudprovider_instance_launch_failures",
+                "Offerings that the cloud had none of when it was asked",
+                10,
+                d,
+            ),
+            termination_failures: counters(
+                r,
+                "karpenter_cloudprovider_instance_termination_failures",
+                "Failed requests to end a machine",
+                5,
+                d,
+            ),
+            planning: Mutex::new(None),
             created: counters(
                 r,
                 "karpenter_nodeclaims_created",
                 "NodeClaims created",
-                90,
+                60,
                 d,
             ),
             terminated: counters(
                 r,
                 "karpenter_nodeclaims_terminated",
                 "NodeClaims gone",
-                90,
+                60,
                 d,
             ),
             disrupted: counters(
                 r,
                 "karpenter_nodeclaims_disrupted",
                 "NodeClaims that were decided to go, by reason",
-                90,
+                60,
                 d,
             ),
             unhealthy: counters(
@@ -152,43 +199,6 @@ impl Metrics {
                 "karpenter_nodeclaims_unhealthy_disrupted",
                 "NodeClaims that were decided to go because a condition of their node was bad",
                 30,
-                d,
-            ),
-            claim_transitions: counters(
-                r,
-                "operator_nodeclaim_status_condition_transitions",
-                "Changes of the status of conditions of NodeClaims",
-                24,
-                d,
-            ),
-            pool_transitions: counters(
-                r,
-                "operator_nodepool_status_condition_transitions",
-                "Changes of the status of conditions of NodePools",
-                8,
-                d,
-            ),
-            transitions: counters(
-                r,
-                "operator_status_condition_transitions",
-                "Changes of the status of conditions",
-                28,
-                d,
-            ),
-            transition_time: histograms(
-                r,
-                "operator_status_condition_transition_seconds",
-                "Time that conditions spent in a status before they left it",
-                8,
-                long_duration,
-                d,
-            ),
-            termination_time: histograms(
-                r,
-                "operator_termination_duration_seconds",
-                "Time from the deletion of an object to its end",
-                2,
-                long_duration,
                 d,
             ),
             nodes_created: counters(r, "karpenter_nodes_created", "Nodes that registered", 60, d),
@@ -205,13 +215,6 @@ impl Metrics {
                 "karpenter_pods_eviction_requests",
                 "Eviction requests by HTTP status",
                 10,
-                d,
-            ),
-            disruption_decisions: counters(
-                r,
-                "karpenter_voluntary_disruption_decisions",
-                "Decisions to remove or replace nodes",
-                20,
                 d,
             ),
             scheduling_duration: histograms(
@@ -354,8 +357,14 @@ impl Metrics {
                 d,
             ),
             registry,
-            dropped,
+            ceiling,
         }
+    }
+
+    /// How much metrics and events tell.
+    #[must_use]
+    pub const fn detail(&self) -> Detail {
+        self.ceiling.detail
     }
 }
 
@@ -364,7 +373,7 @@ fn counters<L>(
     name: &str,
     help: &str,
     most: usize,
-    dropped: &Dropped,
+    ceiling: &Ceiling,
 ) -> Counters<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
@@ -375,7 +384,7 @@ where
         help,
         most,
         Family::<L, Counter>::default(),
-        dropped,
+        ceiling,
     )
 }
 
@@ -384,7 +393,7 @@ fn gauges<L>(
     name: &str,
     help: &str,
     most: usize,
-    dropped: &Dropped,
+    ceiling: &Ceiling,
 ) -> Gauges<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
@@ -395,7 +404,7 @@ where
         help,
         most,
         Family::<L, Gauge>::default(),
-        dropped,
+        ceiling,
     )
 }
 
@@ -405,7 +414,7 @@ fn histograms<L>(
     help: &str,
     most: usize,
     make: fn() -> Histogram,
-    dropped: &Dropped,
+    ceiling: &Ceiling,
 ) -> Histograms<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
@@ -416,7 +425,7 @@ where
         help,
         most,
         Family::new_with_constructor(make),
-        dropped,
+        ceiling,
     )
 }
 

@@ -1,18 +1,22 @@
 //! Counting what happens.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use mortise_core::apis::k8s::Node;
 use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::cloud::NoticeKind;
+use mortise_core::cloud::{NoticeKind, Unavailable};
 use mortise_core::deciders::{DeciderId, since};
 use mortise_core::effect::ObjectRef;
+use mortise_core::names::{ClaimName, NodeClassKey};
 use mortise_core::record::{Record, Verdict};
 use mortise_core::snapshot::Snapshot;
+use mortise_core::values::GoDuration;
 use prometheus_client::metrics::counter::Counter;
 
 use super::conditions::Conditioned;
+use super::page::policy_of;
 use super::{Metrics, labels, reason};
 
 impl Metrics {
@@ -27,6 +31,11 @@ impl Metrics {
         match record.verdict {
             Verdict::Registered => {
                 let place = place();
+                if !place.priced {
+                    let nodepool = place.pool.clone();
+                    let labels = labels::Pool { nodepool };
+                    self.machines.unpriced.with(&labels, count);
+                }
                 self.nodes_created.with(
                     &labels::PoolZone {
                         nodepool: place.pool,
@@ -35,25 +44,22 @@ impl Metrics {
                     count,
                 );
             }
+            Verdict::Nominated => {
+                if let ObjectRef::Pod(key) = &record.subject
+                    && let Some(pod) = snapshot.pods.get(key)
+                {
+                    self.pods.nominated(pod, record.at);
+                }
+            }
+            Verdict::Evicted => {
+                let why = reason::disruption(&record.reasons);
+                self.pods
+                    .drained(why.map_or("forceful_termination", |why| why.reason));
+            }
             Verdict::Disrupted | Verdict::Notified | Verdict::LaunchFailed => {
                 let Some(why) = reason::disruption(&record.reasons) else {
                     return;
                 };
-                if let Some(consolidation_type) = why.consolidation_type {
-                    let decision = if reason::has_replacement(&record.reasons) {
-                        "replace"
-                    } else {
-                        "delete"
-                    };
-                    self.disruption_decisions.with(
-                        &labels::Decision {
-                            decision,
-                            reason: why.reason,
-                            consolidation_type,
-                        },
-                        count,
-                    );
-                }
                 let place = place();
                 if let Some(condition) = reason::unhealthy(&record.reasons) {
                     let labels = labels::Unhealthy {
@@ -64,14 +70,20 @@ impl Metrics {
                     };
                     self.unhealthy.with(&labels, count);
                 }
+                let policy = if why.is_consolidation {
+                    policy_of(snapshot, &place.pool.as_str().into())
+                } else {
+                    String::new()
+                };
                 let labels = labels::Disrupted {
                     reason: why.reason,
                     nodepool: place.pool,
                     capacity_type: place.capacity_type,
-                    consolidation_policy: "",
-                    termination_mode: "graceful",
+                    consolidation_policy: policy,
+                    termination_mode: place.termination_mode,
                 };
                 self.disrupted.with(&labels, count);
+                self.pods.initiated(&labels, place.pods);
             }
             Verdict::Condition if reason::is_drained(&record.reasons) => {
                 self.nodes_drained.with(
@@ -116,6 +128,7 @@ impl Metrics {
             zone: label(mortise_core::labels::TOPOLOGY_ZONE),
         };
         self.terminated.with(&labels, count);
+        self.machines.claim_gone(claim, now);
         if let Some(deleted) = &claim.metadata.deletion_timestamp {
             self.terminated_since(Conditioned::Claim, since(now, deleted.0));
         }
@@ -129,7 +142,7 @@ impl Metrics {
     }
 
     /// The object of a node is gone: this was it. Nodes that belong to no pool are not counted.
-    pub(crate) fn node_gone(&self, node: &Node) {
+    pub(crate) fn node_gone(&self, node: &Node, now: jiff::Timestamp) {
         let Some(pool) = node.label(mortise_core::labels::NODEPOOL) else {
             return;
         };
@@ -139,6 +152,12 @@ impl Metrics {
             zone: zone.unwrap_or_default().to_owned(),
         };
         self.nodes_terminated.with(&labels, count);
+        if !self.machines.node_gone(node, pool, now) {
+            self.ceiling.drop_one();
+        }
+        if let Some(deleted) = &node.metadata.deletion_timestamp {
+            self.terminated_since(Conditioned::Node, since(now, deleted.0));
+        }
     }
 
     /// An effect has an outcome.
@@ -181,6 +200,38 @@ impl Metrics {
             };
             self.cloud_errors.with(&labels, count);
         }
+    }
+
+    /// The cloud had none of some offerings.
+    pub(crate) fn launch_failed(
+        &self,
+        class: &NodeClassKey,
+        none: &[Unavailable],
+        snapshot: &Snapshot,
+    ) {
+        for each in none {
+            let labels = labels::LaunchFailure {
+                zone: each.zone.to_string(),
+                zone_id: zone_id(snapshot, class, &each.zone),
+                capacity_type: each.capacity_type.as_str(),
+                reason: "InsufficientCapacity",
+            };
+            self.launch_failures.with(&labels, count);
+        }
+    }
+
+    /// The cloud did not end the machine of a claim.
+    pub(crate) fn termination_failed(&self, claim: &ClaimName, snapshot: &Snapshot) {
+        let claim = snapshot.claims.get(claim);
+        let label = |key: &str| {
+            let value = claim.and_then(|claim| claim.label(key));
+            value.unwrap_or_default().to_owned()
+        };
+        let labels = labels::ZoneOnly {
+            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
+            zone_id: label(mortise_core::labels::aws::ZONE_ID),
+        };
+        self.termination_failures.with(&labels, count);
     }
 
     /// A message of a cloud came in, this long after it was sent.
@@ -239,6 +290,13 @@ impl Metrics {
         self.inputs_waiting.set(as_i64(waiting));
     }
 
+    /// A decider begins a step.
+    pub(crate) fn stepping(&self, decider: DeciderId) {
+        if decider == DeciderId::Provisioning {
+            *self.planning.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+
     /// A decider stepped.
     pub(crate) fn stepped(&self, decider: DeciderId, took: Duration) {
         let seconds = took.as_secs_f64();
@@ -249,6 +307,7 @@ impl Metrics {
             |histogram| histogram.observe(seconds),
         );
         if decider == DeciderId::Provisioning {
+            *self.planning.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.scheduling_duration.with(
                 &labels::Controller {
                     controller: "provisioner",
@@ -355,6 +414,12 @@ struct Place {
     pool: String,
     zone: String,
     capacity_type: String,
+    /// What the machine costs is known.
+    priced: bool,
+    /// Pods on it that would have to move.
+    pods: usize,
+    /// What its grace period makes of its end, in Karpenter's words.
+    termination_mode: &'static str,
 }
 
 impl Place {
@@ -383,6 +448,34 @@ impl Place {
             pool: node.pool().map(|pool| pool.to_string()).unwrap_or_default(),
             zone: label(mortise_core::labels::TOPOLOGY_ZONE),
             capacity_type: label(mortise_core::labels::CAPACITY_TYPE),
+            priced: node.price.is_some(),
+            pods: node.reschedulable().count(),
+            termination_mode: termination_mode(node.claim.as_deref()),
         }
     }
+}
+
+/// `graceful` without a termination grace period, `forceful` with one of nought, `eventual` otherwise.
+fn termination_mode(claim: Option<&NodeClaim>) -> &'static str {
+    let period = claim.and_then(|claim| claim.spec.termination_grace_period.as_ref());
+    match period.map(|text| GoDuration::parse(text.as_str())) {
+        None => "graceful",
+        Some(Ok(period)) if period.as_nanos() <= 0 => "forceful",
+        Some(_) => "eventual",
+    }
+}
+
+/// The cloud's id of a zone, as offerings of a class tell it; empty where they do not.
+fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
+    let types = snapshot.catalogs.get(class).map(|catalog| catalog.types());
+    let offerings = types
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|each| &each.offerings);
+    offerings
+        .filter(|offering| &*offering.zone == zone)
+        .flat_map(|offering| &offering.labels)
+        .find(|(key, _)| &**key == mortise_core::labels::aws::ZONE_ID)
+        .map(|(_, id)| id.to_string())
+        .unwrap_or_default()
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
 
 use mortise_core::deciders::budget_states;
 use mortise_core::ledger::PoolUsage;
 use mortise_core::money::MicroUsd;
+use mortise_core::names::PoolName;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -14,8 +16,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
+use super::detail::Ceiling;
 use super::observe::as_i64;
-use super::{Metrics, conditions, labels, life};
+use super::{Detail, Metrics, conditions, labels, life, machines, offerings, pods};
 use crate::shared::Shared;
 
 /// Media type of the page.
@@ -24,7 +27,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
 pub(super) const MOST_POOLS: usize = 25;
 /// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
-const RESOURCES: [&str; 6] = [
+pub(super) const RESOURCES: [&str; 6] = [
     "cpu",
     "memory",
     "pods",
@@ -47,15 +50,25 @@ impl Metrics {
     ) -> Result<String, fmt::Error> {
         let mut text = String::with_capacity(32 << 10);
         encode_registry(&mut text, &self.registry)?;
+        self.machines.termination.encode(&mut text)?;
+        self.pods.startup.encode(&mut text)?;
         let mut live = Registry::default();
-        let snapshot = shared.snapshot();
+        let (snapshot, now, ceiling) = (shared.snapshot(), shared.now(), &self.ceiling);
         process(&mut live);
         state(&mut live, shared, &snapshot);
-        let left_out = pools(&mut live, &snapshot);
+        self.queue(&mut live, &snapshot);
+        pods::pending(&mut live, &snapshot, ceiling.most(MOST_ZONES));
+        machines::utilization(&mut live, &snapshot);
+        let left_out = pools(&mut live, &snapshot, ceiling.most(MOST_POOLS));
         life::held_back(&mut live, &snapshot);
-        life::drains(&mut live, &snapshot, shared.now());
-        budgets(&mut live, &snapshot, shared.now());
-        let conditions_left_out = conditions::gauges(&mut live, &snapshot, shared.now());
+        life::drains(&mut live, &snapshot, now);
+        budgets(&mut live, &snapshot, now, ceiling);
+        let conditions_left_out = conditions::gauges(&mut live, &snapshot, now, ceiling);
+        if self.detail() == Detail::Full {
+            machines::each_node(&mut live, &snapshot, now);
+            self.pods.each(&mut live, &snapshot, now);
+            offerings::each(&mut live, &snapshot);
+        }
         live.register(
             "mortise_metrics_conditions_left_out",
             "Series of conditions beyond the ceiling of their family",
@@ -66,11 +79,10 @@ impl Metrics {
             "Calls of the control plane and what became of them",
             webhook_calls(calls),
         );
-        let dropped = self.dropped.load(Ordering::Relaxed);
         live.register(
             "mortise_metrics_dropped",
             "Observations of series beyond the ceiling of their family",
-            ConstCounter::new(dropped),
+            ConstCounter::new(ceiling.dropped()),
         );
         live.register(
             "mortise_metrics_pools_left_out",
@@ -81,6 +93,54 @@ impl Metrics {
         encode_eof(&mut text)?;
         Ok(text)
     }
+
+    /// Pods that wait for a place, and since when the plan for them is being made.
+    fn queue(&self, live: &mut Registry, snapshot: &Snapshot) {
+        let begun = *self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        let waiting = snapshot.pending.len();
+        let waiting = f64::from(u32::try_from(waiting).unwrap_or(u32::MAX));
+        let mut own = vec![("controller", "provisioner".to_owned())];
+        if self.detail() == Detail::Full {
+            own.push(("scheduling_id", snapshot.generation.to_string()));
+        }
+        for (name, help, value) in [
+            (
+                "karpenter_scheduler_queue_depth",
+                "Pods that wait for a place",
+                waiting,
+            ),
+            (
+                "karpenter_scheduler_unfinished_work_seconds",
+                "Time since the plan for pods that is being made was begun",
+                unfinished,
+            ),
+        ] {
+            let family = Family::<Vec<(&'static str, String)>, FloatGauge>::default();
+            family.get_or_create_owned(&own).set(value);
+            live.register(name, help, family);
+        }
+    }
+}
+
+/// Most zones of pending pods that are shown.
+const MOST_ZONES: usize = 6;
+
+/// The consolidation policy of a pool as metrics spell it, such as `when_empty`; empty for a pool that is gone.
+pub(super) fn policy_of(snapshot: &Snapshot, pool: &PoolName) -> String {
+    let pool = snapshot.pools.get(pool);
+    let disruption = pool.and_then(|pool| pool.spec.disruption.as_ref());
+    let Some(policy) = disruption.and_then(|each| each.consolidation_policy.as_deref()) else {
+        return String::new();
+    };
+    let mut text = String::with_capacity(policy.len() + 4);
+    for each in policy.chars() {
+        if each.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(each.to_ascii_lowercase());
+    }
+    text
 }
 
 fn webhook_calls(
@@ -134,16 +194,15 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
         "1 when every list has been read",
         ConstGauge::new(synced),
     );
-    let pending = Family::<labels::Controller, Gauge>::default();
-    pending
-        .get_or_create(&labels::Controller {
-            controller: "provisioner",
-        })
-        .set(as_i64(snapshot.pending.len()));
+    let unsynced_ms = if snapshot.synced {
+        0
+    } else {
+        shared.health.uptime_ms()
+    };
     live.register(
-        "karpenter_scheduler_queue_depth",
-        "Pods that wait for a place",
-        pending,
+        "karpenter_cluster_state_unsynced_time_seconds",
+        "Time for which lists have not all been read",
+        ConstGauge::new(seconds(i64::try_from(unsynced_ms).unwrap_or(i64::MAX))),
     );
     let unplaced = snapshot
         .pending
@@ -200,12 +259,12 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
 }
 
 /// Returns how many pools have no series.
-fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
+fn pools(live: &mut Registry, snapshot: &Snapshot, most: usize) -> usize {
     let usage = PoolUsage::all(snapshot);
     let used = Family::<labels::PoolResource, FloatGauge>::default();
     let limits = Family::<labels::PoolResource, FloatGauge>::default();
     let costs = Family::<labels::Pool, FloatGauge>::default();
-    for (name, pool) in snapshot.pools.iter().take(MOST_POOLS) {
+    for (name, pool) in snapshot.pools.iter().take(most) {
         let labels = |resource: &str| labels::PoolResource {
             resource_type: resource.to_owned(),
             nodepool: name.to_string(),
@@ -258,7 +317,7 @@ fn pools(live: &mut Registry, snapshot: &Snapshot) -> usize {
         "Price per hour of the nodes of a pool, where known",
         costs,
     );
-    snapshot.pools.len().saturating_sub(MOST_POOLS)
+    snapshot.pools.len().saturating_sub(most)
 }
 
 /// What a budget without limit shows, as in Karpenter.
@@ -266,10 +325,11 @@ const NO_LIMIT: i64 = 2_147_483_647;
 /// Most series about nodes that consume budgets: three for each pool with such a node.
 const MOST_CONSUMING: usize = 30;
 
-fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
+fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp, ceiling: &Ceiling) {
     let allowed = Family::<labels::PoolReason, Gauge>::default();
     let consumed = Family::<labels::PoolReason, Gauge>::default();
-    let shown: Vec<_> = snapshot.pools.keys().take(MOST_POOLS).collect();
+    let shown = snapshot.pools.keys();
+    let shown: Vec<_> = shown.take(ceiling.most(MOST_POOLS)).collect();
     let mut states = budget_states(snapshot, now);
     states.retain(|state| shown.contains(&&state.pool));
     let mut shown_consuming = 0;
@@ -281,7 +341,7 @@ fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
         let most = state.allowed.unwrap_or(NO_LIMIT);
         allowed.get_or_create(&labels).set(most);
         // Nought says nothing: a series comes when a node consumes.
-        if state.consumed > 0 && shown_consuming < MOST_CONSUMING {
+        if state.consumed > 0 && shown_consuming < ceiling.most(MOST_CONSUMING) {
             shown_consuming += 1;
             consumed.get_or_create(&labels).set(state.consumed);
         }
@@ -300,7 +360,7 @@ fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp) {
 
 /// Amounts are kept in milli-CPU, bytes and counts; metrics use cores, bytes and counts.
 #[expect(clippy::cast_precision_loss, reason = "for display only")]
-fn unit(resource: &str, amount: i64) -> f64 {
+pub(super) fn unit(resource: &str, amount: i64) -> f64 {
     if resource == "cpu" {
         amount as f64 / 1000.0
     } else {

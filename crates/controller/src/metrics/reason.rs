@@ -6,27 +6,27 @@ use mortise_core::record::Reason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disruption {
     pub(super) reason: &'static str,
-    /// `None` for reasons that are not voluntary.
-    pub(super) consolidation_type: Option<&'static str>,
+    /// It saves money: the pool's consolidation policy led to it.
+    pub(super) is_consolidation: bool,
 }
 
 /// The reason of a decision that removes nodes; `None` when no reason says so.
 pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
     reasons.iter().find_map(|reason| {
-        let (reason, consolidation_type) = match reason {
-            Reason::Empty => ("empty", Some("empty")),
-            Reason::Underutilized => ("underutilized", Some("multi")),
-            Reason::Drifted { .. } => ("drifted", Some("")),
-            Reason::Expired => ("expired", None),
-            Reason::Interrupted => ("spot_interrupted", None),
-            Reason::Unhealthy { .. } => ("unhealthy", None),
-            Reason::MachineGone { .. } => ("garbage_collected", None),
-            Reason::ConditionIs { why, .. } => (given_up(why)?, None),
+        let (reason, is_consolidation) = match reason {
+            Reason::Empty => ("empty", true),
+            Reason::Underutilized => ("underutilized", true),
+            Reason::Drifted { .. } => ("drifted", false),
+            Reason::Expired => ("expired", false),
+            Reason::Interrupted => ("spot_interrupted", false),
+            Reason::Unhealthy { .. } => ("unhealthy", false),
+            Reason::MachineGone { .. } => ("garbage_collected", false),
+            Reason::ConditionIs { why, .. } => (given_up(why)?, false),
             _ => return None,
         };
         Some(Disruption {
             reason,
-            consolidation_type,
+            is_consolidation,
         })
     })
 }
@@ -56,15 +56,6 @@ pub(crate) fn replacement(reasons: &[Reason]) -> &'static str {
     disruption(reasons).map_or("underutilized", |why| why.reason)
 }
 
-/// The decision brings a new node.
-pub(super) fn has_replacement(reasons: &[Reason]) -> bool {
-    reasons.iter().any(|reason| match reason {
-        Reason::OnClaim { .. } | Reason::Offering { .. } => true,
-        Reason::Price { new: Some(new), .. } => new.0 > 0,
-        _ => false,
-    })
-}
-
 /// The pods of a node have all left.
 pub(super) fn is_drained(reasons: &[Reason]) -> bool {
     reasons.iter().any(|reason| matches!(reason, Reason::ConditionIs { condition, status, .. } if condition == "Drained" && status == "True"))
@@ -89,14 +80,9 @@ mod tests {
             disruption(&reasons),
             Some(Disruption {
                 reason: "underutilized",
-                consolidation_type: Some("multi")
+                is_consolidation: true
             })
         );
-        assert!(has_replacement(&reasons));
-        assert!(!has_replacement(&[Reason::Price {
-            old: Some(MicroUsd(5)),
-            new: Some(MicroUsd(0))
-        }]));
         assert_eq!(disruption(&[Reason::NoPools]), None);
         assert_eq!(
             replacement(&[Reason::Drifted {

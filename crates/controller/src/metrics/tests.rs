@@ -2,16 +2,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_core::apis::k8s::Node;
+use mortise_core::apis::k8s::{self, Node};
 use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::cloud::NoticeKind;
+use mortise_core::catalog::Catalog;
+use mortise_core::cloud::{
+    CapacityType, InstanceType, NodeClassObject, NoticeKind, Offering, Unavailable,
+};
 use mortise_core::deciders::DeciderId;
 use mortise_core::effect::ObjectRef;
 use mortise_core::index::{Index, News, Object, Source};
 use mortise_core::labels::WellKnown;
+use mortise_core::money::MicroUsd;
+use mortise_core::names::{NodeClassKey, PodKey};
 use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::requirements::Requirements;
+use mortise_core::resources::Resources;
+use mortise_core::snapshot::Pod;
+use mortise_core::tally::{CommandKind, Tally};
 use serde_json::json;
 
+use super::Detail;
 use crate::shared::Shared;
 use crate::testing;
 
@@ -108,7 +118,7 @@ fn the_page_stays_below_its_ceiling() {
                 &shared.snapshot(),
             );
         }
-        metrics.node_gone(&node);
+        metrics.node_gone(&node, now);
         metrics.claim_gone(&claim, now);
         let with = |status: &str| claim_with(word(n), status, 0);
         metrics.claim_changed(Some(&with("False")), &with("True"));
@@ -158,6 +168,14 @@ const DECIDERS: [DeciderId; 12] = [
     DeciderId::Disruption,
 ];
 
+fn command(replaces: bool, reason: &'static str, consolidation_type: &'static str) -> CommandKind {
+    CommandKind {
+        replaces,
+        reason,
+        consolidation_type,
+    }
+}
+
 #[test]
 fn decisions_to_disrupt_have_upstream_labels() {
     let shared = testing::shared();
@@ -169,34 +187,58 @@ fn decisions_to_disrupt_have_upstream_labels() {
         reasons,
         generation: 1,
     };
-    shared.record(vec![
-        record(vec![Reason::Empty]),
-        record(vec![
-            Reason::Underutilized,
-            Reason::OnClaim { claim: "c".into() },
-        ]),
-    ]);
+    shared.record(vec![record(vec![Reason::Empty])]);
+    let pools = || vec!["general".into()];
+    let tallies = [
+        Tally::Commanded {
+            kind: command(false, "empty", "empty"),
+            pools: pools(),
+        },
+        Tally::Commanded {
+            kind: command(true, "underutilized", "single"),
+            pools: pools(),
+        },
+        Tally::FailedValidation(command(true, "underutilized", "multi")),
+    ];
+    let snapshot = shared.snapshot();
+    let took = Duration::from_millis(7);
+    shared.metrics.tallied(&tallies, took, &snapshot);
     let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
     for line in [
         "karpenter_voluntary_disruption_decisions_total{decision=\"delete\",reason=\"empty\",consolidation_type=\"empty\"} 1",
-        "karpenter_voluntary_disruption_decisions_total{decision=\"replace\",reason=\"underutilized\",consolidation_type=\"multi\"} 1",
+        "karpenter_voluntary_disruption_decisions_total{decision=\"replace\",reason=\"underutilized\",consolidation_type=\"single\"} 1",
+        "karpenter_voluntary_disruption_failed_validations_total{consolidation_type=\"multi\"} 1",
         "karpenter_nodeclaims_disrupted_total{reason=\"empty\",nodepool=\"general\",capacity_type=\"spot\",consolidation_policy=\"\",termination_mode=\"graceful\"} 1",
         "karpenter_nodepools_limit{resource_type=\"cpu\",nodepool=\"general\"} 100.0",
         "karpenter_nodepools_usage{resource_type=\"cpu\",nodepool=\"general\"} 8.0",
-        "karpenter_scheduler_queue_depth{controller=\"provisioner\"} 2",
+        "karpenter_scheduler_queue_depth{controller=\"provisioner\"} 2.0",
         "karpenter_scheduler_unschedulable_pods_count{controller=\"provisioner\"} 1",
+        "karpenter_cluster_state_unsynced_time_seconds 0.0",
     ] {
         assert!(page.contains(line), "{line} in\n{page}");
     }
     assert!(page.ends_with("# EOF\n"));
 }
 
-/// What Karpenter calls its metrics: name, type, labels.
-fn upstream() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)> {
+/// A row of the table of Karpenter's metrics.
+struct Row {
+    type_: &'static str,
+    labels: BTreeSet<&'static str>,
+    /// `default`, `full`, or `left out: ` with the reason.
+    shown: &'static str,
+}
+
+/// What Karpenter calls its metrics, and when they are served here.
+fn upstream() -> BTreeMap<&'static str, Row> {
     let rows = include_str!("upstream.tsv").lines().map(|line| {
         let fields: Vec<&str> = line.split('\t').collect();
         let labels = fields[2].split(',').filter(|label| !label.is_empty());
-        (fields[0], (fields[1], labels.collect()))
+        let row = Row {
+            type_: fields[1],
+            labels: labels.collect(),
+            shown: fields[3],
+        };
+        (fields[0], row)
     });
     rows.collect()
 }
@@ -219,53 +261,107 @@ fn on_page(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
             let labels = labels.map_or("", |(labels, _)| labels).split("\",");
             let names = labels.filter_map(|label| label.split_once('='));
             let names = names.map(|(name, _)| name.to_owned());
-            entry.1.extend(names.filter(|name| name != "le"));
+            entry
+                .1
+                .extend(names.filter(|name| name != "le" && name != "quantile"));
         }
     }
     all
 }
 
-#[test]
-fn metrics_of_karpenter_have_its_names_types_and_labels() {
-    let shared = everything_counted();
-    let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
-    let (known, page) = (upstream(), on_page(&page));
-    let mut shown = 0;
-    for (name, (type_, labels)) in &page {
-        if name.starts_with("mortise_") || name.starts_with("process_") {
-            continue;
+/// Labels of a metric on the page without what is added to Karpenter's by pool, class and provider.
+fn own_labels<'a>(
+    name: &str,
+    type_: &str,
+    labels: &'a BTreeSet<String>,
+    detail: Detail,
+) -> BTreeSet<&'a str> {
+    let mut labels: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
+    let mut take = |label: &str| assert!(labels.remove(label), "{name} has no {label}");
+    if type_ == "gauge" && name.starts_with("operator_node") && !name.contains("_nodepool_") {
+        take("karpenter_sh_nodepool");
+        take("karpenter_kwok_sh_kwoknodeclass");
+        if name.starts_with("operator_node_") {
+            take("karpenter_sh_initialized");
         }
-        let Some((their_type, their_labels)) = known.get(name.as_str()) else {
-            panic!("{name} is no metric of Karpenter");
-        };
-        assert_eq!(type_, their_type, "{name}");
-        let mut labels: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
-        // Added to the metrics of a kind by its pool and node class.
-        if name.starts_with("operator_nodeclaim_") && *type_ == "gauge" {
-            assert!(labels.remove("karpenter_sh_nodepool"), "{name}");
-            assert!(labels.remove("karpenter_kwok_sh_kwoknodeclass"), "{name}");
-        }
-        // Random ids are no labels here.
-        if name == "karpenter_scheduler_queue_depth" {
-            labels.insert("scheduling_id");
-        }
-        assert_eq!(&labels, their_labels, "{name}");
-        shown += 1;
     }
-    assert!(
-        shown >= 34,
-        "{shown} of Karpenter's metrics are on the page"
-    );
+    if name.starts_with("karpenter_nodes_") && detail == Detail::Full && type_ == "gauge" {
+        for of_kwok in ["cpu", "family", "memory", "size"] {
+            take(&format!("instance_{of_kwok}"));
+        }
+    }
+    // A number for each plan is no label by default.
+    if detail == Detail::Bounded
+        && [
+            "karpenter_scheduler_queue_depth",
+            "karpenter_scheduler_unfinished_work_seconds",
+        ]
+        .contains(&name)
+    {
+        labels.insert("scheduling_id");
+    }
+    labels
+}
+
+#[test]
+fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_a_reason() {
+    let known = upstream();
+    assert_eq!(known.len(), 128, "as many as Karpenter has");
+    for detail in [Detail::Bounded, Detail::Full] {
+        let shared = everything_counted(detail);
+        let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
+        let page = on_page(&page);
+        for (name, (type_, labels)) in &page {
+            let own = ["mortise_", "process_", "operator_kwoknodeclass_"];
+            if own.iter().any(|prefix| name.starts_with(prefix)) {
+                continue;
+            }
+            let Some(row) = known.get(name.as_str()) else {
+                panic!("{name} is no metric of Karpenter");
+            };
+            assert_eq!(type_, row.type_, "{name}");
+            let labels = own_labels(name, type_, labels, detail);
+            assert_eq!(labels, row.labels, "{name}");
+        }
+        for (name, row) in &known {
+            let is_there = page.contains_key(*name);
+            let wanted = match row.shown {
+                "default" => true,
+                "full" => detail == Detail::Full,
+                why => {
+                    let why = why.strip_prefix("left out: ").unwrap();
+                    assert!(why.len() > 10, "{name}: {why}");
+                    false
+                }
+            };
+            assert_eq!(is_there, wanted, "{name}, {detail:?}: {}", row.shown);
+        }
+    }
+}
+
+/// Users find the same table in the documentation.
+#[test]
+fn the_documentation_lists_every_metric_of_karpenter() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (name, row) in upstream() {
+        let line = format!("| `{name}` | {} | {} |", row.type_, row.shown);
+        assert!(text.contains(&line), "{path} has no line {line}");
+    }
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let of_karpenter = rows.filter(|line| !line.starts_with("| `mortise_"));
+    assert_eq!(of_karpenter.count(), upstream().len());
 }
 
 /// A cluster in which everything has happened once.
-fn everything_counted() -> Arc<Shared> {
+fn everything_counted(detail: Detail) -> Arc<Shared> {
     let now = testing::noon();
-    let shared = Shared::new(
+    let shared = Shared::telling(
         Arc::new(testing::Stopped(now)),
         WellKnown::kwok(),
         "1",
         json!({}),
+        detail,
     );
     let claim: NodeClaim = serde_json::from_value(json!({
         "metadata": {
@@ -276,11 +372,15 @@ fn everything_counted() -> Arc<Shared> {
         "status": { "providerID": "kwok://n", "conditions": conditions("Ready") },
     })).unwrap();
     let node: Node = serde_json::from_value(json!({
-        "metadata": { "name": "n", "resourceVersion": "1", "labels": {
-            "karpenter.sh/nodepool": "p", "topology.kubernetes.io/zone": "a",
-            "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
-        } },
-        "spec": { "providerID": "kwok://n" }, "status": { "capacity": { "cpu": "4" } },
+        "metadata": {
+            "name": "n", "resourceVersion": "1", "creationTimestamp": "2026-05-01T10:00:00Z",
+            "labels": {
+                "karpenter.sh/nodepool": "p", "topology.kubernetes.io/zone": "a",
+                "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+            },
+        },
+        "spec": { "providerID": "kwok://n" },
+        "status": { "capacity": { "cpu": "4" }, "allocatable": { "cpu": "3" }, "conditions": conditions("Ready") },
     }))
     .unwrap();
     let pool: NodePool = serde_json::from_value(json!({
@@ -288,24 +388,112 @@ fn everything_counted() -> Arc<Shared> {
         "spec": { "limits": { "cpu": "1" } }, "status": { "conditions": conditions("Ready") },
     }))
     .unwrap();
+    let mut staying = claim.clone();
+    staying.metadata.deletion_timestamp = None;
+    // Another pair that is on its way out.
+    let mut ending = claim.clone();
+    ending.metadata.name = Some("c2".to_owned());
+    ending.status.provider_id = Some("kwok://n2".to_owned());
+    let mut leaving = node.clone();
+    leaving.metadata.name = Some("n2".to_owned());
+    leaving.metadata.deletion_timestamp = claim.metadata.deletion_timestamp.clone();
+    leaving.spec.provider_id = Some("kwok://n2".to_owned());
     let mut index = Index::new(WellKnown::kwok(), true, now);
     for object in [
-        Object::Claim(Box::new(claim.clone())),
+        Object::Claim(Box::new(staying)),
         Object::Node(Box::new(node.clone())),
+        Object::Claim(Box::new(ending.clone())),
+        Object::Node(Box::new(leaving.clone())),
         Object::Pool(Box::new(pool.clone())),
     ] {
+        index.apply(News::Applied(object, Source::Watch));
+    }
+    let class = |group: &str, kind: &str| NodeClassObject {
+        key: NodeClassKey {
+            group: group.into(),
+            kind: kind.into(),
+            name: "default".into(),
+        },
+        object: Arc::new(json!({
+            "metadata": { "name": "default", "resourceVersion": "1", "deletionTimestamp": "2026-05-01T11:00:00Z" },
+            "status": { "conditions": conditions("Ready") },
+        })),
+    };
+    let ec2 = class("karpenter.k8s.aws", "EC2NodeClass");
+    index.apply(News::Applied(Object::NodeClass(ec2.clone()), Source::Watch));
+    index.set_catalog(&ec2.key, Arc::new(Catalog::build(vec![instance_type()])));
+    let pods = [
+        pod("web", "u1", None, false),
+        pod("web", "u1", Some("n"), false),
+        pod("web", "u1", Some("n"), true),
+        pod("waits", "u2", None, false),
+        pod("new", "u3", None, false),
+    ];
+    for pod in &pods {
+        let object = Object::Pod(Box::new(pod.clone()));
         index.apply(News::Applied(object, Source::Watch));
     }
     shared.publish(Arc::new(index.freeze(now)));
     let (metrics, took) = (&shared.metrics, Duration::from_millis(7));
     metrics.claim_created(&claim, "provisioned");
     metrics.claim_changed(Some(&claim_with("Ready", "False", 0)), &claim);
+    let mut not_ready = node.clone();
+    for condition in &mut not_ready.status.conditions {
+        condition.status = "False".to_owned();
+    }
+    metrics.node_changed(Some(&not_ready), &node);
+    let slim = |at: usize| index_of(&pods[at], now);
+    let placed = slim(0);
+    shared.publish(Arc::new(index.freeze(now)));
+    metrics.pods.nominated(&placed, now);
+    metrics.pod_changed(&placed, Some(&slim(1)), now);
+    metrics.pod_changed(&slim(1), Some(&slim(2)), now);
+    metrics.pods.nominated(&slim(3), now);
+    metrics.decided(
+        &record(Verdict::Evicted, vec![Reason::Empty]),
+        &shared.snapshot(),
+    );
+    let kind = command(true, "underutilized", "multi");
+    let long = Duration::from_mins(1);
+    let tallies = [
+        Tally::Eligible {
+            reason: "underutilized",
+            nodes: 1,
+        },
+        Tally::Commanded {
+            kind,
+            pools: vec!["p".into()],
+        },
+        Tally::FailedValidation(kind),
+        Tally::QueueFailure(kind),
+        Tally::Scored {
+            pool: "p".into(),
+            approved: true,
+            percent: 60,
+        },
+    ];
+    metrics.tallied(&tallies, long, &shared.snapshot());
+    let none = Unavailable {
+        instance_type: "m5".into(),
+        zone: "a".into(),
+        capacity_type: CapacityType::Spot,
+    };
+    metrics.launch_failed(&ec2.key, &[none], &shared.snapshot());
+    metrics.termination_failed(&"c".into(), &shared.snapshot());
     let mut before = pool.clone();
-    before.status.conditions.clear();
+    before.status.conditions = claim_with("Ready", "False", 0).status.conditions;
     metrics.pool_changed(Some(&before), &pool);
     for (verdict, reason) in [
         (Verdict::Registered, Reason::Empty),
         (Verdict::Disrupted, Reason::Empty),
+        (
+            Verdict::Disrupted,
+            Reason::Unhealthy {
+                condition: "Ready".to_owned(),
+                status: "False".to_owned(),
+                since: now,
+            },
+        ),
         (
             Verdict::Condition,
             Reason::ConditionIs {
@@ -317,9 +505,10 @@ fn everything_counted() -> Arc<Shared> {
     ] {
         metrics.decided(&record(verdict, vec![reason]), &shared.snapshot());
     }
-    metrics.claim_gone(&claim, now);
+    ending.status.conditions = serde_json::from_value(conditions("InstanceTerminating")).unwrap();
+    metrics.claim_gone(&ending, now);
     metrics.pool_gone(&pool, now);
-    metrics.node_gone(&node);
+    metrics.node_gone(&leaving, now);
     metrics.eviction("200");
     metrics.cloud_call(
         DeciderId::Lifecycle,
@@ -335,6 +524,43 @@ fn everything_counted() -> Arc<Shared> {
     shared
 }
 
+fn pod(name: &str, uid: &str, node: Option<&str>, ready: bool) -> k8s::Pod {
+    let ready = if ready { "True" } else { "False" };
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "default", "uid": uid, "resourceVersion": "1", "creationTimestamp": "2026-05-01T11:00:00Z" },
+        "spec": { "nodeName": node },
+        "status": { "phase": "Pending", "conditions": [{ "type": "Ready", "status": ready }, { "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] },
+    }))
+    .unwrap()
+}
+
+/// The pod as the index keeps it.
+fn index_of(pod: &k8s::Pod, now: jiff::Timestamp) -> Arc<Pod> {
+    let mut index = Index::new(WellKnown::kwok(), true, now);
+    let object = Object::Pod(Box::new(pod.clone()));
+    index.apply(News::Applied(object, Source::Watch));
+    let key = PodKey::new("default", pod.metadata.name.as_deref().unwrap());
+    Arc::clone(index.pod(&key).unwrap())
+}
+
+fn instance_type() -> InstanceType {
+    InstanceType {
+        name: "m5".into(),
+        requirements: Requirements::default(),
+        capacity: Resources::of(4_000, 16 << 30),
+        overhead: Resources::zero(),
+        devices: Arc::default(),
+        offerings: vec![Offering {
+            zone: "a".into(),
+            capacity_type: CapacityType::Spot,
+            price: Some(MicroUsd(100_000)),
+            available: true,
+            reservation: None,
+            labels: vec![("topology.k8s.aws/zone-id".into(), "use1-az1".into())],
+        }],
+    }
+}
+
 fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
     Record {
         at: testing::noon(),
@@ -348,7 +574,7 @@ fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
 
 #[test]
 fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
-    let shared = everything_counted();
+    let shared = everything_counted(Detail::Bounded);
     let condition = |why: &str| Reason::ConditionIs {
         condition: "Launched".to_owned(),
         status: "Unknown".to_owned(),
@@ -415,7 +641,7 @@ fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
 
 #[test]
 fn budgets_and_prices_of_an_empty_pool_are_plain_numbers() {
-    let shared = everything_counted();
+    let shared = everything_counted(Detail::Bounded);
     let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
     for line in [
         "karpenter_nodepools_cost_total{nodepool=\"p\"} 0.0",

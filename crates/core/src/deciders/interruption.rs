@@ -331,7 +331,7 @@ mod tests {
         let reasons: Vec<(&str, String)> = world
             .events
             .iter()
-            .map(|event| (event.reason, event.target.to_string()))
+            .map(|event| (&*event.reason, event.target.to_string()))
             .filter(|(reason, _)| reason.contains("nterrupt"))
             .collect();
         let target = format!("node/{node}");

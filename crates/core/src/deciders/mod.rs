@@ -60,6 +60,7 @@ use crate::ledger::LedgerOp;
 use crate::record::{Reason, Record, Verdict};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use crate::tally::Tally;
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -161,6 +162,8 @@ pub struct Step {
     pub ledger: Vec<LedgerOp>,
     /// What was decided and why.
     pub records: Vec<Record>,
+    /// What is only counted.
+    pub tallies: Vec<Tally>,
     /// Step again at this time even if nothing changes.
     pub wake: Option<Timestamp>,
 }

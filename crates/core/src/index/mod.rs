@@ -489,6 +489,12 @@ impl Index {
         self.state.claims.get(name)
     }
 
+    /// A pod, as last heard of.
+    #[must_use]
+    pub fn pod(&self, key: &PodKey) -> Option<&Arc<Pod>> {
+        self.state.pods.get(key)
+    }
+
     /// A Node, as last heard of.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Arc<k8s::Node>> {

@@ -111,6 +111,7 @@ pub fn solve(
         &dimensions,
         options.min_values_best_effort,
     );
+    report.typeless = template::typeless(&unusable);
     let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
     let ground = host::Ground {
         snapshot,

@@ -193,6 +193,8 @@ pub struct SolveReport {
     pub ignored: Vec<(PodKey, String)>,
     /// How many pods were looked at.
     pub considered: usize,
+    /// Pools whose own requirements leave no instance type, with upstream's words for it. By name.
+    pub typeless: Vec<(PoolName, String)>,
     /// The time ran out: what is not in the plan was not tried to the end.
     pub stopped: bool,
 }

@@ -88,6 +88,20 @@ impl Unusable {
 /// Text of a pool whose requirements leave nothing.
 pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
 
+/// The pools whose own requirements leave no type, in the words that upstream tells the pool.
+pub(super) fn typeless(unusable: &[Unusable]) -> Vec<(PoolName, String)> {
+    let all = "NodePool requirements filtered out all compatible available instance types";
+    let of = |each: &Unusable| match each.blocker {
+        Blocker::NoTypes => Some(all.to_owned()),
+        Blocker::MinValues => Some(format!("{all} due to minValues incompatibility")),
+        _ => None,
+    };
+    unusable
+        .iter()
+        .filter_map(|each| Some((each.pool.clone(), of(each)?)))
+        .collect()
+}
+
 /// Text of a pool that goes.
 pub(super) const DELETED: &str = "nodepool is being deleted";
 

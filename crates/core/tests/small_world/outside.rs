@@ -25,6 +25,7 @@ impl SmallWorld {
     fn arrive(&mut self, decider: DeciderId, effect: &Arc<Effect>) {
         let result = match &**effect {
             Effect::Event(event) => {
+                assert_eq!(mortise_core::events::fault(event), None);
                 self.events.push(event.clone());
                 return;
             }

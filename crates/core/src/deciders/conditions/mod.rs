@@ -8,12 +8,16 @@
 //! event); drop a provider's drift reason before the provider was asked again.
 //!
 //! All timers stand in objects: `lastPodEventTime`, or the transition of `Initialized`. Events of one claim are written
-//! at most every 10 s, the last one never lost: until it is written it counts from memory.
+//! at most every 10 s, the last one never lost: until it is written it counts from memory. Where nodes do not rest
+//! (`consolidateAfter` is `0s` or `Never`) nothing is measured from them, and they are not written.
 //!
-//! Implements karpenter-core 4.6 (podevents, consistency) and 4.7.
+//! Of pods it tells what their `karpenter.sh/do-not-disrupt` means: until when it holds, or that it says nothing.
+//!
+//! Implements karpenter-core 4.6 (podevents, consistency), 4.7 and the pods' part of 1.7.
 
 mod consistency;
 mod drift;
+mod protection;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +45,7 @@ use crate::names::{ClaimName, NodeClassKey, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::values::NillableDuration;
 use consistency::Consistency;
+use protection::Protections;
 
 /// A claim's last pod event is written at most this often.
 const POD_EVENT_MS: i64 = 10_000;
@@ -64,6 +69,8 @@ pub struct ClaimConditions {
     outbox: Outbox,
     /// Last pod event per claim, until status shows it.
     events: BTreeMap<ClaimName, Timestamp>,
+    /// Since when writes that nobody waits for are wanted.
+    wanted: BTreeMap<ClaimName, Timestamp>,
     /// First check of claims that were never asked about, spread over the period.
     first_checks: BTreeMap<ClaimName, Timestamp>,
     checked: BTreeMap<ClaimName, Checked>,
@@ -76,6 +83,7 @@ pub struct ClaimConditions {
     /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
     pools: BTreeMap<PoolName, Arc<NodePool>>,
     consistency: Consistency,
+    protections: Protections,
     told: Told,
 }
 
@@ -93,6 +101,7 @@ impl ClaimConditions {
             agenda: Agenda::new(),
             outbox: Outbox::new(),
             events: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             first_checks: BTreeMap::new(),
             checked: BTreeMap::new(),
             checks: InFlight::new(5_000, DRIFT_CHECK_MS),
@@ -101,6 +110,7 @@ impl ClaimConditions {
             classes: BTreeMap::new(),
             pools: BTreeMap::new(),
             consistency: Consistency::default(),
+            protections: Protections::new(),
             told: Told::default(),
         }
     }
@@ -264,11 +274,30 @@ impl ClaimConditions {
                 }
             }
         });
-        let (event, at) = self.pod_event(input.now, claim);
+        let rests = pool.is_some_and(|pool| rests(pool));
+        let (event, at) = if rests {
+            self.pod_event(input.now, claim)
+        } else {
+            // Nobody measures a time from it.
+            self.events.remove(name);
+            (None, None)
+        };
         again = earlier(again, at);
         if list.is_none() && event.is_none() {
+            self.wanted.remove(name);
             return again;
         }
+        // What must not be believed any longer is written at once; the rest comes with what else comes in a moment.
+        let is_over = !consolidatable && claim.is_true("Consolidatable");
+        let is_urgent = is_over || drift.changes(claim);
+        if !is_urgent {
+            let first = *self.wanted.entry(name.clone()).or_insert(input.now);
+            let at = after(first, input.settings.condition_grace_ms);
+            if at > input.now {
+                return earlier(again, Some(at));
+            }
+        }
+        self.wanted.remove(name);
         let mut fields = Map::new();
         if let Some(event) = event {
             fields.insert("lastPodEventTime".to_owned(), json!(event.to_string()));
@@ -291,6 +320,7 @@ impl ClaimConditions {
 
     fn forget(&mut self, name: &ClaimName) {
         self.events.remove(name);
+        self.wanted.remove(name);
         self.first_checks.remove(name);
         self.checked.remove(name);
         self.consistency.forget(name);
@@ -481,6 +511,23 @@ enum Drift {
     AsItIs,
 }
 
+impl Drift {
+    /// It is not what the claim says.
+    fn changes(&self, claim: &NodeClaim) -> bool {
+        let written = conditions::find(&claim.status.conditions, "Drifted");
+        match self {
+            Self::Is(reason) => written.is_none_or(|written| written.reason != *reason),
+            Self::No => written.is_some(),
+            Self::AsItIs => false,
+        }
+    }
+}
+
+/// Nodes of the pool rest after the last pod event before they are consolidated: then its time matters.
+fn rests(pool: &NodePool) -> bool {
+    consolidate_after(pool).is_some_and(|span| span.is_positive())
+}
+
 /// What of a pool claims are compared with.
 fn asks(pool: &NodePool) -> (&NodePoolSpec, Option<&BTreeMap<String, String>>, bool) {
     (
@@ -520,6 +567,7 @@ impl Decider for ClaimConditions {
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,
+            pods,
             claims,
             pools,
             node_classes,
@@ -527,6 +575,7 @@ impl Decider for ClaimConditions {
             ..
         } = changes;
         *everything
+            || !pods.is_empty()
             || !claims.is_empty()
             || !pools.is_empty()
             || !node_classes.is_empty()
@@ -546,9 +595,10 @@ impl Decider for ClaimConditions {
             self.agenda.set(&name, again);
         }
         self.send_checks(input, &mut step);
+        let protections = self.protections.look(input, &mut self.told, &mut step);
         self.outbox.sweep(input.now, input.snapshot);
         self.told.sweep(input.now);
-        if let Some(at) = self.agenda.next() {
+        if let Some(at) = earlier(self.agenda.next(), protections) {
             step.wake_at(at);
         }
         step

@@ -9,6 +9,7 @@ use crate::money::MicroUsd;
 use crate::names::{ClaimName, NodeName, PoolName, Uid};
 use crate::scheduling::{Placement, PlannedClaim};
 use crate::snapshot::NodeKey;
+use crate::tally::CommandKind;
 
 /// Why machines are disrupted, as budgets, conditions and metrics spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,16 @@ impl Method {
             Self::Emptiness => DisruptionReason::Empty,
             Self::Drift => DisruptionReason::Drifted,
             Self::Multi | Self::Single => DisruptionReason::Underutilized,
+        }
+    }
+
+    /// The word for the reason and for the way of consolidation, as metrics spell them.
+    pub(super) const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Emptiness => ("empty", "empty"),
+            Self::Drift => ("drifted", ""),
+            Self::Multi => ("underutilized", "multi"),
+            Self::Single => ("underutilized", "single"),
         }
     }
 
@@ -132,6 +143,11 @@ pub(super) enum Phase {
 }
 
 impl Phase {
+    /// Its machines are marked for going, or may be.
+    pub(super) const fn is_marked(&self) -> bool {
+        matches!(self, Self::Marking(_) | Self::Launching(_) | Self::Deleting)
+    }
+
     /// Room for the moves stands in the ledger.
     pub(super) const fn is_promised(&self) -> bool {
         matches!(self, Self::Launching(_) | Self::Deleting)
@@ -175,6 +191,16 @@ impl Command {
     /// Why the machines go.
     pub(super) const fn reason(&self) -> DisruptionReason {
         self.method.reason()
+    }
+
+    /// What it does, for metrics.
+    pub(super) const fn kind(&self) -> CommandKind {
+        let (reason, consolidation_type) = self.method.words();
+        CommandKind {
+            replaces: !self.moves.claims.is_empty(),
+            reason,
+            consolidation_type,
+        }
     }
 
     /// What it does to one of its machines, in upstream's words.

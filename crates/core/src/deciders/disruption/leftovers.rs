@@ -4,7 +4,7 @@
 //! ordinary claims and stay; what is not needed of them is consolidated later.
 
 use super::Disruption;
-use super::writes::{self, Write};
+use super::writes::{self, Taint, Write};
 use crate::deciders::{Step, StepInput};
 use crate::effect::{Effect, ObjectRef};
 
@@ -48,7 +48,7 @@ impl Disruption {
                 .filter(|node| writes::is_tainted(node))
                 && let Some(name) = machine.node_name()
             {
-                let effect = writes::taint(node, &name, false);
+                let effect = writes::taint(node, &name, Taint::Off);
                 write(ObjectRef::Node(name), Write::Taint, effect);
             }
             let Some(claim) = &machine.claim else {

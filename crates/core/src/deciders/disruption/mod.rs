@@ -57,6 +57,7 @@ use crate::names::{ClaimName, PoolName};
 pub use budgets::{BudgetState, budget_states};
 use candidate::{Candidate, Class, Policy};
 use command::{Command, DisruptionReason, Phase};
+use cost::Move;
 pub(super) use cost::of_node as cost_of_node;
 use revalidate::Stale;
 use search::{Found, Ineligible, Looked, Search};
@@ -257,7 +258,7 @@ impl Disruption {
     fn start(&mut self, found: Found, input: &StepInput<'_>, step: &mut Step) {
         let id = self.next_id;
         self.next_id += 1;
-        let approvals: Vec<(PoolName, String)> = {
+        let approvals: Vec<(PoolName, Move)> = {
             let world = World::new(input, &self.commands, None);
             let candidates: Vec<&Candidate> = found.candidates.iter().collect();
             let is_scored = found.method.is_consolidation()
@@ -265,11 +266,7 @@ impl Disruption {
                     .iter()
                     .any(|each| each.policy() == Policy::Balanced);
             let scores = is_scored.then(|| what_if::scores(&found.moves, &candidates, &world));
-            scores
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(pool, score)| (pool, score.approval()))
-                .collect()
+            scores.unwrap_or_default()
         };
         let command = Command {
             id,
@@ -281,8 +278,8 @@ impl Disruption {
             replacements: Vec::new(),
         };
         self.told_words(input, step, |words| {
-            for (pool, text) in &approvals {
-                words.approved(&command, pool, text);
+            for (pool, score) in &approvals {
+                words.approved(&command, pool, *score);
             }
             words.considered(&command);
         });
@@ -345,6 +342,8 @@ fn find(
             }
         }
     }
+    words.eligible("empty", search::count_empty(&graceful, world));
+    words.eligible("drifted", search::count_drifted(&eventual));
     if let Some(found) = search::empty(&graceful, world, stop) {
         return Looked::Found(Box::new(found));
     }
@@ -374,6 +373,7 @@ fn find(
         }
     }
     eligible.retain(|candidate| !rests(&candidate.pool_name));
+    words.eligible("underutilized", eligible.len());
     let refused = |candidate: &Candidate, refusal: &what_if::Refusal| {
         words.unconsolidatable(candidate, refusal);
     };

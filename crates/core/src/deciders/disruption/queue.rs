@@ -14,7 +14,7 @@ use super::command::{Command, DisruptionReason, Method, Phase, Replacement, Targ
 use super::revalidate::{Stale, revalidate};
 use super::words::Words;
 use super::world::World;
-use super::writes::{self, Write};
+use super::writes::{self, Taint, Write};
 use super::{Disruption, RESUME_MS};
 use crate::deciders::new_claim::{Namer, NewClaim, nominate};
 use crate::deciders::{Step, StepInput, after};
@@ -196,7 +196,9 @@ impl Disruption {
             };
             if !writes::is_tainted(node) {
                 done = false;
-                let effect = || writes::taint(node, &target.node, true);
+                let waits = !command.moves.claims.is_empty();
+                let taint = if waits { Taint::On } else { Taint::Leaving };
+                let effect = || writes::taint(node, &target.node, taint);
                 let subject = ObjectRef::Node(target.node.clone());
                 self.write(subject, Write::Taint, effect, input, step);
             }

@@ -47,6 +47,26 @@ pub(super) enum Looked {
     Nothing,
 }
 
+/// The machine may go because it is empty, if budgets allow.
+fn is_empty(candidate: &Candidate, world: &World<'_>) -> bool {
+    candidate.is_empty()
+        && candidate.is_consolidatable()
+        && !candidate.pool.is_static()
+        && !world.is_destination(candidate.key())
+}
+
+/// How many machines may go because they are empty, whatever budgets allow.
+pub(super) fn count_empty(candidates: &[Candidate], world: &World<'_>) -> usize {
+    let empty = candidates.iter().filter(|each| is_empty(each, world));
+    empty.count()
+}
+
+/// How many machines may go because they are drifted, whatever budgets allow.
+pub(super) fn count_drifted(candidates: &[Candidate]) -> usize {
+    let drifted = candidates.iter().filter(|each| each.drifted().is_some());
+    drifted.count()
+}
+
 /// Machines without pods, within the budgets.
 pub(super) fn empty(
     candidates: &[Candidate],
@@ -56,13 +76,7 @@ pub(super) fn empty(
     let mut purse = world.budgets.purse(DisruptionReason::Empty);
     let mut chosen: Vec<Candidate> = Vec::new();
     let mut moves = Moves::default();
-    let is_empty = |each: &&Candidate| {
-        each.is_empty()
-            && each.is_consolidatable()
-            && !each.pool.is_static()
-            && !world.is_destination(each.key())
-    };
-    for candidate in candidates.iter().filter(is_empty) {
+    for candidate in candidates.iter().filter(|each| is_empty(each, world)) {
         if !candidate.pods.is_empty() {
             // Its pods cost nothing to move, but they are pods: they need a place that is there.
             let mut all: Vec<&Candidate> = chosen.iter().collect();

@@ -19,6 +19,8 @@ pub(super) struct Refusal {
     pub(super) text: String,
     /// For the record.
     pub(super) reasons: Vec<Reason>,
+    /// The pool that found it not worth it, and the score in hundredths.
+    pub(super) scored: Option<(PoolName, i64)>,
     /// Time ran out: it is not known.
     pub(super) stopped: bool,
 }
@@ -29,6 +31,7 @@ impl Refusal {
         Self {
             text: text.into(),
             reasons,
+            scored: None,
             stopped: false,
         }
     }
@@ -242,7 +245,7 @@ fn balance(moves: &Moves, candidates: &[&Candidate], world: &World<'_>) -> Resul
             let percent = score.score_percent();
             let old = moves.old.unwrap_or_default();
             let new = moves.new.unwrap_or(MicroUsd(0));
-            return Err(Refusal::new(
+            let refusal = Refusal::new(
                 format!(
                     "NodePool \"{pool}\": savings are not worth the disruption (score {}.{:02} < threshold 0.50)",
                     percent / 100,
@@ -253,7 +256,11 @@ fn balance(moves: &Moves, candidates: &[&Candidate], world: &World<'_>) -> Resul
                         "balanced score {percent} % of 50 % needed, {old} now, {new} then"
                     ),
                 }],
-            ));
+            );
+            return Err(Refusal {
+                scored: Some((pool, percent)),
+                ..refusal
+            });
         }
     }
     Ok(())

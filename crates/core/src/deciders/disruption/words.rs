@@ -1,7 +1,10 @@
 //! What people are told: events on objects, and records. Everything once, until it changes or a while has passed.
 
+use std::collections::BTreeSet;
+
 use super::candidate::{Blocker, Candidate};
 use super::command::{Command, DisruptionReason, Target};
+use super::cost::Move;
 use super::what_if::Refusal;
 use crate::deciders::told::Told;
 use crate::deciders::{DeciderId, Step, StepInput};
@@ -9,6 +12,7 @@ use crate::effect::{Event, ObjectRef};
 use crate::names::{ClaimName, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::snapshot::StateNode;
+use crate::tally::Tally;
 
 /// `DisruptionBlocked` is repeated after this.
 const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
@@ -120,6 +124,9 @@ impl Words<'_, '_> {
 
     /// A machine that is not worth consolidating, or must not be.
     pub(super) fn unconsolidatable(&mut self, candidate: &Candidate, refusal: &Refusal) {
+        if let Some((pool, percent)) = refusal.scored.clone() {
+            self.scored(pool, false, percent);
+        }
         let subject = subject(&candidate.node);
         let text = &refusal.text;
         let facts = (text.as_str(), refusal.reasons.as_slice());
@@ -185,18 +192,38 @@ impl Words<'_, '_> {
     }
 
     /// A pool with the policy `Balanced` approved of a command.
-    pub(super) fn approved(&mut self, command: &Command, pool: &PoolName, text: &str) {
+    pub(super) fn approved(&mut self, command: &Command, pool: &PoolName, score: Move) {
+        self.scored(pool.clone(), true, score.score_percent());
+        let text = &score.approval();
         if let [target] = command.targets.as_slice() {
             self.on_target(target, "ConsolidationApproved", text);
         } else {
             let pool = ObjectRef::Pool(pool.clone());
             self.step
-                .event(Event::normal(pool, "ConsolidationApproved", text));
+                .event(Event::normal(pool, "ConsolidationApproved", text.clone()));
         }
+    }
+
+    fn scored(&mut self, pool: PoolName, approved: bool, percent: i64) {
+        self.step.tallies.push(Tally::Scored {
+            pool,
+            approved,
+            percent,
+        });
+    }
+
+    /// So many machines could go for a reason.
+    pub(super) fn eligible(&mut self, reason: &'static str, nodes: usize) {
+        self.step.tallies.push(Tally::Eligible { reason, nodes });
     }
 
     /// A command is carried out.
     pub(super) fn carried_out(&mut self, command: &Command) {
+        let pools: BTreeSet<_> = command.targets.iter().map(|each| &each.pool).collect();
+        self.step.tallies.push(Tally::Commanded {
+            kind: command.kind(),
+            pools: pools.into_iter().cloned().collect(),
+        });
         for target in &command.targets {
             let mut reasons = vec![match command.reason() {
                 DisruptionReason::Empty => Reason::Empty,
@@ -224,6 +251,12 @@ impl Words<'_, '_> {
 
     /// A command is given up. `word` is one of upstream's words for why.
     pub(super) fn abandoned(&mut self, command: &Command, word: &str, reasons: &[Reason]) {
+        let kind = command.kind();
+        self.step.tallies.push(if command.phase.is_marked() {
+            Tally::QueueFailure(kind)
+        } else {
+            Tally::FailedValidation(kind)
+        });
         for target in &command.targets {
             let subject = ObjectRef::Node(target.node.clone());
             self.record(subject, Verdict::Abandoned, reasons.to_vec());

@@ -84,8 +84,19 @@ pub(super) fn fence(claim: &ClaimName, on: bool) -> Effect {
     })
 }
 
+/// What becomes of the taint of a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taint {
+    /// It waits with its pods for machines that replace it.
+    On,
+    /// It goes as soon as its pods have gone: load balancers leave it with the same write.
+    Leaving,
+    /// It stays after all.
+    Off,
+}
+
 /// Writes or removes the taint. A merge patch replaces the list, so it holds for one version of the Node only.
-pub(super) fn taint(node: &k8s::Node, name: &NodeName, on: bool) -> Effect {
+pub(super) fn taint(node: &k8s::Node, name: &NodeName, what: Taint) -> Effect {
     let mut all: Vec<_> = node
         .spec
         .taints
@@ -93,14 +104,24 @@ pub(super) fn taint(node: &k8s::Node, name: &NodeName, on: bool) -> Effect {
         .filter(|taint| taint.key != labels::DISRUPTED_TAINT)
         .cloned()
         .collect();
-    if on {
+    if what != Taint::Off {
         all.push(taints::disrupted());
+    }
+    let mut merge = json!({ "spec": { "taints": all } });
+    let excluded = node.label(labels::EXCLUDE_LB) == Some(labels::EXCLUDE_LB_VALUE);
+    let label = match what {
+        Taint::Leaving if !excluded => Some(Value::from(labels::EXCLUDE_LB_VALUE)),
+        Taint::Off if excluded => Some(Value::Null),
+        Taint::On | Taint::Leaving | Taint::Off => None,
+    };
+    if let Some(label) = label {
+        merge["metadata"] = json!({ "labels": { labels::EXCLUDE_LB: label } });
     }
     Effect::Patch(Patch {
         target: ObjectRef::Node(name.clone()),
         status: false,
         resource_version: node.metadata.resource_version.clone(),
-        merge: json!({ "spec": { "taints": all } }),
+        merge,
     })
 }
 

@@ -7,7 +7,7 @@ use super::{Lifecycle, registration};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::agenda::earlier;
-use crate::deciders::{Step, StepInput, writes};
+use crate::deciders::{Step, StepInput, after, writes};
 use crate::effect::{Event, ObjectRef};
 use crate::labels;
 use crate::names::Uid;
@@ -76,6 +76,9 @@ impl Lifecycle {
                 Err(at) => return at,
             }
             if let Some(node) = node.filter(|_| unready.is_none()) {
+                if let Some(at) = self.settles(input, node, &uid) {
+                    return earlier(again, Some(at));
+                }
                 match registration::node_patch(claim, node) {
                     Some(patch) => {
                         return earlier(again, self.register(input.now, claim, node, patch, step));
@@ -152,6 +155,20 @@ impl Lifecycle {
             .outbox
             .send(input.now, writes::claim_status(claim, fields, list), step);
         earlier(again, sent.err().flatten())
+    }
+
+    /// When to register a Node that has just joined and is not Ready; `None` = now.
+    fn settles(&mut self, input: &StepInput<'_>, node: &Node, uid: &Uid) -> Option<Timestamp> {
+        let is_ready = node
+            .condition("Ready")
+            .is_some_and(|ready| ready.status == "True");
+        if is_ready || registration::is_marked(node, labels::REGISTERED) {
+            self.joined.remove(uid);
+            return None;
+        }
+        let first = *self.joined.entry(uid.clone()).or_insert(input.now);
+        let at = after(first, input.settings.join_grace_ms);
+        (at > input.now).then_some(at)
     }
 
     fn register(

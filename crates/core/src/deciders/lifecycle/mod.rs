@@ -99,6 +99,8 @@ pub struct Lifecycle {
     asked: BTreeMap<Uid, ClaimName>,
     search: InFlight<()>,
     health: Health,
+    /// When Nodes that are not Ready were first seen, by the claim's UID.
+    joined: BTreeMap<Uid, Timestamp>,
     /// When claims that were held back stopped to be: their time to launch runs from then.
     released: BTreeMap<Uid, Timestamp>,
 }
@@ -126,6 +128,7 @@ impl Lifecycle {
             asked: BTreeMap::new(),
             search: InFlight::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
             health: Health::new(),
+            joined: BTreeMap::new(),
             released: BTreeMap::new(),
         }
     }
@@ -211,6 +214,7 @@ impl Lifecycle {
     fn forget(&mut self, uid: &Uid) {
         self.forget_launch(uid);
         self.health.ended(uid);
+        self.joined.remove(uid);
         self.doomed.remove(uid);
         self.launches.retain(|each| each != uid);
     }

@@ -22,7 +22,7 @@ const OWN_ANNOTATIONS: &str = "mortise.sh/";
 ///
 /// Taints are copied only until the registered label is there, which is written by the same patch: afterwards whoever
 /// removes a start-up taint would see it come back. While hooks are pending, label and taints wait: the node keeps the
-/// taint that it was born with.
+/// taint that it was born with. A node that lacks nothing is marked initialized by the same patch.
 pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
     let mut metadata = Map::new();
     if !has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER) {
@@ -38,6 +38,14 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
     let mut wanted = claim.metadata.labels.clone().unwrap_or_default();
     if !waits {
         wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    }
+    let taints = registered_taints(claim, node);
+    let mut after = node.clone();
+    if !registered {
+        after.spec.taints.clone_from(&taints);
+    }
+    if !waits && missing(claim, &after).is_none() {
+        wanted.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
     }
     let class = &claim.spec.node_class_ref;
     wanted.insert(
@@ -58,7 +66,6 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
     if !metadata.is_empty() {
         patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
-    let taints = registered_taints(claim, node);
     if !registered && !waits && taints != node.spec.taints {
         patch.insert("spec".to_owned(), json!({ "taints": taints }));
     }

@@ -209,6 +209,26 @@ impl Provisioning {
         ready.map_or(Ok(()), Err)
     }
 
+    /// Says which pools can make no machine at all.
+    pub(super) fn tell_pools(
+        &mut self,
+        report: &SolveReport,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for (pool, why) in &report.typeless {
+            let subject = ObjectRef::Pool(pool.clone());
+            let now = input.now;
+            if self
+                .told
+                .is_news(&subject, "types", why, now, TYPELESS_EVERY_MS)
+            {
+                let event = Event::warning(subject, "NoCompatibleInstanceTypes", why.clone());
+                step.event(event.every(TYPELESS_EVERY_MS));
+            }
+        }
+    }
+
     /// Says which pods have no place, and why.
     pub(super) fn tell(&mut self, report: &SolveReport, input: &StepInput<'_>, step: &mut Step) {
         let mut left = MAX_FAILED_EVENTS;
@@ -269,6 +289,9 @@ impl Provisioning {
             .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
     }
 }
+
+/// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
+const TYPELESS_EVERY_MS: i64 = 60_000;
 
 /// `FailedScheduling` is repeated after five minutes, as upstream.
 const FAILED_EVERY_MS: i64 = 5 * 60_000;

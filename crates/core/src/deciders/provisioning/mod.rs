@@ -347,6 +347,7 @@ impl Provisioning {
         }
         self.commit_placements(&plan, input, step);
         self.commit_claims(&plan, &view, input, step, stop);
+        self.tell_pools(&report, input, step);
         self.tell(&report, input, step);
     }
 }

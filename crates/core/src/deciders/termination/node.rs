@@ -1,5 +1,7 @@
 //! A node on its way out: taint, drain, volumes, machine, finalizer.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::drain::Drain;
@@ -7,6 +9,7 @@ use super::objects::{going_patch, why};
 use super::{ASK_AGAIN_MS, Attached, Going, NAMES_IN_EVENT, Termination, Wanted, volumes};
 use crate::apis::conditions;
 use crate::apis::k8s::Node;
+use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::agenda::{attempt, earlier};
 use crate::deciders::{DeciderId, Step, StepInput, after, writes};
 use crate::effect::{Effect, Event, ObjectRef};
@@ -90,16 +93,17 @@ impl Termination {
                 Some(Some(condition)) if condition.status == conditions::ConditionStatus::True => {
                     None
                 }
-                Some(Some(condition)) => condition.last_transition_time.as_ref().map(|time| {
-                    writes::passed_from_object_time(time.0, input.settings.min_drain_ms)
-                }),
-                Some(None) => {
-                    going
-                        .settings
-                        .push(("Drained", Wanted::Unknown("Draining", String::new())));
-                    return Some(None);
+                Some(Some(condition)) => {
+                    let drains = condition.last_transition_time.as_ref().map(|time| time.0);
+                    let from = tainted_before(going.claim, node).or(drains);
+                    from.map(|at| writes::passed_from_object_time(at, input.settings.min_drain_ms))
                 }
-                None => Some(after(since, input.settings.min_drain_ms)),
+                // Nothing is in the way, so no condition tells since when: a node whose claim went first was tainted before
+                // it was deleted, another one when it was first seen.
+                Some(None) | None => Some(match tainted_before(going.claim, node) {
+                    Some(at) => writes::passed_from_object_time(at, input.settings.min_drain_ms),
+                    None => after(since, input.settings.min_drain_ms),
+                }),
             };
             if let Some(hold) = hold.filter(|hold| *hold > now) {
                 return Some(Some(hold));
@@ -246,4 +250,11 @@ impl Termination {
         // A detachment wakes this decider; only the deadline comes by itself.
         Some(going.deadline)
     }
+}
+
+/// The deletion of a node that we deleted because its claim goes, which is after its taint.
+fn tainted_before(claim: Option<&Arc<NodeClaim>>, node: &Node) -> Option<Timestamp> {
+    let claim = claim?.metadata.deletion_timestamp.as_ref()?.0;
+    let node = node.metadata.deletion_timestamp.as_ref()?.0;
+    (claim <= node).then_some(node)
 }

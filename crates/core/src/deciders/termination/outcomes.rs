@@ -89,16 +89,16 @@ impl Termination {
                 if result.is_ok() {
                     let text = reason_word(&reason);
                     let target = ObjectRef::Pod(pod.clone());
-                    step.event(if forced {
-                        Event::normal(
-                            target.clone(),
-                            "Disrupted",
-                            format!(
-                                "Deleting the pod to accommodate the terminationTimestamp: {text}"
-                            ),
-                        )
+                    let (word, text) = if forced {
+                        let why = "Deleting the pod to accommodate the terminationTimestamp";
+                        ("Disrupted", format!("{why}: {text}"))
                     } else {
-                        Event::normal(target.clone(), "Evicted", format!("Evicted pod: {text}"))
+                        ("Evicted", format!("Evicted pod: {text}"))
+                    };
+                    // Once for the pod, whatever the reason turns to meanwhile.
+                    step.event(Event {
+                        dedupe_key: Some(String::new()),
+                        ..Event::normal(target.clone(), word, text)
                     });
                     step.record(
                         input,

@@ -155,7 +155,13 @@ impl World {
         world
     }
 
+    /// Nodes and conditions are written at once, so that each story shows one thing at a time.
     pub(super) fn bare(settings: Settings) -> Self {
+        let settings = Settings {
+            join_grace_ms: 0,
+            condition_grace_ms: 0,
+            ..settings
+        };
         let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
         let mut world = Self {
             engine: engine(&settings, now),

@@ -27,6 +27,7 @@ const PROVIDER: &str = "fake";
 impl World {
     pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
         if let Effect::Event(event) = effect {
+            assert_eq!(crate::events::fault(event), None);
             self.events.push(event.clone());
             return Ok(Done::Sent);
         }

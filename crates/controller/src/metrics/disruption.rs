@@ -1,0 +1,206 @@
+//! Disruption: looks, commands, scores.
+
+use std::time::Duration;
+
+use mortise_core::snapshot::Snapshot;
+use mortise_core::tally::{CommandKind, Tally};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::detail::{Ceiling, Detail};
+use super::observe::{as_i64, count};
+use super::page::policy_of;
+use super::{
+    Counters, Gauges, Histograms, Metrics, counters, duration_of, gauges, histograms, labels,
+};
+
+/// A look that takes as long as this was cut short.
+const CUT_SHORT: Duration = Duration::from_secs(60);
+
+/// The families.
+#[derive(Debug)]
+pub(super) struct Disruptions {
+    decisions: Counters<labels::Decision>,
+    evaluation: Histograms<labels::Evaluation>,
+    failed_validations: Counters<labels::Consolidation>,
+    queue_failures: Counters<labels::Decision>,
+    timeouts: Counters<labels::Consolidation>,
+    eligible: Gauges<labels::ReasonOnly>,
+    /// Those with a series for each pool.
+    of_pools: Option<OfPools>,
+}
+
+#[derive(Debug)]
+struct OfPools {
+    decisions: Counters<labels::DecisionOfPool>,
+    moves: Counters<labels::Scored>,
+    score: Histograms<labels::Scored>,
+}
+
+/// Upstream's bounds for scores.
+fn scores() -> Histogram {
+    Histogram::new([0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0])
+}
+
+impl Disruptions {
+    pub(super) fn register(registry: &mut Registry, ceiling: &Ceiling) -> Self {
+        let (r, c) = (registry, ceiling);
+        Self {
+            decisions: counters(
+                r,
+                "karpenter_voluntary_disruption_decisions",
+                "Decisions to remove or replace nodes",
+                20,
+                c,
+            ),
+            evaluation: histograms(
+                r,
+                "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
+                "Time of a look at all nodes, by the last method that it came to",
+                2,
+                duration_of(c),
+                c,
+            ),
+            failed_validations: counters(
+                r,
+                "karpenter_voluntary_disruption_failed_validations",
+                "Commands that were given up before their nodes were marked",
+                4,
+                c,
+            ),
+            queue_failures: counters(
+                r,
+                "karpenter_voluntary_disruption_queue_failures",
+                "Commands that were given up after their nodes were marked",
+                8,
+                c,
+            ),
+            timeouts: counters(
+                r,
+                "karpenter_voluntary_disruption_consolidation_timeouts",
+                "Looks that ran out of time",
+                2,
+                c,
+            ),
+            eligible: gauges(
+                r,
+                "karpenter_voluntary_disruption_eligible_nodes",
+                "Nodes that could go at the last look, whatever budgets allow",
+                3,
+                c,
+            ),
+            of_pools: (c.detail == Detail::Full).then(|| OfPools {
+                decisions: counters(
+                    r,
+                    "karpenter_voluntary_disruption_decisions_by_nodepool",
+                    "Decisions to remove or replace nodes of a pool",
+                    0,
+                    c,
+                ),
+                moves: counters(
+                    r,
+                    "karpenter_consolidation_moves",
+                    "Moves that were scored, by what came of it",
+                    0,
+                    c,
+                ),
+                score: histograms(
+                    r,
+                    "karpenter_consolidation_score",
+                    "Scores of moves",
+                    0,
+                    scores,
+                    c,
+                ),
+            }),
+        }
+    }
+
+    fn tally(&self, tally: &Tally, snapshot: &Snapshot) {
+        match tally {
+            Tally::Eligible { reason, nodes } => {
+                let labels = labels::ReasonOnly { reason };
+                self.eligible.with(&labels, |gauge| {
+                    gauge.set(as_i64(*nodes));
+                });
+            }
+            Tally::Commanded { kind, pools } => {
+                self.decisions.with(&decision(*kind), count);
+                for pool in self.of_pools.iter().flat_map(|_| pools) {
+                    let labels = labels::DecisionOfPool {
+                        nodepool: pool.to_string(),
+                        decision: kind.decision(),
+                        reason: kind.reason,
+                        consolidation_type: kind.consolidation_type,
+                    };
+                    let of_pools = self.of_pools.as_ref();
+                    of_pools
+                        .into_iter()
+                        .for_each(|own| own.decisions.with(&labels, count));
+                }
+            }
+            Tally::FailedValidation(kind) => {
+                let labels = labels::Consolidation {
+                    consolidation_type: kind.consolidation_type,
+                };
+                self.failed_validations.with(&labels, count);
+            }
+            Tally::QueueFailure(kind) => self.queue_failures.with(&decision(*kind), count),
+            Tally::Scored {
+                pool,
+                approved,
+                percent,
+            } => {
+                let Some(own) = &self.of_pools else { return };
+                let labels = labels::Scored {
+                    decision: if *approved { "approved" } else { "rejected" },
+                    nodepool: pool.to_string(),
+                    policy: policy_of(snapshot, pool),
+                };
+                own.moves.with(&labels, count);
+                own.score
+                    .with(&labels, |histogram| histogram.observe(hundredths(*percent)));
+            }
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts what one step of a decider, which took so long, tells.
+    pub(crate) fn tallied(&self, tallies: &[Tally], took: Duration, snapshot: &Snapshot) {
+        let mut last = None;
+        for tally in tallies {
+            self.disruptions.tally(tally, snapshot);
+            if let Tally::Eligible { reason, .. } = tally {
+                last = Some(*reason);
+            }
+        }
+        let Some(reason) = last else { return };
+        let labels = labels::Evaluation {
+            reason,
+            consolidation_type: "",
+        };
+        self.disruptions
+            .evaluation
+            .with(&labels, |histogram| histogram.observe(took.as_secs_f64()));
+        if took >= CUT_SHORT && reason == "underutilized" {
+            let labels = labels::Consolidation {
+                consolidation_type: "multi",
+            };
+            self.disruptions.timeouts.with(&labels, count);
+        }
+    }
+}
+
+const fn decision(kind: CommandKind) -> labels::Decision {
+    labels::Decision {
+        decision: kind.decision(),
+        reason: kind.reason,
+        consolidation_type: kind.consolidation_type,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display only")]
+fn hundredths(percent: i64) -> f64 {
+    percent as f64 / 100.0
+}
