@@ -7,7 +7,7 @@ use mortise_core::labels::WellKnown;
 use mortise_core::migrate::{Level, Options, Source, migrate};
 use mortise_core::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
 use mortise_webhooks::admission::{self, Facts, Rules};
-use mortise_webhooks::extender::{self, Charges, wire};
+use mortise_webhooks::extender::{self, Memory, wire};
 use mortise_webhooks::lint::{Options as LintOptions, lint};
 use mortise_webhooks::{Counters, World as _};
 use serde_json::Value;
@@ -149,10 +149,10 @@ pub fn conversion(body: &[u8]) {
 
 /// Bodies of filter, prioritize and preempt: every node that went in is kept or denied, and scored from 0 to 10.
 pub fn extender(body: &[u8]) {
-    let charges = Charges::default();
+    let memory = Memory::default();
     if let Ok(args) = serde_json::from_slice::<wire::Args<'_>>(body) {
         let answer = written(&extender::filter(
-            &Cluster, &charges, &COUNTERS, &args, true,
+            &Cluster, &memory, &COUNTERS, &args, true,
         ));
         let names = |at: &str| answer.pointer(at).and_then(Value::as_array).cloned();
         let kept: Vec<String> = names("/NodeNames").map_or_else(
@@ -178,14 +178,14 @@ pub fn extender(body: &[u8]) {
                 "{name:?} is lost: {answer}"
             );
         }
-        let scores = extender::prioritize(&Cluster, &charges, &COUNTERS, &args);
+        let scores = extender::prioritize(&Cluster, &memory, &COUNTERS, &args);
         assert_eq!(scores.len(), args.names().len());
         for each in scores {
             assert!((0..=10).contains(&each.score), "{each:?}");
         }
     }
     if let Ok(args) = serde_json::from_slice::<wire::PreemptionArgs>(body) {
-        let answer = written(&extender::preempt(&Cluster, &charges, &COUNTERS, args));
+        let answer = written(&extender::preempt(&Cluster, &memory, &COUNTERS, args));
         assert!(
             answer
                 .get("NodeNameToMetaVictims")

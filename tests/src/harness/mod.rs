@@ -49,7 +49,7 @@ pub use node_factory::NodeFactory;
 pub use peers::{Peers, Venv};
 pub use ports::Port;
 pub use process::{Launch, Process, Signal, processes_mentioning};
-pub use scheduler::{ExtenderConfig, SchedulerOptions};
+pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};
 pub use stages::Stages;
 pub use state_dir::StateDir;
 pub use wait::wait_until;

@@ -5,11 +5,23 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::after;
 use crate::labels;
 use crate::ledger::{LedgerOp, Nomination, Place};
+use crate::names::NodeName;
 
 /// A promise of a claim ends when the claim would be given up for not registering (upstream's 15 min).
 const LIFE_MS: i64 = 15 * 60_000;
 
 impl Index {
+    /// Whether a Node is the place of a promise, which may be named by the machine's claim.
+    pub(super) fn is_at(&self, node: &NodeName, place: &Place) -> bool {
+        match place {
+            Place::Node(name) => name == node,
+            Place::Claim(claim) => {
+                let machine = self.claim_key_of.get(claim);
+                machine.is_some() && machine == self.node_key_of.get(node)
+            }
+        }
+    }
+
     /// Promises of every claim, once pods and claims have all been seen.
     pub(super) fn read_all_promises(&mut self) {
         let claims: Vec<_> = self.state.claims.values().cloned().collect();
