@@ -25,6 +25,7 @@ mod drains;
 mod edges;
 mod emulator;
 mod extender;
+mod extender_criteria;
 mod failover;
 mod harness;
 mod kubectl;

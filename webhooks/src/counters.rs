@@ -56,6 +56,8 @@ counters! {
     validate => "validate",
     /// Defaulting reviews.
     default => "default",
+    /// Reviews of new pods, which get the scheduler of their namespace.
+    scheduler_name => "scheduler_name",
     /// Objects that were converted to another version.
     converted => "converted",
     /// Conversion reviews with an object that could not be converted.

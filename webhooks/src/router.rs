@@ -155,6 +155,12 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
                 )
             }))
         }
+        Handler::SchedulerName => {
+            counters.scheduler_name.inc();
+            json(&admission::review(body, counters, |request| {
+                admission::scheduler_name(&world.snapshot(), request)
+            }))
+        }
         Handler::Convert => match conversion::convert(body, counters) {
             Ok(answer) => json(&answer),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),

@@ -17,12 +17,13 @@ use super::progress;
 /// One pod, as long as it was there and after.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
-    pub(crate) name: String,
     /// Kind of its controlling owner; empty for a bare pod.
     pub(crate) owner: String,
     pub(crate) since: Instant,
     pub(crate) node: Option<String>,
     pub(crate) bound: Option<Instant>,
+    /// Version of the pod that its bind made; `None` when a list showed it first.
+    pub(crate) bound_version: Option<u64>,
     /// The Eviction API has marked it.
     pub(crate) evicted: bool,
     pub(crate) gone: Option<Instant>,
@@ -80,7 +81,7 @@ impl SeenPods {
         self.lock().retain(|_, pod| pod.gone.is_none());
     }
 
-    fn apply(&self, pod: &Pod, at: Instant) -> Change {
+    fn apply(&self, pod: &Pod, at: Instant, listed: bool) -> Change {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -91,11 +92,11 @@ impl SeenPods {
         let mut all = self.lock();
         let is_new = !all.contains_key(&uid);
         let seen = all.entry(uid).or_insert_with(|| SeenPod {
-            name: pod.metadata.name.clone().unwrap_or_default(),
             owner: owner(pod),
             since: at,
             node: None,
             bound: None,
+            bound_version: None,
             evicted: false,
             gone: None,
         });
@@ -103,6 +104,7 @@ impl SeenPods {
         let newly_bound = seen.node.is_none() && node.is_some();
         if newly_bound {
             seen.bound = Some(at);
+            seen.bound_version = version(pod.metadata.resource_version.as_ref(), listed);
             seen.node = node;
         }
         Change {
@@ -143,6 +145,12 @@ impl SeenPods {
     }
 }
 
+/// The version that an event made. Versions of one API server tell what was first, whatever the kind. What a list shows was
+/// made some time before.
+pub(crate) fn version(text: Option<&String>, listed: bool) -> Option<u64> {
+    text.filter(|_| !listed)?.parse().ok()
+}
+
 struct Change {
     there: i64,
     bound: i64,
@@ -166,10 +174,10 @@ pub(crate) fn follow(client: Client) -> Watching {
         while let Some(event) = events.next().await {
             let at = Instant::now();
             let change = match event {
-                Ok(Event::Apply(pod)) => seen.apply(&pod, at),
+                Ok(Event::Apply(pod)) => seen.apply(&pod, at, false),
                 Ok(Event::InitApply(pod)) => {
                     listed.push(pod.metadata.uid.clone().unwrap_or_default());
-                    seen.apply(&pod, at)
+                    seen.apply(&pod, at, true)
                 }
                 Ok(Event::Delete(pod)) => {
                     seen.remove(pod.metadata.uid.as_deref().unwrap_or_default(), at)

@@ -64,7 +64,9 @@ pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String,
     for round in 0..runs {
         for way in Way::turns(round) {
             progress(&format!("{nodes} nodes, {}, round {}", way.label(), round + 1));
-            let row = Box::pin(one(&mut plane, &mortise, &mut watching, way, pods)).await?;
+            // Names are never used again: kwok deletes what it knows by name, and may be late.
+            let run = rows.len();
+            let row = Box::pin(one(&mut plane, &mortise, &mut watching, way, (run, pods))).await?;
             rows.push(Row { round, nodes, ..row });
         }
     }
@@ -79,10 +81,10 @@ async fn one(
     mortise: &Mortise,
     watching: &mut Watching,
     way: Way,
-    pods: u32,
+    (run, pods): (usize, u32),
 ) -> Result<Row> {
     let count = pods as usize;
-    make_pods(plane, pods).await?;
+    make_pods(plane, run, pods).await?;
     reach(watching, |counts| counts.there == count).await?;
     wait_until("mortise to know all pods", LONG, || async {
         let snapshot = mortise.debug("snapshot").await?;
@@ -161,13 +163,13 @@ impl Rates {
 }
 
 async fn reach(watching: &mut Watching, wanted: impl Fn(&Counts) -> bool) -> Result<()> {
-    let reached = tokio::time::timeout(LONG, watching.counts.wait_for(wanted)).await;
-    match reached {
+    let told = watching.counts.clone();
+    match tokio::time::timeout(LONG, watching.counts.wait_for(wanted)).await {
         Ok(counts) => {
             counts.context("the watch of pods has ended")?;
             Ok(())
         }
-        Err(_) => anyhow::bail!("after {LONG:?} there are {:?}", *watching.counts.borrow()),
+        Err(_) => anyhow::bail!("after {LONG:?} there are {:?}", *told.borrow()),
     }
 }
 
@@ -223,21 +225,21 @@ fn node(number: u32) -> Value {
         "apiVersion": "v1", "kind": "Node",
         "metadata": { "name": name, "labels": {
             "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
-            "node.kubernetes.io/instance-type": "other-32x", "topology.kubernetes.io/zone": zone,
-        } },
+            "node.kubernetes.io/instance-type": "other-32x", "topology.kubernetes.io/zone": zone, "kwok-partition": "a",
+        }, "annotations": { "kwok.x-k8s.io/node": "fake" } },
         "spec": { "providerID": format!("other://{number}") },
         "status": { "capacity": has, "allocatable": has },
     })
 }
 
-async fn make_pods(plane: &ControlPlane, count: u32) -> Result<()> {
+async fn make_pods(plane: &ControlPlane, run: usize, count: u32) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(plane.client());
     stream::iter(0..count)
         .map(Ok)
         .try_for_each_concurrent(WRITERS, |number| {
             let pods = &pods;
             async move {
-                let pod = serde_json::from_value(pod(number))?;
+                let pod = serde_json::from_value(pod(run, number))?;
                 pods.create(&PostParams::default(), &pod).await?;
                 anyhow::Ok(())
             }
@@ -245,8 +247,8 @@ async fn make_pods(plane: &ControlPlane, count: u32) -> Result<()> {
         .await
 }
 
-fn pod(number: u32) -> Value {
-    let name = format!("wait-{number}");
+fn pod(run: usize, number: u32) -> Value {
+    let name = format!("wait-{run}-{number}");
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": name, "labels": { "app.kubernetes.io/name": "bench" } },

@@ -422,3 +422,5 @@ pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
 pub const ON_DEMAND_BASE: &str = "mortise.sh/on-demand-base";
 /// Annotation of ours on Nodes: when the extender last wanted waiting pods to be looked at again.
 pub const FREED: &str = "mortise.sh/freed";
+/// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
+pub const SCHEDULER: &str = "mortise.sh/scheduler";
