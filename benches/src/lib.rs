@@ -21,6 +21,7 @@ mod baseline;
 mod bound;
 mod compare;
 mod convert;
+mod extender;
 mod inputs;
 mod life;
 mod live;
@@ -60,6 +61,8 @@ enum Command {
     Life(life::LifeArgs),
     /// The same workloads on real kube-schedulers that ask the extender, ask a part of it, or do not.
     Compare(compare::CompareArgs),
+    /// Asks the extender while the cluster changes: time of answers, memory over a million of them, pods that are held back.
+    Extender(extender::ExtenderArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -78,6 +81,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Agreement(args) => agreement::run(&args),
         Command::Life(args) => life::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Extender(args) => extender::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -117,6 +117,18 @@ impl Cluster {
         self.mortise.url(path)
     }
 
+    /// A client of the API server, with all rights.
+    pub(crate) fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// How often mortise has made its picture anew.
+    pub(crate) async fn generation(&self) -> Result<u64> {
+        let snapshot = self.mortise.debug("snapshot").await?;
+        let generation = snapshot["generation"].as_u64();
+        generation.with_context(|| format!("no generation in {snapshot}"))
+    }
+
     /// mortise's process.
     pub(crate) const fn pid(&self) -> u32 {
         self.mortise.pid()
