@@ -125,7 +125,11 @@ enum What {
         #[arg(long)]
         second_scheduler: bool,
         /// Second scheduler: name of everything, and what pods write into schedulerName
-        #[arg(long, default_value = "mortise-scheduler", requires = "second_scheduler")]
+        #[arg(
+            long,
+            default_value = "mortise-scheduler",
+            requires = "second_scheduler"
+        )]
         name: String,
         /// Second scheduler: namespace of everything
         #[arg(long, default_value = "kube-system", requires = "second_scheduler")]

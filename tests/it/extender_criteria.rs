@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use mortise_core::apis::{KwokNodeClass, NodeClaim, NodePool};
 use mortise_core::labels;
-use mortise_tests::harness::{Http, SchedulerOptions, wait_until};
+use mortise_tests::harness::{Http, Mortise, SchedulerOptions, wait_until};
 use serde_json::{Value, json};
 
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pod, pool, types};
@@ -68,7 +68,12 @@ async fn criterion_05_without_the_service_in_mid_run_every_pod_is_placed() -> Re
         .apply(&[deployment("many", 80, ("100m", "64Mi"), json!({}))])
         .await?;
     wait_until("the first pods to run", SOON, || async {
-        let run = scene.pods("many").await?.iter().filter(|pod| runs(pod)).count();
+        let run = scene
+            .pods("many")
+            .await?
+            .iter()
+            .filter(|pod| runs(pod))
+            .count();
         ensure!(run > 0, "none yet");
         Ok(())
     })
@@ -121,13 +126,21 @@ async fn criterion_11_a_pod_that_was_denied_everything_is_retried() -> Result<()
     })
     .await?;
     ensure!(calls(&scene, "denied_interrupted").await? > 0.0);
-    ensure!(calls(&scene, "pokes").await? == 0.0, "there is no reason yet");
+    ensure!(
+        calls(&scene, "pokes").await? == 0.0,
+        "there is no reason yet"
+    );
 
     fence(Value::Null).await?;
     place(&pods(&scene), "second").await?;
-    ensure!(calls(&scene, "pokes").await? > 0.0, "mortise made the event");
+    ensure!(
+        calls(&scene, "pokes").await? > 0.0,
+        "mortise made the event"
+    );
     let nodes = scene.nodes().await?;
-    let annotations = nodes.into_values().filter_map(|node| node.metadata.annotations);
+    let annotations = nodes
+        .into_values()
+        .filter_map(|node| node.metadata.annotations);
     ensure!(annotations.flatten().any(|(key, _)| key == labels::FREED));
     scene.end().await;
     Ok(())
@@ -155,9 +168,13 @@ async fn criterion_17_nothing_is_refused_while_the_service_is_down() -> Result<(
     let pools: Api<NodePool> = Api::all(client.clone());
     let classes: Api<KwokNodeClass> = Api::all(client.clone());
     let patch = Patch::Merge(json!({ "spec": { "weight": 7 } }));
-    pools.patch("default", &PatchParams::default(), &patch).await?;
+    pools
+        .patch("default", &PatchParams::default(), &patch)
+        .await?;
     let label = Patch::Merge(json!({ "metadata": { "labels": { "team": "a" } } }));
-    classes.patch("default", &PatchParams::default(), &label).await?;
+    classes
+        .patch("default", &PatchParams::default(), &label)
+        .await?;
     pools.delete("default", &DeleteParams::default()).await?;
     classes.delete("default", &DeleteParams::default()).await?;
 
@@ -169,13 +186,22 @@ async fn criterion_17_nothing_is_refused_while_the_service_is_down() -> Result<(
     })
     .await?;
     let scheduler = made.spec.and_then(|spec| spec.scheduler_name);
-    ensure!(scheduler.as_deref() == Some("default-scheduler"), "{scheduler:?}");
-    of_team.patch("one", &PatchParams::default(), &label).await?;
-    of_team.delete("one", &DeleteParams::default().grace_period(0)).await?;
+    ensure!(
+        scheduler.as_deref() == Some("default-scheduler"),
+        "{scheduler:?}"
+    );
+    of_team
+        .patch("one", &PatchParams::default(), &label)
+        .await?;
+    of_team
+        .delete("one", &DeleteParams::default().grace_period(0))
+        .await?;
     let nodes: Api<Node> = Api::all(client);
     let made: Node = serde_json::from_value(json!({ "metadata": { "name": "plain" } }))?;
     nodes.create(&PostParams::default(), &made).await?;
-    nodes.patch("plain", &PatchParams::default(), &label).await?;
+    nodes
+        .patch("plain", &PatchParams::default(), &label)
+        .await?;
     nodes.delete("plain", &DeleteParams::default()).await?;
     scene.end().await;
     Ok(())
@@ -237,6 +263,40 @@ async fn pods_of_a_labelled_namespace_go_to_the_second_scheduler() -> Result<()>
     Ok(())
 }
 
+/// What `mortise manifests scheduler --second-scheduler` writes, an API server takes, and its configuration is the recommended one.
+#[tokio::test]
+async fn the_second_scheduler_is_as_recommended() -> Result<()> {
+    let scene = Scene::start(Setting::default()).await?;
+    let command = [
+        "manifests",
+        "scheduler",
+        "--second-scheduler",
+        "--name",
+        "second",
+    ];
+    let manifests = Mortise::output(&command).await?;
+    let objects = scene.plane.apply_yaml(&manifests).await?;
+    let kinds: Vec<String> = objects
+        .iter()
+        .filter_map(|object| Some(object.types.as_ref()?.kind.clone()))
+        .collect();
+    ensure!(
+        kinds.len() == 8 && kinds.iter().any(|kind| kind == "Deployment"),
+        "{kinds:?}"
+    );
+    let maps: Api<ConfigMap> = Api::namespaced(scene.plane.client(), "kube-system");
+    let data = maps.get("second").await?.data.context("data")?;
+    let config = data.get("config.yaml").context("a configuration")?;
+    ensure!(config.contains("\"schedulerName\": \"second\""), "{config}");
+    let file = scene.plane.dir().join("second.yaml");
+    std::fs::write(&file, config)?;
+    let file = file.display().to_string();
+    let found = Mortise::output(&["check", "scheduler", &file]).await?;
+    ensure!(found.contains("nothing differs"), "{found}");
+    scene.end().await;
+    Ok(())
+}
+
 /// Two service accounts, of which one may read everything that there is to debug.
 const ACCOUNTS: &str = "
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: reader}}
@@ -270,7 +330,10 @@ async fn caller(scene: &Scene, account: &str) -> Result<Http> {
     let made = accounts
         .create_token_request(account, &PostParams::default(), &request)
         .await?;
-    let token = made.status.and_then(|status| status.token).context("a token")?;
+    let token = made
+        .status
+        .and_then(|status| status.token)
+        .context("a token")?;
     let http = scene.mortise.http()?;
     Ok(http.with_header("Authorization", &format!("Bearer {token}")))
 }
@@ -309,16 +372,29 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
     let (claim, _) = scene.claims().await?.pop_first().context("a claim")?;
 
     let nobody = scene.mortise.http()?;
-    let (reader, stranger) = (caller(&scene, "reader").await?, caller(&scene, "stranger").await?);
-    wait_until("the reader's right and the pod to be known", SOON, || async {
-        let reply = reader.get(&scene.mortise.url("debug/pending")).await?;
-        ensure!(reply.status == 200 && reply.body.contains("default/waits"), "{reply:?}");
-        Ok(())
-    })
+    let (reader, stranger) = (
+        caller(&scene, "reader").await?,
+        caller(&scene, "stranger").await?,
+    );
+    wait_until(
+        "the reader's right and the pod to be known",
+        SOON,
+        || async {
+            let reply = reader.get(&scene.mortise.url("debug/pending")).await?;
+            ensure!(
+                reply.status == 200 && reply.body.contains("default/waits"),
+                "{reply:?}"
+            );
+            Ok(())
+        },
+    )
     .await?;
     let asked = serde_json::to_value(pods(&scene).get("waits").await?)?;
     let body = json!({ "Pod": asked, "NodeNames": [on, "stranger"] });
-    let (of_node, of_claim) = (format!("debug/explain?node={on}"), format!("debug/explain?nodeclaim={claim}"));
+    let (of_node, of_claim) = (
+        format!("debug/explain?node={on}"),
+        format!("debug/explain?nodeclaim={claim}"),
+    );
     let gets = [
         "debug/config",
         "debug/snapshot",
@@ -343,12 +419,21 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
         };
         for (http, status) in [(&nobody, 401), (&stranger, 403), (&reader, 200)] {
             let reply = ask(http).await?;
-            ensure!(reply.status == status, "{path}: {} instead of {status}: {}", reply.status, reply.body);
+            ensure!(
+                reply.status == status,
+                "{path}: {} instead of {status}: {}",
+                reply.status,
+                reply.body
+            );
             ensure!(!reply.body.contains(SECRET), "{path} tells a secret");
         }
         let text = reader.clone().with_header("Accept", "text/plain");
         let reply = ask(&text).await?;
-        ensure!(reply.status == 200 && !reply.body.contains(SECRET), "{path} as text: {}", reply.status);
+        ensure!(
+            reply.status == 200 && !reply.body.contains(SECRET),
+            "{path} as text: {}",
+            reply.status
+        );
     }
     scene.end().await;
     Ok(())

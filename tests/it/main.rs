@@ -26,6 +26,7 @@ mod edges;
 mod emulator;
 mod extender;
 mod extender_criteria;
+mod extender_wire;
 mod failover;
 mod harness;
 mod kubectl;

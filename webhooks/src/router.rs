@@ -64,6 +64,14 @@ pub fn router(app: App) -> Router {
     router.with_state(app)
 }
 
+/// Answers a body without a server around: what the route of this path would; `None` when there is no such path. Nothing is
+/// previewed.
+#[must_use]
+pub fn respond(app: &App, path: &str, body: &[u8]) -> Option<Response> {
+    let route = ROUTES.iter().find(|route| route.path == path)?;
+    Some(answer(app, route.handler, body, false))
+}
+
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
 /// error that its failure policy deals with.
 fn answer(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
@@ -175,13 +183,7 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
 }
 
 /// What is kept of a call, as far as all calls have it.
-fn asked(
-    world: &dyn World,
-    call: &'static str,
-    pod: &Pod,
-    nodes: usize,
-    begun: Instant,
-) -> Call {
+fn asked(world: &dyn World, call: &'static str, pod: &Pod, nodes: usize, begun: Instant) -> Call {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (part(&pod.metadata.namespace), part(&pod.metadata.name));
     Call {

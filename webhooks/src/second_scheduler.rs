@@ -59,7 +59,7 @@ pub fn second_scheduler(options: &SecondScheduler) -> Vec<Value> {
         json!({ "apiVersion": RBAC, "kind": "RoleBinding", "metadata": own(name),
             "roleRef": role("Role", name), "subjects": subjects }),
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": own(name),
-            "data": { "config.yaml": configuration(options).to_string() } }),
+            "data": { "config.yaml": format!("{:#}\n", configuration(options)) } }),
         deployment(options, &labels),
     ]
 }

@@ -91,17 +91,26 @@ impl Stage {
         self.filter_of(pod, &["web-0", "web-1", "web-2"])
     }
 
-    fn filter_of(&mut self, pod: &Value, names: &[&str]) -> (Vec<String>, BTreeMap<String, String>) {
-        let answer = self.ask(&json!({ "Pod": pod, "Nodes": null, "NodeNames": names }), true);
+    fn filter_of(
+        &mut self,
+        pod: &Value,
+        names: &[&str],
+    ) -> (Vec<String>, BTreeMap<String, String>) {
+        let answer = self.ask(
+            &json!({ "Pod": pod, "Nodes": null, "NodeNames": names }),
+            true,
+        );
         let kept = serde_json::from_value(answer["NodeNames"].clone()).unwrap();
         let failed = &answer["FailedAndUnresolvableNodes"];
-        let failed: Option<BTreeMap<String, String>> = serde_json::from_value(failed.clone()).unwrap();
+        let failed: Option<BTreeMap<String, String>> =
+            serde_json::from_value(failed.clone()).unwrap();
         (kept, failed.unwrap_or_default())
     }
 
     fn scores(&mut self, pod: &Value) -> BTreeMap<String, i64> {
         let at = self.at();
-        let body = json!({ "Pod": pod, "NodeNames": ["web-0", "web-1", "web-2", "nobody"] }).to_string();
+        let body =
+            json!({ "Pod": pod, "NodeNames": ["web-0", "web-1", "web-2", "nobody"] }).to_string();
         let args: wire::Args<'_> = serde_json::from_str(&body).unwrap();
         prioritize(&at, &self.memory, &self.counters, &args)
             .into_iter()
@@ -163,16 +172,29 @@ fn room_that_is_promised_is_given_to_nobody_of_equal_priority() {
     assert_eq!(kept, names(&["web-1", "web-2"]));
     assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3, "idempotent");
     stage.later = SignedDuration::from_secs(3);
-    assert_eq!(stage.filter(&pod("second", "500m")).0.len(), 3, "charges are short");
+    assert_eq!(
+        stage.filter(&pod("second", "500m")).0.len(),
+        3,
+        "charges are short"
+    );
     stage.later = SignedDuration::from_secs(31);
-    assert_eq!(stage.filter(&pod("other", "1")).0.len(), 3, "the promise is over");
+    assert_eq!(
+        stage.filter(&pod("other", "1")).0.len(),
+        3,
+        "the promise is over"
+    );
 }
 
 #[test]
 fn a_promise_never_blocks_a_pod_of_higher_priority() {
     let mut stage = Stage::new();
     stage.promise("owner", "web-0", 3_000, 10);
-    let of = |priority: i32| with(pod("other", "2"), json!({ "spec": { "priority": priority } }));
+    let of = |priority: i32| {
+        with(
+            pod("other", "2"),
+            json!({ "spec": { "priority": priority } }),
+        )
+    };
     assert_eq!(stage.filter(&of(10)).0.len(), 2);
     assert_eq!(stage.filter(&of(11)).0.len(), 3);
 }
@@ -185,7 +207,10 @@ fn a_pod_goes_where_its_own_room_is() {
     assert_eq!(kept, names(&["web-1"]));
     assert_eq!(failed["web-0"], Denial::Elsewhere.message());
     let (kept, failed) = stage.filter_of(&pod("owner", "2"), &["web-0", "web-2"]);
-    assert!(kept.len() == 2 && failed.is_empty(), "the scheduler does not offer it: anywhere");
+    assert!(
+        kept.len() == 2 && failed.is_empty(),
+        "the scheduler does not offer it: anywhere"
+    );
     assert_eq!(stage.scores(&pod("owner", "2"))["web-1"], 10);
 }
 
@@ -205,12 +230,16 @@ fn fences_hold_for_everybody_but_exempt_pods() {
 
         let owned = |kind: &str| {
             let owner = json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true }]);
-            with(pod("exempt", "1"), json!({ "metadata": { "ownerReferences": owner } }))
+            with(
+                pod("exempt", "1"),
+                json!({ "metadata": { "ownerReferences": owner } }),
+            )
         };
         let class = json!({ "spec": { "priorityClassName": "system-node-critical" } });
         let number = json!({ "spec": { "priority": 2_000_000_001 } });
         let ours = json!({ "metadata": { "namespace": "kube-system", "labels": { "app.kubernetes.io/name": "mortise" } } });
-        let mirror = json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } });
+        let mirror =
+            json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } });
         for exempt in [
             owned("DaemonSet"),
             owned("Node"),
@@ -229,7 +258,10 @@ fn fences_hold_for_everybody_but_exempt_pods() {
 
 #[test]
 fn a_pod_that_others_were_evicted_for_is_let_in_unless_the_node_goes_for_good() {
-    let nominated = with(pod("preemptor", "4"), json!({ "status": { "nominatedNodeName": "web-0" } }));
+    let nominated = with(
+        pod("preemptor", "4"),
+        json!({ "status": { "nominatedNodeName": "web-0" } }),
+    );
     let mut stage = Stage::new();
     stage.promise("owner", "web-0", 3_000, 0);
     stage.fence("web-0", FenceReason::Disruption);
@@ -272,9 +304,15 @@ fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
     stage.world.expires("web-1", "30m");
     stage.world.expires("web-2", "Never");
     let said = |time: &str| {
-        with(pod("job", "1"), json!({ "metadata": { "annotations": { "mortise.sh/run-time": time } } }))
+        with(
+            pod("job", "1"),
+            json!({ "metadata": { "annotations": { "mortise.sh/run-time": time } } }),
+        )
     };
-    let deadline = with(pod("job", "1"), json!({ "spec": { "activeDeadlineSeconds": 3_600 } }));
+    let deadline = with(
+        pod("job", "1"),
+        json!({ "spec": { "activeDeadlineSeconds": 3_600 } }),
+    );
     let protected = with(
         pod("job", "1"),
         json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
@@ -291,7 +329,10 @@ fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
         assert_eq!(stage.filter(&pod).0, names(&kept), "{pod}");
     }
     let (kept, failed) = stage.filter_of(&said("3h"), &["web-0", "web-1"]);
-    assert!(kept.len() == 2 && failed.is_empty(), "only while there are others");
+    assert!(
+        kept.len() == 2 && failed.is_empty(),
+        "only while there are others"
+    );
     let scores = stage.scores(&said("3h"));
     assert_eq!((scores["web-0"], scores["web-1"]), (1, 1));
 }
@@ -322,10 +363,17 @@ fn fuller_nodes_and_those_that_stay_score_higher() {
     let before = stage.scores(&pod("x", "1"));
     assert_eq!(before["nobody"], 0, "nothing is known of it");
     stage.world.pod("more", "web-1", json!({}));
-    stage.world.pod("stays", "web-2", json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }));
+    stage.world.pod(
+        "stays",
+        "web-2",
+        json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
     let after = stage.scores(&pod("x", "1"));
     assert!(after["web-1"] > before["web-1"], "fuller: {after:?}");
-    assert!(after["web-2"] > after["web-1"], "and it cannot go: {after:?}");
+    assert!(
+        after["web-2"] > after["web-1"],
+        "and it cannot go: {after:?}"
+    );
     assert!(after.values().all(|score| (0..=10).contains(score)));
 }
 
@@ -335,8 +383,12 @@ fn a_workload_gets_the_spot_share_that_it_wants() {
     stage.world.spot("web-0");
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs", "controller": true }]);
     let wish = |percent: &str, base: &str| {
-        let annotations = json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base": base });
-        with(pod("x", "1"), json!({ "metadata": { "annotations": annotations, "ownerReferences": owner } }))
+        let annotations =
+            json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base": base });
+        with(
+            pod("x", "1"),
+            json!({ "metadata": { "annotations": annotations, "ownerReferences": owner } }),
+        )
     };
     // One of its three pods is on spot capacity.
     let all_spot = stage.scores(&wish("100", "0"));
@@ -344,7 +396,10 @@ fn a_workload_gets_the_spot_share_that_it_wants() {
     let none = stage.scores(&wish("0", "0"));
     assert!(none["web-0"] < none["web-1"], "{none:?}");
     let enough = stage.scores(&wish("50", "3"));
-    assert!(enough["web-0"] < enough["web-1"], "one beyond the base, half of one: {enough:?}");
+    assert!(
+        enough["web-0"] < enough["web-1"],
+        "one beyond the base, half of one: {enough:?}"
+    );
 }
 
 #[test]
@@ -375,13 +430,19 @@ fn promised_pods_keep_their_volume_slots() {
     stage.world.claimed_volume("data-other");
     let volume = |claim: &str| json!({ "spec": { "volumes": [{ "name": "d", "persistentVolumeClaim": { "claimName": claim } }] } });
     let waiting = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
-    stage.world.pod("owner", "", with(volume("data-owner"), waiting));
+    stage
+        .world
+        .pod("owner", "", with(volume("data-owner"), waiting));
     stage.promise("owner", "web-0", 100, 0);
     let other = with(pod("other", "100m"), volume("data-other"));
     let (kept, failed) = stage.filter(&other);
     assert_eq!(kept, names(&["web-1", "web-2"]), "{failed:?}");
     assert_eq!(failed["web-0"], Denial::Reserved.message());
-    assert_eq!(stage.filter(&pod("dry", "100m")).0.len(), 3, "a pod without volumes takes no slot");
+    assert_eq!(
+        stage.filter(&pod("dry", "100m")).0.len(),
+        3,
+        "a pod without volumes takes no slot"
+    );
 }
 
 #[test]
@@ -390,7 +451,12 @@ fn a_stale_or_unfinished_picture_denies_nothing_and_scores_all_alike() {
     stage.fence("web-0", FenceReason::Draining);
     stage.age_ms = STALE_MS + 1;
     assert_eq!(stage.filter(&pod("other", "1")).0.len(), 3);
-    assert!(stage.scores(&pod("other", "1")).values().all(|score| *score == 0));
+    assert!(
+        stage
+            .scores(&pod("other", "1"))
+            .values()
+            .all(|score| *score == 0)
+    );
     assert_eq!(stage.counters.passed_stale.get(), 2);
     stage.age_ms = STALE_MS;
     assert_eq!(stage.filter(&pod("other", "1")).0.len(), 2);
@@ -404,10 +470,21 @@ fn whole_nodes_are_answered_with_whole_nodes() {
     let items = ["web-0", "web-1", "stranger"].map(node);
     let body = json!({ "Pod": pod("other", "1"), "Nodes": { "metadata": {}, "items": items }, "NodeNames": null });
     let answer = stage.ask(&body, true);
-    assert_eq!(answer["Nodes"]["items"], json!([node("web-0"), node("stranger")]), "as they came");
+    assert_eq!(
+        answer["Nodes"]["items"],
+        json!([node("web-0"), node("stranger")]),
+        "as they came"
+    );
     assert_eq!(answer["NodeNames"], Value::Null);
-    assert_eq!(answer["FailedAndUnresolvableNodes"], json!({ "web-1": Denial::Draining.message() }));
-    assert_eq!(stage.counters.full_nodes.get(), 1, "and it is counted, so that somebody can complain");
+    assert_eq!(
+        answer["FailedAndUnresolvableNodes"],
+        json!({ "web-1": Denial::Draining.message() })
+    );
+    assert_eq!(
+        stage.counters.full_nodes.get(),
+        1,
+        "and it is counted, so that somebody can complain"
+    );
 }
 
 #[test]
@@ -429,7 +506,11 @@ fn preemption_is_kept_off_fenced_nodes() {
     let body = json!({ "Pod": pod("other", "4"), "NodeNameToVictims": { "web-0": whole, "web-1": whole } });
     let args = serde_json::from_value(body).unwrap();
     let answer = serde_json::to_value(preempt(&at, &stage.memory, &stage.counters, args)).unwrap();
-    assert_eq!(answer, json!({ "NodeNameToMetaVictims": { "web-0": victims } }), "by UID in both modes");
+    assert_eq!(
+        answer,
+        json!({ "NodeNameToMetaVictims": { "web-0": victims } }),
+        "by UID in both modes"
+    );
 }
 
 /// Criterion 11, the part that is ours: a pod that was denied everything is known, and a node is named as soon as one is no
@@ -449,7 +530,9 @@ fn criterion_11_a_pod_that_was_denied_everything_is_woken_when_a_node_is_free() 
     assert!(stage.filter(&pod("other", "1")).0.is_empty());
     assert_eq!(stage.memory.held.len(), 1);
     assert_eq!(freed(&mut stage), None, "nothing has changed");
-    stage.world.ledger(LedgerOp::Withdraw("owner-of-web-1".into()));
+    stage
+        .world
+        .ledger(LedgerOp::Withdraw("owner-of-web-1".into()));
     assert_eq!(freed(&mut stage), Some(NodeName::from("web-1")));
     assert_eq!(freed(&mut stage), None, "once is enough");
     assert!(stage.memory.held.is_empty());
@@ -484,15 +567,25 @@ fn criterion_8_laws_of_the_filter() {
     for round in 0..400 {
         let mut stage = Stage::new();
         for number in 0..roll(4) {
-            let (node, cpu) = (format!("web-{}", roll(3)), i64::try_from(roll(4_000)).unwrap());
-            stage.promise(&format!("owner-{number}"), &node, cpu, i32::try_from(roll(3)).unwrap());
+            let (node, cpu) = (
+                format!("web-{}", roll(3)),
+                i64::try_from(roll(4_000)).unwrap(),
+            );
+            stage.promise(
+                &format!("owner-{number}"),
+                &node,
+                cpu,
+                i32::try_from(roll(3)).unwrap(),
+            );
         }
         for node in 0..3 {
             let name = format!("web-{node}");
             match roll(6) {
                 0 => stage.fence(&name, FenceReason::Disruption),
                 1 => stage.fence(&name, FenceReason::Draining),
-                2 => stage.world.drifted(&name, now() - SignedDuration::from_hours(1)),
+                2 => stage
+                    .world
+                    .drifted(&name, now() - SignedDuration::from_hours(1)),
                 3 => stage.world.expires(&name, "10m"),
                 _ => {}
             }
@@ -511,14 +604,32 @@ fn criterion_8_laws_of_the_filter() {
         }
         let (kept, failed) = stage.filter_of(&asked, &offered);
         let mut left = offered.iter();
-        assert!(kept.iter().all(|name| left.any(|offered| offered == name)), "{round}: {kept:?} of {offered:?}");
+        assert!(
+            kept.iter().all(|name| left.any(|offered| offered == name)),
+            "{round}: {kept:?} of {offered:?}"
+        );
         for name in &offered {
-            assert!(kept.iter().any(|kept| kept == name) != failed.contains_key(*name), "{round}: {name}");
+            assert!(
+                kept.iter().any(|kept| kept == name) != failed.contains_key(*name),
+                "{round}: {name}"
+            );
         }
-        assert!(failed.values().all(|message| messages.contains(&&**message)), "{round}: {failed:?}");
-        assert_eq!(stage.filter_of(&asked, &offered), (kept, failed), "{round}: idempotent");
+        assert!(
+            failed
+                .values()
+                .all(|message| messages.contains(&&**message)),
+            "{round}: {failed:?}"
+        );
+        assert_eq!(
+            stage.filter_of(&asked, &offered),
+            (kept, failed),
+            "{round}: idempotent"
+        );
         let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true }]);
-        let daemon = with(pod("daemon", &cpu), json!({ "metadata": { "ownerReferences": owner } }));
+        let daemon = with(
+            pod("daemon", &cpu),
+            json!({ "metadata": { "ownerReferences": owner } }),
+        );
         assert_eq!(stage.filter_of(&daemon, &offered).0, offered, "{round}");
         assert_eq!(stage.counters.passed_daemon.get(), 1);
     }

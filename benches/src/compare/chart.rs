@@ -59,7 +59,10 @@ pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -
     }
     push(
         &mut svg,
-        format_args!("<text x=\"{LEFT}\" y=\"36\" fill=\"#555555\">{}</text>\n", escaped(unit)),
+        format_args!(
+            "<text x=\"{LEFT}\" y=\"36\" fill=\"#555555\">{}</text>\n",
+            escaped(unit)
+        ),
     );
     for (at, group) in groups.iter().enumerate() {
         let left = LEFT + group_width * (count(at) + 0.1);
@@ -121,7 +124,10 @@ fn rounded_up(value: f64) -> f64 {
     }
     let power = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= value).unwrap_or(value)
+    steps
+        .into_iter()
+        .find(|step| *step >= value)
+        .unwrap_or(value)
 }
 
 fn number(value: f64) -> String {
@@ -135,7 +141,9 @@ fn number(value: f64) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -144,14 +152,31 @@ mod tests {
 
     #[test]
     fn a_chart_holds_every_bar_and_name() {
-        let bar = |value: f64| Bar { value, least: value - 1.0, most: value + 1.0 };
+        let bar = |value: f64| Bar {
+            value,
+            least: value - 1.0,
+            most: value + 1.0,
+        };
         let groups = [
-            Group { name: "200 nodes".to_owned(), bars: vec![bar(440.0), bar(300.0)] },
-            Group { name: "a < b".to_owned(), bars: vec![bar(380.0), bar(170.0)] },
+            Group {
+                name: "200 nodes".to_owned(),
+                bars: vec![bar(440.0), bar(300.0)],
+            },
+            Group {
+                name: "a < b".to_owned(),
+                bars: vec![bar(380.0), bar(170.0)],
+            },
         ];
         let svg = bars("rate", "pods/s", &["without", "with"], &groups);
-        assert_eq!(svg.matches("<rect x=").count(), 4 + 2, "bars and the legend");
-        assert!(svg.contains("a &lt; b") && svg.contains("200 nodes") && svg.contains(">500<"), "{svg}");
+        assert_eq!(
+            svg.matches("<rect x=").count(),
+            4 + 2,
+            "bars and the legend"
+        );
+        assert!(
+            svg.contains("a &lt; b") && svg.contains("200 nodes") && svg.contains(">500<"),
+            "{svg}"
+        );
         assert_eq!(rounded_up(441.0), 500.0);
         assert_eq!(rounded_up(0.0), 1.0);
     }

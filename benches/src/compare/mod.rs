@@ -10,8 +10,8 @@
 mod chart;
 mod plot;
 mod provisioning;
-mod seen;
 mod script;
+mod seen;
 mod table;
 mod throughput;
 
@@ -191,7 +191,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     if let Some(dir) = plots {
         plot::write(&dir, &results)?;
     }
-    keep("compare", text, args.out.as_deref(), args.has_default_sizes())
+    keep(
+        "compare",
+        text,
+        args.out.as_deref(),
+        args.has_default_sizes(),
+    )
 }
 
 async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
@@ -224,7 +229,11 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
         let script = script::Script::new(args.services, args.seconds, args.rate, args.seed);
         for round in 0..args.runs {
             for way in Way::turns(round) {
-                progress(&format!("provisioning {}, round {}", way.label(), round + 1));
+                progress(&format!(
+                    "provisioning {}, round {}",
+                    way.label(),
+                    round + 1
+                ));
                 let (version, row) = Box::pin(provisioning::play(way, round, &script)).await?;
                 results.inputs.kubernetes = version;
                 results.provisioning.push(row);
@@ -248,7 +257,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<f64> = values.collect();
     all.sort_unstable_by(f64::total_cmp);
     let middle = all.len() / 2;
-    match (all.get(middle), middle.checked_sub(1).and_then(|at| all.get(at))) {
+    match (
+        all.get(middle),
+        middle.checked_sub(1).and_then(|at| all.get(at)),
+    ) {
         (Some(upper), Some(lower)) if all.len() % 2 == 0 => f64::midpoint(*lower, *upper),
         (Some(only), _) => *only,
         (None, _) => f64::NAN,
@@ -268,7 +280,9 @@ mod tests {
 
     #[test]
     fn every_way_is_first_once_in_four_rounds() {
-        let first: Vec<Way> = (0..4).filter_map(|round| Way::turns(round).first().copied()).collect();
+        let first: Vec<Way> = (0..4)
+            .filter_map(|round| Way::turns(round).first().copied())
+            .collect();
         assert_eq!(first, Way::ALL);
     }
 }

@@ -30,7 +30,11 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
             })
             .collect();
         let title = "Rate of kube-scheduler, middle 80 % of the pods";
-        save(dir, "throughput", &bars(title, "pods bound per second", &series, &groups))?;
+        save(
+            dir,
+            "throughput",
+            &bars(title, "pods bound per second", &series, &groups),
+        )?;
     }
     if results.provisioning.is_empty() {
         return Ok(());
@@ -56,7 +60,16 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
         })
         .collect();
     let title = "The same services and short-lived pods";
-    save(dir, "provisioning", &bars(title, "median of the runs, and their spread", &series, &groups))
+    save(
+        dir,
+        "provisioning",
+        &bars(
+            title,
+            "median of the runs, and their spread",
+            &series,
+            &groups,
+        ),
+    )
 }
 
 fn bar(values: impl Iterator<Item = f64>) -> Bar {

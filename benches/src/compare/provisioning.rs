@@ -13,9 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource};
 use mortise_core::apis::NodeClaim;
 use mortise_core::labels::NOMINATED_PODS;
-use mortise_tests::harness::{
-    Component, ControlPlane, Mortise, MortiseOptions, wait_until,
-};
+use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, wait_until};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
@@ -175,7 +173,10 @@ fn row(
     let daemon_waits: Vec<Duration> = pods
         .values()
         .filter(|pod| pod.is_daemon())
-        .filter_map(|pod| pod.waited().or_else(|| Some(pod.gone?.saturating_duration_since(pod.since))))
+        .filter_map(|pod| {
+            pod.waited()
+                .or_else(|| Some(pod.gone?.saturating_duration_since(pod.since)))
+        })
         .collect();
     let longest = daemon_waits.iter().max().copied().unwrap_or_default();
     Row {
@@ -188,7 +189,10 @@ fn row(
         bound_in_drain: bound_in_drain.count(),
         drained: drains.len(),
         dollars_per_hour: f64::NAN,
-        daemon_pods_late: daemon_waits.iter().filter(|wait| **wait > DAEMON_WAIT).count(),
+        daemon_pods_late: daemon_waits
+            .iter()
+            .filter(|wait| **wait > DAEMON_WAIT)
+            .count(),
         daemon_wait_s: longest.as_secs_f64(),
         earlier,
         nominated,
@@ -233,13 +237,19 @@ async fn carry_out(client: Client, action: &Action) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let deployments: Api<Deployment> = Api::default_namespaced(client);
     match action {
-        Action::Up { service, replicas, cpu } => {
+        Action::Up {
+            service,
+            replicas,
+            cpu,
+        } => {
             let made = serde_json::from_value(deployment(*service, *replicas, *cpu))?;
             deployments.create(&PostParams::default(), &made).await?;
         }
         Action::Down { service } => {
             let name = format!("service-{service}");
-            deployments.delete(&name, &DeleteParams::background()).await?;
+            deployments
+                .delete(&name, &DeleteParams::background())
+                .await?;
         }
         Action::Job { job, cpu } => {
             let made = serde_json::from_value(job_pod(*job, *cpu))?;
@@ -267,8 +277,15 @@ async fn settle(pods: &seen::Watching, claims: &Claims) -> Result<()> {
     let waits = |pod: &SeenPod| pod.gone.is_none() && pod.bound.is_none();
     wait_until("every pod to be bound", LONG, || async {
         let waiting = pods.pods.all().values().filter(|pod| waits(pod)).count();
-        let coming = claims.all().values().filter(|claim| claim.is_coming()).count();
-        ensure!(waiting == 0 && coming == 0, "{waiting} pods and {coming} machines are on their way");
+        let coming = claims
+            .all()
+            .values()
+            .filter(|claim| claim.is_coming())
+            .count();
+        ensure!(
+            waiting == 0 && coming == 0,
+            "{waiting} pods and {coming} machines are on their way"
+        );
         Ok(())
     })
     .await?;
@@ -287,7 +304,9 @@ impl Price {
         let mut looks = tokio::time::interval(LOOK);
         loop {
             looks.tick().await;
-            let price = mortise.metric("karpenter_nodepools_cost_total", &[]).await?;
+            let price = mortise
+                .metric("karpenter_nodepools_cost_total", &[])
+                .await?;
             self.seen
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -398,8 +417,11 @@ fn objects() -> String {
             "disruption": { "consolidateAfter": "5s", "budgets": [{ "nodes": "20%" }] },
         },
     });
-    let [first, second] = [("logs", "200m"), ("network", "100m")].map(|(name, cpu)| daemon_set(name, cpu));
-    [class, pool, first, second].map(|object| object.to_string()).join("\n---\n")
+    let [first, second] =
+        [("logs", "200m"), ("network", "100m")].map(|(name, cpu)| daemon_set(name, cpu));
+    [class, pool, first, second]
+        .map(|object| object.to_string())
+        .join("\n---\n")
 }
 
 fn daemon_set(name: &str, cpu: &str) -> Value {

@@ -16,7 +16,11 @@ const CALM: u64 = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A service comes.
-    Up { service: u64, replicas: u64, cpu: u64 },
+    Up {
+        service: u64,
+        replicas: u64,
+        cpu: u64,
+    },
     /// A service goes.
     Down { service: u64 },
     /// A short-lived pod comes.
@@ -42,7 +46,14 @@ impl Script {
         for service in 0..services {
             let at = service * (length * 6 / 10) / services.max(1);
             let (replicas, cpu) = (dice.within(REPLICAS), dice.within(SERVICE_CPU));
-            actions.push((at, Action::Up { service, replicas, cpu }));
+            actions.push((
+                at,
+                Action::Up {
+                    service,
+                    replicas,
+                    cpu,
+                },
+            ));
             rushes.push(at);
             if service % 2 == 0 {
                 actions.push((at + length * 3 / 10, Action::Down { service }));
@@ -54,7 +65,9 @@ impl Script {
         let mut job = 0;
         for tick in 0..length / 100 {
             let at = tick * 100;
-            let rush = rushes.iter().any(|from| (*from..from + RUSH_MS).contains(&at));
+            let rush = rushes
+                .iter()
+                .any(|from| (*from..from + RUSH_MS).contains(&at));
             owed += if rush { rate * CALM } else { rate };
             while owed >= 10 * CALM {
                 owed -= 10 * CALM;
@@ -100,13 +113,23 @@ mod tests {
         assert!(script.actions.is_sorted_by_key(|(at, _)| *at));
         let jobs = |from: u64, to: u64| {
             let all = script.actions.iter();
-            all.filter(|(at, action)| (from..to).contains(at) && matches!(action, Action::Job { .. }))
-                .count()
+            all.filter(|(at, action)| {
+                (from..to).contains(at) && matches!(action, Action::Job { .. })
+            })
+            .count()
         };
         assert_eq!(jobs(0, 4_000), 400, "a rush");
-        assert!((45..=55).contains(&jobs(4_000, 9_000)), "{}", jobs(4_000, 9_000));
+        assert!(
+            (45..=55).contains(&jobs(4_000, 9_000)),
+            "{}",
+            jobs(4_000, 9_000)
+        );
         let count = |wanted: fn(&Action) -> bool| {
-            script.actions.iter().filter(|(_, action)| wanted(action)).count()
+            script
+                .actions
+                .iter()
+                .filter(|(_, action)| wanted(action))
+                .count()
         };
         assert_eq!(count(|action| matches!(action, Action::Up { .. })), 4);
         assert_eq!(count(|action| matches!(action, Action::Down { .. })), 2);

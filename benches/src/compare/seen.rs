@@ -84,7 +84,10 @@ impl SeenPods {
     fn apply(&self, pod: &Pod, at: Instant, listed: bool) -> Change {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let conditions = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_deref());
         let evicted = conditions.is_some_and(|all| {
             all.iter()
                 .any(|each| each.type_ == "DisruptionTarget" && each.status == "True")
@@ -159,7 +162,9 @@ struct Change {
 fn owner(pod: &Pod) -> String {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     let controller = owners.iter().find(|owner| owner.controller == Some(true));
-    controller.map(|owner| owner.kind.clone()).unwrap_or_default()
+    controller
+        .map(|owner| owner.kind.clone())
+        .unwrap_or_default()
 }
 
 /// Follows all pods. A watch that breaks (kube-apiserver ends slow ones) goes on where it was.

@@ -24,11 +24,16 @@ pub(crate) fn write(out: &mut impl Write, results: &Results) -> Result<()> {
         settings,
         ..
     } = inputs;
-    let measured = format!("control plane, mortise and this client share it; seed {seed}; {runs} runs of each way in turn, medians");
+    let measured = format!(
+        "control plane, mortise and this client share it; seed {seed}; {runs} runs of each way in turn, medians"
+    );
     machine.heading(out, &measured)?;
     writeln!(out, "Kubernetes {kubernetes}; {settings}")?;
     for nodes in &inputs.nodes {
-        let rows: Vec<_> = throughput.iter().filter(|row| row.nodes == *nodes).collect();
+        let rows: Vec<_> = throughput
+            .iter()
+            .filter(|row| row.nodes == *nodes)
+            .collect();
         if !rows.is_empty() {
             rates(out, *nodes, &rows)?;
         }
@@ -41,7 +46,11 @@ pub(crate) fn write(out: &mut impl Write, results: &Results) -> Result<()> {
 
 fn rates(out: &mut impl Write, nodes: u32, rows: &[&throughput::Row]) -> Result<()> {
     let of = |way: Way, figure: fn(&throughput::Row) -> f64| {
-        median(rows.iter().filter(|row| row.way == way).map(|row| figure(row)))
+        median(
+            rows.iter()
+                .filter(|row| row.way == way)
+                .map(|row| figure(row)),
+        )
     };
     let pods = rows.first().map_or(0, |row| row.pods);
     writeln!(
@@ -97,13 +106,28 @@ fn bought(out: &mut impl Write, inputs: &Inputs, rows: &[provisioning::Row]) -> 
     writeln!(
         out,
         "\n{services} services over {seconds} s, short-lived pods at up to {rate}/s\n{:<18}{:>9}{:>7}{:>10}{:>8}{:>9}{:>8}{:>8}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}",
-        "", "launched", "empty", "redundant", "drained", "in drain", "evict.", "$/h", "DS > 30 s", "earlier", "landed %", "of", "p50 ms", "p99 ms", "late s"
+        "",
+        "launched",
+        "empty",
+        "redundant",
+        "drained",
+        "in drain",
+        "evict.",
+        "$/h",
+        "DS > 30 s",
+        "earlier",
+        "landed %",
+        "of",
+        "p50 ms",
+        "p99 ms",
+        "late s"
     )?;
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
     let count = |number: usize| number as f64;
     for way in Way::ALL {
         let own: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
-        let of = |figure: &dyn Fn(&provisioning::Row) -> f64| median(own.iter().map(|row| figure(row)));
+        let of =
+            |figure: &dyn Fn(&provisioning::Row) -> f64| median(own.iter().map(|row| figure(row)));
         let (nominated, landed) = own.iter().fold((0, 0), |(nominated, landed), row| {
             (nominated + row.nominated, landed + row.landed)
         });

@@ -9,9 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use mortise_tests::harness::{
-    Component, ControlPlane, Mortise, MortiseOptions, wait_until,
-};
+use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, wait_until};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -63,11 +61,19 @@ pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String,
     let mut rows = Vec::new();
     for round in 0..runs {
         for way in Way::turns(round) {
-            progress(&format!("{nodes} nodes, {}, round {}", way.label(), round + 1));
+            progress(&format!(
+                "{nodes} nodes, {}, round {}",
+                way.label(),
+                round + 1
+            ));
             // Names are never used again: kwok deletes what it knows by name, and may be late.
             let run = rows.len();
             let row = Box::pin(one(&mut plane, &mortise, &mut watching, way, (run, pods))).await?;
-            rows.push(Row { round, nodes, ..row });
+            rows.push(Row {
+                round,
+                nodes,
+                ..row
+            });
         }
     }
     drop(watching);
@@ -214,13 +220,17 @@ fn is_ready(node: &Node) -> bool {
     let conditions = status.and_then(|status| status.conditions.as_deref());
     let tainted = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
     tainted.is_none_or(<[_]>::is_empty)
-        && conditions.unwrap_or_default().iter().any(|each| each.type_ == "Ready" && each.status == "True")
+        && conditions
+            .unwrap_or_default()
+            .iter()
+            .any(|each| each.type_ == "Ready" && each.status == "True")
 }
 
 fn node(number: u32) -> Value {
     let name = format!("plain-{number}");
     let zone = format!("test-zone-{}", number % 3);
-    let has = json!({ "cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi" });
+    let has =
+        json!({ "cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi" });
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": { "name": name, "labels": {
@@ -291,7 +301,14 @@ mod tests {
         let begun = Instant::now();
         // The first tenth takes ten seconds, the rest comes a hundred a second.
         let times: Vec<Instant> = (0..1_000_u64)
-            .map(|at| begun + Duration::from_millis(if at < 100 { at * 100 } else { 10_000 + (at - 100) * 10 }))
+            .map(|at| {
+                begun
+                    + Duration::from_millis(if at < 100 {
+                        at * 100
+                    } else {
+                        10_000 + (at - 100) * 10
+                    })
+            })
             .collect();
         let rates = Rates::of(&times).unwrap();
         assert!((rates.middle - 100.0).abs() < 0.1, "{}", rates.middle);

@@ -39,7 +39,10 @@ pub(crate) async fn measure(count: u32) -> Result<Held> {
     let claims: Api<NodeClaim> = Api::all(plane.client());
     let claim = wait_until("a machine", LONG, || async {
         let pod = pods.get("first").await?;
-        ensure!(pod.spec.is_some_and(|spec| spec.node_name.is_some()), "it is on its way");
+        ensure!(
+            pod.spec.is_some_and(|spec| spec.node_name.is_some()),
+            "it is on its way"
+        );
         let claims = claims.list(&ListParams::default()).await?;
         claims.items.into_iter().next().context("a claim")
     })
@@ -87,7 +90,11 @@ pub(crate) async fn measure(count: u32) -> Result<Held> {
 
 /// filter calls a second from now on.
 async fn rate(mortise: &Mortise) -> Result<f64> {
-    let calls = async || mortise.metric("mortise_webhook_calls_total", &["call=\"filter\""]).await;
+    let calls = async || {
+        mortise
+            .metric("mortise_webhook_calls_total", &["call=\"filter\""])
+            .await
+    };
     let before = calls().await?;
     tokio::time::sleep(HALF).await;
     Ok((calls().await? - before) / HALF.as_secs_f64())

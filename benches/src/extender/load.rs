@@ -58,7 +58,12 @@ pub(crate) struct Flat {
 }
 
 /// filter and prioritize about so many nodes, for so long each. `pod` is the name of a pod that is made for it.
-pub(crate) async fn rows(cluster: &Cluster, pod: &str, names: u32, seconds: u32) -> Result<Vec<Row>> {
+pub(crate) async fn rows(
+    cluster: &Cluster,
+    pod: &str,
+    names: u32,
+    seconds: u32,
+) -> Result<Vec<Row>> {
     cluster.create_pod(pod, "100m", Some(NOWHERE)).await?;
     let body = question(cluster, pod, names).await?;
     let mut rows = Vec::new();
@@ -71,13 +76,23 @@ pub(crate) async fn rows(cluster: &Cluster, pod: &str, names: u32, seconds: u32)
 
 async fn question(cluster: &Cluster, pod: &str, names: u32) -> Result<String> {
     let nodes = cluster.nodes().await?;
-    ensure!(nodes.len() >= names as usize, "{} nodes of {names}", nodes.len());
+    ensure!(
+        nodes.len() >= names as usize,
+        "{} nodes of {names}",
+        nodes.len()
+    );
     let nodes: Vec<&String> = nodes.iter().take(names as usize).collect();
     let pod = cluster.pod(pod).await?;
     Ok(json!({ "Pod": pod, "Nodes": null, "NodeNames": nodes }).to_string())
 }
 
-async fn row(cluster: &Cluster, call: &'static str, names: u32, body: &str, seconds: u32) -> Result<Row> {
+async fn row(
+    cluster: &Cluster,
+    call: &'static str,
+    names: u32,
+    body: &str,
+    seconds: u32,
+) -> Result<Row> {
     let http = cluster.scheduler()?;
     let url = cluster.url(&format!("extender/v1/{call}"));
     for _ in 0..WARM_UP {
@@ -102,7 +117,9 @@ async fn row(cluster: &Cluster, call: &'static str, names: u32, body: &str, seco
     times.sort_unstable();
     let at = |thousandths: usize| {
         let rank = (times.len() * thousandths).div_ceil(1_000).max(1);
-        times.get(rank - 1).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        times
+            .get(rank - 1)
+            .map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
     };
     let sum: Duration = times.iter().sum();
     #[expect(clippy::cast_precision_loss, reason = "for display")]
@@ -125,7 +142,12 @@ async fn row(cluster: &Cluster, call: &'static str, names: u32, body: &str, seco
 
 async fn asked(http: &Http, url: &str, body: &str) -> Result<()> {
     let reply = http.post_text(url, body).await?;
-    ensure!(reply.status == 200, "status {}: {}", reply.status, reply.body);
+    ensure!(
+        reply.status == 200,
+        "status {}: {}",
+        reply.status,
+        reply.body
+    );
     Ok(())
 }
 

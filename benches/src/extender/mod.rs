@@ -59,8 +59,13 @@ pub(crate) struct ExtenderArgs {
 
 impl ExtenderArgs {
     fn has_default_sizes(&self) -> bool {
-        (self.nodes, self.many_nodes, self.seconds, self.calls, self.held)
-            == (NODES, MANY_NODES, SECONDS, CALLS, HELD)
+        (
+            self.nodes,
+            self.many_nodes,
+            self.seconds,
+            self.calls,
+            self.held,
+        ) == (NODES, MANY_NODES, SECONDS, CALLS, HELD)
     }
 }
 
@@ -95,7 +100,12 @@ pub(crate) fn run(args: &ExtenderArgs) -> Result<()> {
     } else {
         table(out, &results)?;
     }
-    keep("extender", text, args.out.as_deref(), args.has_default_sizes())
+    keep(
+        "extender",
+        text,
+        args.out.as_deref(),
+        args.has_default_sizes(),
+    )
 }
 
 async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
@@ -143,7 +153,18 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
     writeln!(
         out,
         "\n{:<12}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
-        "", "names", "promises", "pictures/s", "calls", "mean", "p50", "p99", "p99.9", "max ms", "calls/s", "cpu us"
+        "",
+        "names",
+        "promises",
+        "pictures/s",
+        "calls",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "max ms",
+        "calls/s",
+        "cpu us"
     )?;
     for row in load {
         let wanted = WANTED_MS.iter().find(|(names, _)| row.names <= *names);
@@ -173,7 +194,12 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
         writeln!(
             out,
             "\n{} calls: resident memory {:.1} MiB after a tenth of them, {:.1} MiB after all ({:+.1} %; wanted: within 5 %); {:.0} calls/s, {:.0} per second of mortise's processor time",
-            flat.calls, flat.early_mib, flat.late_mib, flat.growth_percent, flat.calls_per_s, flat.calls_per_cpu_s
+            flat.calls,
+            flat.early_mib,
+            flat.late_mib,
+            flat.growth_percent,
+            flat.calls_per_s,
+            flat.calls_per_cpu_s
         )?;
     }
     if let Some(held) = held {

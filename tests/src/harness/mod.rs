@@ -46,7 +46,7 @@ pub use kubeconfig::Kubeconfig;
 pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};
 pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
 pub use node_factory::NodeFactory;
-pub use peers::{Peers, Venv};
+pub use peers::{Peers, Venv, extender_types};
 pub use ports::Port;
 pub use process::{Launch, Process, Signal, processes_mentioning};
 pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};

@@ -98,23 +98,23 @@ impl Memory {
                 asker: &held.asker,
                 now,
             };
-            let allowed = |name: &&Box<str>| {
+            let allowed = |name: &&str| {
                 snapshot.node(name).is_some() && !matches!(verdicts.on(name), Verdict::Denied(_))
             };
             let node = if waits {
-                held.nodes.iter().find(allowed)
+                held.nodes.iter().map(AsRef::as_ref).find(allowed)
             } else {
                 None
             };
             if !waits || node.is_some() {
                 let mut inner = self.held.lock();
                 // Unless it was denied again since.
-                if inner.get(&uid).is_some_and(|now| now.at == held.at) {
+                if inner.get(&uid).is_some_and(|newest| newest.at == held.at) {
                     inner.remove(&uid);
                 }
             }
             if freed.is_none() {
-                freed = node.map(|name| NodeName::from(&**name));
+                freed = node.map(NodeName::from);
             }
         }
         freed

@@ -1,10 +1,10 @@
 //! What the extender keeps from one call to the next. None of it is needed for a right answer: it makes answers better.
 
+use super::Charges;
 use super::calls::Calls;
 use super::held::HeldPods;
 use super::rooms::Rooms;
 use super::shares::Shares;
-use super::Charges;
 
 /// Everything that calls leave behind. All of it is bounded.
 #[derive(Debug, Default)]

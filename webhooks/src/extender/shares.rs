@@ -13,7 +13,14 @@ const MOST: usize = 256;
 /// Counts, valid for one generation: a burst of one workload is counted once for each picture, not for each pod.
 #[derive(Debug, Default)]
 pub struct Shares {
-    inner: Mutex<(u64, BTreeMap<Uid, (i64, i64)>)>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    generation: u64,
+    /// By owner: pods on spot capacity, and the others.
+    counts: BTreeMap<Uid, (i64, i64)>,
 }
 
 impl Shares {
@@ -25,10 +32,13 @@ impl Shares {
             return (0, 0);
         };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.0 != snapshot.generation || inner.1.len() > MOST {
-            *inner = (snapshot.generation, BTreeMap::new());
+        if inner.generation != snapshot.generation || inner.counts.len() > MOST {
+            *inner = Inner {
+                generation: snapshot.generation,
+                counts: BTreeMap::new(),
+            };
         }
-        if let Some(known) = inner.1.get(&owner.uid) {
+        if let Some(known) = inner.counts.get(&owner.uid) {
             return *known;
         }
         let mut counts = (0, 0);
@@ -43,7 +53,7 @@ impl Shares {
                 counts.1 += own;
             }
         }
-        inner.1.insert(owner.uid.clone(), counts);
+        inner.counts.insert(owner.uid.clone(), counts);
         counts
     }
 }

@@ -63,7 +63,8 @@ fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> 
             call.pod.clone(),
             call.nodes.to_string(),
             denied(call),
-            call.best.map_or_else(|| "-".to_owned(), |best| best.to_string()),
+            call.best
+                .map_or_else(|| "-".to_owned(), |best| best.to_string()),
             call.micros.to_string(),
         ]);
     }

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use k8s_openapi::api::core::v1::Node;
 use mortise_core::labels;
 use mortise_core::names::NodeName;
 use mortise_webhooks::Counters;
@@ -51,7 +51,8 @@ pub(crate) async fn run(
 }
 
 async fn poke(nodes: &Api<Node>, node: &NodeName, shared: &Shared, counters: &Counters) {
-    let patch = json!({ "metadata": { "annotations": { labels::FREED: shared.now().to_string() } } });
+    let patch =
+        json!({ "metadata": { "annotations": { labels::FREED: shared.now().to_string() } } });
     match nodes
         .patch_metadata(node, &PatchParams::default(), &Patch::Merge(patch))
         .await
