@@ -15,6 +15,9 @@ use crate::inputs::{RawPod, RawType};
 
 const HOST: &str = "kubernetes.io/hostname";
 
+/// Rounds of adding contents.
+const ROUNDS: usize = 600;
+
 /// Pivots by the steepest gain; after so many by Bland's rule, which repeats no basis.
 const STEEPEST: usize = 5_000;
 
@@ -157,18 +160,35 @@ pub(crate) fn of_shapes(shapes: &[Shape], buyable: &[Buyable]) -> f64 {
         prices.push(price);
     }
     let mut best = 0.0_f64;
-    for _ in 0..200 {
+    let mut known: Option<Vec<f64>> = None;
+    for _ in 0..ROUNDS {
         let (above, worth) = simplex(&counts, &columns, &prices);
-        let mut too_much = 1.0_f64;
         let mut new = Vec::new();
-        for each in buyable {
-            let (value, column) = each.fullest(shapes, &worth);
-            too_much = too_much.max(value / each.price);
-            if value > each.price * (1.0 + 1e-6) {
-                new.push((column, each.price));
+        // Worths of an unfinished program jump about; near the best so far are better contents. When there is none that the
+        // program lacks, its own worths are asked.
+        let near = known.as_ref().map(|known| {
+            let between = |(known, own): (&f64, &f64)| known * 0.7 + own * 0.3;
+            known.iter().zip(&worth).map(between).collect::<Vec<f64>>()
+        });
+        for asked in near.into_iter().chain([worth.clone()]) {
+            let mut too_much = 1.0_f64;
+            for each in buyable {
+                let (value, column) = each.fullest(shapes, &asked);
+                too_much = too_much.max(value / each.price);
+                let value: f64 = column.iter().zip(&worth).map(|(a, b)| a * b).sum();
+                if value > each.price * (1.0 + 1e-6) {
+                    new.push((column, each.price));
+                }
+            }
+            let bound = counts.iter().zip(&asked).map(|(a, b)| a * b).sum::<f64>() / too_much;
+            if bound > best {
+                best = bound;
+                known = Some(asked);
+            }
+            if !new.is_empty() {
+                break;
             }
         }
-        best = best.max(above / too_much);
         if new.is_empty() || best > above * 0.9995 {
             break;
         }

@@ -6,7 +6,7 @@
 //! one with the same numbers and no higher price.
 //!
 //! The comparison is with the pass as upstream fills machines (`repack: 0`). Each record is then solved once more with
-//! repacking, which must place the same pods on no more machines at no higher price.
+//! repacking, which must place the same pods at no higher price, and on more machines only at a lower one.
 //!
 //! The table printed is the score per tag. Floors keep it from getting worse unseen. A plan that is better, or differs for a
 //! reason that has a name ([`Known`]), is counted apart. Device claims are not supported: pods with them are refused.
@@ -324,7 +324,7 @@ fn is_better(own: &Reduced, price: i64, answers: &[&Value]) -> bool {
     })
 }
 
-/// Repacking places the same pods on no more machines at no higher price.
+/// Repacking places the same pods at no higher price, and on more machines only at a lower one.
 fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Result<bool, String> {
     let options = SolveOptions {
         repack: REPACK,
@@ -341,13 +341,13 @@ fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Res
     if plan.placements != packed.placements {
         return Err("repacking moved pods of existing machines".to_owned());
     }
-    if packed.claims.len() > plan.claims.len() {
-        return Err("repacking needs more machines".to_owned());
-    }
     match (plan.price(), packed.price()) {
         (Some(before), Some(after)) if after > before => Err(format!(
             "repacking costs more: {after:?} instead of {before:?}"
         )),
+        (before, after) if after == before && packed.claims.len() > plan.claims.len() => {
+            Err("repacking needs more machines".to_owned())
+        }
         (before, after) => Ok(after < before),
     }
 }

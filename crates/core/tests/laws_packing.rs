@@ -256,13 +256,13 @@ fn deployments(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Repacking places the same pods, on no more machines, at no higher price; zones stay evenly used, hosts too.
+    /// Repacking places the same pods at no higher price, on more machines only at a lower one; zones stay evenly used, hosts too.
     #[test]
     fn repacking_is_never_worse(types in types(), deployments in deployments(6, 40, true)) {
         let tiny = Tiny { types, deployments };
         let (filled, packed) = (tiny.plan(0), tiny.plan(REPACK));
-        prop_assert!(packed.claims.len() <= filled.claims.len());
-        prop_assert!(packed.price().unwrap() <= filled.price().unwrap());
+        let (before, after) = (filled.price().unwrap(), packed.price().unwrap());
+        prop_assert!(after < before || (after == before && packed.claims.len() <= filled.claims.len()));
         prop_assert_eq!(
             filled.claims.iter().map(|claim| claim.pods.len()).sum::<usize>(),
             packed.claims.iter().map(|claim| claim.pods.len()).sum::<usize>()
@@ -305,7 +305,8 @@ proptest! {
 }
 
 /// On 300 clusters, always the same ones: filling as upstream does costs at most so much more than the best division into as
-/// many machines, repacked less; and no plan is cheaper than the cheapest of all, which would mean that it breaks a rule.
+/// many machines, repacked less; and no plan is cheaper than the cheapest of as many machines, which would mean that it breaks a
+/// rule.
 #[test]
 fn price_is_within_a_bound_of_the_best() {
     let mut runner = TestRunner::deterministic();
@@ -320,7 +321,8 @@ fn price_is_within_a_bound_of_the_best() {
         }
         cases += 1;
         let filled = tiny.plan(0);
-        let best = tiny.cheapest(filled.claims.len());
+        let machines = filled.claims.len();
+        let best = tiny.cheapest(machines);
         sums[2] += best;
         for (at, plan) in [filled, tiny.plan(REPACK)].iter().enumerate() {
             let price = plan.price().unwrap().0;
@@ -329,7 +331,12 @@ fn price_is_within_a_bound_of_the_best() {
                 Some(price),
                 "the price is that of its machines"
             );
-            assert!(price >= best, "{price} is less than possible: {best}");
+            let least = if plan.claims.len() > machines {
+                tiny.cheapest(plan.claims.len())
+            } else {
+                best
+            };
+            assert!(price >= least, "{price} is less than possible: {least}");
             sums[at] += price;
             worst[at] = worst[at].max(price * 100 / best);
         }

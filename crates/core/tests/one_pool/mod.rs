@@ -204,9 +204,14 @@ impl World {
     }
 
     pub(crate) fn solve(&self) -> (LaunchPlan, SolveReport) {
+        self.repacked(REPACK)
+    }
+
+    /// With so many steps for each pod to make the new machines cheaper.
+    pub(crate) fn repacked(&self, repack: u32) -> (LaunchPlan, SolveReport) {
         let options = SolveOptions {
             pending: true,
-            repack: REPACK,
+            repack,
             ..SolveOptions::default()
         };
         solve(Timestamp::UNIX_EPOCH, &self.snapshot(), &options, &|| false)

@@ -18,13 +18,17 @@
 //! # Cost
 //! Bounded by a number of steps (`SolveOptions::repack`), never by time: the same question has the same answer.
 
+mod anew;
 mod exchange;
 mod fill;
 mod ladder;
+mod pattern;
+mod purchase;
 
 use std::collections::BTreeMap;
 
 use super::amounts::{Amounts, add};
+use super::claim::NewClaim;
 use super::pass::Pass;
 use super::shape::ShapeId;
 use super::topology::Kind;
@@ -100,13 +104,7 @@ impl Pass<'_> {
         };
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
-            let shape = self.shapes.get(claim.shape);
-            // Ports, minValues and reservations depend on more than amounts.
-            let plain = claim.ports.is_empty()
-                && claim.held.is_empty()
-                && !shape.has_min_values
-                && (!shape.is_reserved || self.reservations.is_empty());
-            if plain {
+            if self.is_plain(claim) {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
         }
@@ -115,6 +113,16 @@ impl Pass<'_> {
         for (shape, claims) in by_shape.into_iter().filter(|(_, claims)| claims.len() > 1) {
             self.repack_shape(shape, &claims, &mut companies, &mut known, &mut budget);
         }
+        self.buy_anew(filling.saturating_mul(2));
+    }
+
+    /// What the machine may be depends on amounts only, not on ports, minValues or reservations.
+    fn is_plain(&self, claim: &NewClaim) -> bool {
+        let shape = self.shapes.get(claim.shape);
+        claim.ports.is_empty()
+            && claim.held.is_empty()
+            && !shape.has_min_values
+            && (!shape.is_reserved || self.reservations.is_empty())
     }
 
     fn repack_shape(
