@@ -261,7 +261,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
         all.get(middle),
         middle.checked_sub(1).and_then(|at| all.get(at)),
     ) {
-        (Some(upper), Some(lower)) if all.len() % 2 == 0 => f64::midpoint(*lower, *upper),
+        (Some(upper), Some(lower)) if all.len().is_multiple_of(2) => f64::midpoint(*lower, *upper),
         (Some(only), _) => *only,
         (None, _) => f64::NAN,
     }

@@ -8,6 +8,9 @@ use super::chart::{Bar, Group, bars};
 use super::provisioning::Row;
 use super::{Results, Way, median};
 
+/// A figure of a run, and its name.
+type Figure<'a> = (&'a str, &'a dyn Fn(&Row) -> f64);
+
 /// Writes every plot for which there are figures.
 pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -41,7 +44,7 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
     }
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
     let count = |number: usize| number as f64;
-    let figures: [(&str, &dyn Fn(&Row) -> f64); 4] = [
+    let figures: [Figure<'_>; 4] = [
         ("nodes launched", &|row| count(row.launched)),
         ("empty on arrival", &|row| count(row.empty_on_arrival)),
         ("evictions", &|row| count(row.evictions)),
