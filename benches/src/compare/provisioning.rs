@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource};
 use mortise_core::apis::NodeClaim;
@@ -363,7 +364,8 @@ fn follow_claims(client: Client) -> Claims {
     let seen = Arc::<Mutex<BTreeMap<String, SeenClaim>>>::default();
     let known = Arc::clone(&seen);
     let task = tokio::spawn(async move {
-        let events = watcher(Api::<NodeClaim>::all(client), watcher::Config::default());
+        let events =
+            watcher(Api::<NodeClaim>::all(client), watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             let at = Instant::now();

@@ -8,6 +8,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::Api;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -173,7 +174,7 @@ pub(crate) fn follow(client: Client) -> Watching {
     let (told, counts) = watch::channel(Counts::default());
     let seen = pods.clone();
     let task = tokio::spawn(async move {
-        let events = watcher(Api::<Pod>::all(client), watcher::Config::default());
+        let events = watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
         let mut listed: Vec<String> = Vec::new();
         while let Some(event) = events.next().await {

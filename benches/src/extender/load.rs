@@ -212,9 +212,9 @@ impl Changing {
         let names = cluster.nodes().await?;
         let task = tokio::spawn(async move {
             let mut turns = tokio::time::interval(CHANGE);
-            for (number, name) in names.iter().cycle().enumerate() {
+            for name in names.iter().cycle() {
                 turns.tick().await;
-                let change = json!({ "metadata": { "annotations": { "bench.mortise.sh/turn": number.to_string() } } });
+                let change = json!({ "metadata": { "annotations": { "bench.mortise.sh/turn": jiff::Timestamp::now().to_string() } } });
                 let patched = nodes
                     .patch_metadata(name, &PatchParams::default(), &Patch::Merge(change))
                     .await;

@@ -112,7 +112,7 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
     let mut cluster = Box::pin(Cluster::start()).await?;
     let kubernetes = cluster.version().await?;
     progress(&format!("{} machines", args.nodes));
-    cluster.launch_machines(args.nodes as usize).await?;
+    let pods = cluster.launch_machines(args.nodes as usize).await?;
     let mut load = load::rows(&cluster, "waits", args.nodes, args.seconds).await?;
     let flat = match args.calls {
         0 => None,
@@ -120,6 +120,7 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
     };
     if args.many_nodes > 0 {
         progress(&format!("{} nodes", args.many_nodes));
+        cluster.let_run(&pods).await?;
         cluster.add_nodes(args.many_nodes as usize).await?;
         load.extend(load::rows(&cluster, "waits-late", args.many_nodes, args.seconds).await?);
     }

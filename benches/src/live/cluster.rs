@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use mortise_core::apis::NodeClaim;
@@ -475,7 +476,8 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     tokio::spawn(async move {
-        let events = watcher::watcher(Api::<K>::all(client), watcher::Config::default());
+        let events =
+            watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
         let mut known: BTreeMap<String, K> = BTreeMap::new();
         while let Some(event) = events.next().await {
