@@ -233,8 +233,12 @@ enum Known {
     UnstableSort,
     /// Claims of ephemeral volumes were renamed while recording, so that the pod's claim is not there.
     RenamedClaim,
-    /// Pods are divided in the same way, and a spread constraint picks another of several equal domains.
+    /// A spread constraint or pod affinity picks another of several equal domains: the plan costs as much and places as many,
+    /// or divides pods in the same way.
     EqualDomains,
+    /// The reference looks at one of the emptiest domains only, and gives up a pod for which limits leave no type there. We go on
+    /// to the next domain; then what is left of the limits goes to that pod.
+    NextDomain,
 }
 
 fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Option<Known> {
@@ -301,8 +305,20 @@ fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Optio
     }
     let same_places =
         |answer: &&Value| theirs(answer, true).is_ok_and(|want| partition(own) == partition(&want));
-    if record["stable"] != true && has("topologySpread") && answers.iter().any(same_places) {
+    let picks = has("topologySpread") || has("podAffinity");
+    if picks && record["stable"] != true && answers.iter().any(same_places) {
         return Some(Known::EqualDomains);
+    }
+    if has("topologySpread") && answers.iter().any(|answer| is_as_good(own, price, answer)) {
+        return Some(Known::EqualDomains);
+    }
+    let refused = record["answer"]["podErrors"].as_object();
+    let mut for_limits = refused
+        .into_iter()
+        .flatten()
+        .filter(|(_, why)| why["class"] == "limits");
+    if has("topologySpread") && for_limits.any(|(pod, _)| !own.errors.contains(pod)) {
+        return Some(Known::NextDomain);
     }
     None
 }

@@ -76,6 +76,29 @@ fn a_burst_of_pods_is_solved_together() {
     assert_eq!(world.records_of(Verdict::Nominated).len(), 50);
 }
 
+/// Long before the idle window of a second ends, and whatever else waits for the scheduler's word.
+#[test]
+fn pods_that_fit_nowhere_get_claims_as_soon_as_their_burst_is_over() {
+    let mut world = SmallWorld::ordinary();
+    world.machine("m1", "large", "default");
+    world.run(1_000);
+    for _ in 0..6 {
+        world.pods("wide", 1, 7_000, &json!({}));
+        world.run(10);
+    }
+    world.pods("narrow", 1, 500, &json!({}));
+    world.run(60_000);
+    let times = world.claim_times();
+    // Six of 7 CPUs, one of which fits on the machine of 8 that is there.
+    assert_eq!(times.len(), 5, "{times:?}");
+    assert!(
+        times.iter().all(|at| (1_060..1_300).contains(at)),
+        "{times:?}"
+    );
+    assert_eq!(world.pending(), 0);
+    assert!(world.bound()["m1"].len() == 2, "{:?}", world.bound());
+}
+
 #[test]
 fn pods_that_fit_on_what_is_there_are_left_to_the_scheduler() {
     let mut world = SmallWorld::ordinary();

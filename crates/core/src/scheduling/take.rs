@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::add;
+use super::amounts::{Amounts, add, fit};
 use super::ask::Ask;
 use super::reservations::{ReservationId, Reservations};
 use super::shape::{ShapeId, Shapes};
@@ -56,8 +56,7 @@ impl Candidate<'_> {
             return true;
         }
         let template = &templates[shape.template];
-        let mut total: SmallVec<[i64; 6]> = self.taken.iter().copied().collect();
-        add(&mut total, &ask.requests);
+        let total = total_with(self, ask);
         let types = shape.types_with_room(template, &total, ports);
         let holds = self.reservations.holds(shape, template, &types, self.held);
         holds.is_ok()
@@ -195,7 +194,13 @@ fn in_domains(
             .map(|domain| topology.count_of(first, *domain))
             .collect();
         let mut choices: SmallVec<[Option<ShapeId>; 4]> = domains.into_iter().map(one).collect();
-        cheaper_first(shapes, templates, &counts, &mut choices);
+        cheaper_first(
+            shapes,
+            templates,
+            &total_with(candidate, ask),
+            &counts,
+            &mut choices,
+        );
         choices
     } else if domains.is_empty() {
         return Err(obstacle);
@@ -228,10 +233,18 @@ fn in_domains(
     Err(obstacle)
 }
 
-/// Of domains that are equally full, those where machines are cheaper go first.
+/// What the pods of a machine take, with one more.
+fn total_with(candidate: &Candidate<'_>, ask: &Ask) -> Amounts {
+    let mut total = Amounts::from_slice(candidate.taken);
+    add(&mut total, &ask.requests);
+    total
+}
+
+/// Of domains that are equally full, those where machines that hold `total` are cheaper go first.
 fn cheaper_first(
     shapes: &Shapes<'_>,
     templates: &[Template],
+    total: &[i64],
     counts: &[i32],
     choices: &mut [Option<ShapeId>],
 ) {
@@ -245,8 +258,12 @@ fn cheaper_first(
             choices[from..to].sort_by_key(|choice| {
                 let shape = choice.map(|id| shapes.get(id));
                 let least = shape.and_then(|shape| {
-                    let (_, offer) = shape.by_price(&templates[shape.template]).first()?;
-                    offer.price
+                    let template = &templates[shape.template];
+                    let mut offers = shape.by_price(template).iter();
+                    offers
+                        .find(|(at, _)| fit(total, template.net(*at)))?
+                        .1
+                        .price
                 });
                 least.unwrap_or(UNKNOWN_PRICE)
             });
@@ -272,8 +289,7 @@ fn settle(
     if !shape.has_min_values {
         return Ok((id, false));
     }
-    let mut total: SmallVec<[i64; 6]> = candidate.taken.iter().copied().collect();
-    add(&mut total, &ask.requests);
+    let total = total_with(candidate, ask);
     let types = shape.types_with_room(template, &total, ports);
     match template
         .catalog

@@ -322,3 +322,80 @@ fn blend(worth: &mut [i64], paid: &[i64], old: i64, new: i64) {
         *worth = ((*worth * old + paid * new) / (old + new)).max(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Bits;
+
+    fn good(amounts: [i64; 2], count: i64) -> Good {
+        Good {
+            amounts: amounts.into_iter().collect(),
+            count,
+        }
+    }
+
+    fn kind(price: i64, net: [i64; 2], own: &[usize]) -> Kind {
+        Kind {
+            price,
+            net: net.into_iter().collect(),
+            own: own.iter().copied().collect(),
+            fillers: Bits::default(),
+        }
+    }
+
+    /// What is bought, after a look at whether it holds everything and nothing twice.
+    fn buy(goods: &[Good], kinds: &[Kind], budget: u64) -> Option<(i64, Vec<usize>)> {
+        let (price, machines) = Purchase::new(goods, kinds, budget, 7).run()?;
+        let mut left: Vec<i64> = goods.iter().map(|good| good.count).collect();
+        for machine in &machines {
+            let kind = &kinds[machine.kind];
+            let mut room = kind.net.clone();
+            for (good, number) in &machine.content {
+                assert!(kind.own.has(*good));
+                left[*good] -= number;
+                room.iter_mut()
+                    .zip(&goods[*good].amounts)
+                    .for_each(|(room, amount)| *room -= number * amount);
+            }
+            assert!(room.iter().all(|room| *room >= 0), "{machine:?}");
+        }
+        assert!(left.iter().all(|left| *left == 0), "{left:?}");
+        let mut bought: Vec<usize> = machines.iter().map(|machine| machine.kind).collect();
+        bought.sort_unstable();
+        assert_eq!(
+            price,
+            bought.iter().map(|kind| kinds[*kind].price).sum::<i64>()
+        );
+        Some((price, bought))
+    }
+
+    #[test]
+    fn goods_that_complement_each_other_are_bought_one_machine() {
+        let goods = [good([6, 1], 10), good([2, 7], 10)];
+        let kinds = [
+            kind(10, [8, 8], &[0, 1]),
+            kind(9, [8, 2], &[0]),
+            kind(9, [2, 8], &[1]),
+        ];
+        assert_eq!(buy(&goods, &kinds, 1_000_000), Some((100, vec![0; 10])));
+    }
+
+    #[test]
+    fn a_good_that_one_dear_kind_takes_is_bought_it_and_others_fill_it() {
+        let goods = [good([4, 4], 1), good([1, 1], 6)];
+        let kinds = [kind(50, [8, 8], &[0, 1]), kind(10, [4, 4], &[1])];
+        assert_eq!(buy(&goods, &kinds, 1_000_000), Some((60, vec![0, 1])));
+    }
+
+    #[test]
+    fn without_steps_nothing_is_bought() {
+        let goods = [good([4, 4], 3), good([3, 4], 3)];
+        let kinds = [kind(50, [8, 8], &[0, 1]), kind(10, [4, 4], &[0, 1])];
+        assert_eq!(buy(&goods, &kinds, 0), None);
+        assert_eq!(
+            buy(&goods, &kinds, 1_000_000).map(|(price, _)| price),
+            Some(60)
+        );
+    }
+}
