@@ -243,6 +243,20 @@ impl Ledger {
         self.apply(LedgerOp::Unfence(claim.clone()));
     }
 
+    /// Lets what is held on a place end at `until`, unless it ends earlier by itself. Returns whether anything changed.
+    pub fn shorten(&mut self, place: &Place, until: Timestamp) -> bool {
+        let longer = self.held(place).filter(|each| each.until > until);
+        let longer: Vec<Nomination> = longer.map(|each| Nomination::clone(each)).collect();
+        for nomination in &longer {
+            self.withdraw(&nomination.uid);
+            self.nominate(Nomination {
+                until,
+                ..nomination.clone()
+            });
+        }
+        !longer.is_empty()
+    }
+
     /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.
     pub fn bound(&mut self, uid: &Uid, there: bool) {
         if self.withdraw(uid) {
@@ -308,3 +322,6 @@ impl Ledger {
         &self.fences
     }
 }
+
+#[cfg(test)]
+mod tests;
