@@ -146,6 +146,9 @@ struct CoreArgs {
     /// minValues that cannot be met: Strict refuses, BestEffort lowers them
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = ["Strict", "BestEffort"])]
     min_values_policy: String,
+    /// Leave pods alone that claim devices (spec.resourceClaims); false: their devices are part of every plan
+    #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    ignore_dra_requests: bool,
     /// YAML or JSON text with default spread constraints: {podTopologySpread: {defaultConstraints: [...]}}
     #[arg(
         long,
@@ -185,9 +188,6 @@ struct AcceptedArgs {
     /// Accepted; metrics are bounded anyway
     #[arg(long, env = "DISABLE_CLUSTER_STATE_OBSERVABILITY", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     disable_cluster_state_observability: bool,
-    /// Accepted; device claims are not looked at yet
-    #[arg(long, env = "IGNORE_DRA_REQUESTS", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
-    ignore_dra_requests: bool,
     /// Accepted; logs go to standard output
     #[arg(long, env = "LOG_OUTPUT_PATHS", hide = true, default_value = "stdout")]
     log_output_paths: String,
@@ -361,6 +361,7 @@ impl ServeArgs {
             min_values_best_effort: core.min_values_policy == "BestEffort",
             gates: feature_gates(&core.feature_gates)?,
             spread_defaults: spread_defaults(&core.scheduler_config)?,
+            ignore_devices: core.ignore_dra_requests,
             hold_ms: own.disruption_hold.0,
             bind_grace_ms: own.bind_grace.0,
             churn_rest_ms: own.churn_rest.0,

@@ -166,6 +166,7 @@ fn instance_type(raw: &RawType) -> Result<InstanceType> {
         overhead: capacity.sub(&allocatable),
         capacity,
         offerings: raw.offerings.iter().map(offering).collect::<Result<_>>()?,
+        devices: Arc::default(),
     })
 }
 

@@ -249,6 +249,7 @@ fn instance_type(of: &Kind) -> InstanceType {
         capacity,
         overhead: overhead(),
         offerings: kinds.into_iter().map(offering).collect(),
+        devices: Arc::default(),
     }
 }
 

@@ -58,6 +58,17 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["storageclasses", "csinodes", "volumeattachments"],
             read,
         ),
+        // With --ignore-dra-requests=false.
+        rule(
+            &["resource.k8s.io"],
+            &[
+                "deviceclasses",
+                "resourceclaims",
+                "resourceclaimtemplates",
+                "resourceslices",
+            ],
+            read,
+        ),
         rule(&[""], &["nodes"], &["create", "patch", "delete"]),
         rule(&[""], &["pods"], &["delete"]),
         rule(&[""], &["pods/eviction"], &["create"]),

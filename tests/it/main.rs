@@ -21,6 +21,7 @@ mod conversion;
 mod crash;
 mod crash_matrix;
 mod crds;
+mod devices;
 mod drains;
 mod edges;
 mod emulator;

@@ -82,6 +82,7 @@ fn instance_types(count: usize) -> Vec<InstanceType> {
                 .with("pods", 58 + 50 * cpu.min(4)),
             overhead: Resources::of(80 + cpu * 2, 512 << 20),
             offerings: offerings.collect(),
+            devices: Arc::default(),
         }
     };
     (0..count).map(one).collect()

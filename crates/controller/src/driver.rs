@@ -16,7 +16,7 @@ use mortise_core::deciders::DeciderId;
 use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
 use mortise_core::index::{News, ObjectKey, ObjectKind};
 use mortise_core::record::Verdict;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::snapshot::{Snapshot, Table};
 use tokio::sync::mpsc;
 
 use crate::clock::until;
@@ -358,6 +358,13 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .iter()
             .map(|(key, _)| ObjectKey::Attachment(Arc::clone(key)))
             .collect(),
+        ObjectKind::ResourceClaim => keys(&snapshot.devices.claims, ObjectKey::ResourceClaim),
+        ObjectKind::ResourceClaimTemplate => keys(
+            &snapshot.devices.templates,
+            ObjectKey::ResourceClaimTemplate,
+        ),
+        ObjectKind::DeviceClass => keys(&snapshot.devices.classes, ObjectKey::DeviceClass),
+        ObjectKind::ResourceSlice => keys(&snapshot.devices.slices, ObjectKey::ResourceSlice),
         ObjectKind::Overlay => snapshot
             .overlays
             .keys()
@@ -376,6 +383,13 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .map(|name| ObjectKey::Selecting(*kind, name.clone()))
             .collect(),
     }
+}
+
+fn keys<K: Ord + std::hash::Hash + Clone, V>(
+    of: &Table<K, V>,
+    key: impl Fn(K) -> ObjectKey,
+) -> Vec<ObjectKey> {
+    of.iter().map(|(own, _)| key(own.clone())).collect()
 }
 
 /// Threads of the heavy deciders, made when first needed.

@@ -88,6 +88,16 @@ impl Kind {
         Self::of::<NodeOverlay>(ObjectKind::Overlay, false)
     }
 
+    /// Devices and claims for them; watched only when these are not ignored.
+    pub(crate) fn devices() -> [Self; 4] {
+        [
+            Self::of::<k8s::DeviceClass>(ObjectKind::DeviceClass, false),
+            Self::of::<k8s::ResourceSlice>(ObjectKind::ResourceSlice, false),
+            Self::of::<k8s::ResourceClaimTemplate>(ObjectKind::ResourceClaimTemplate, true),
+            Self::of::<k8s::ResourceClaim>(ObjectKind::ResourceClaim, true),
+        ]
+    }
+
     /// Kinds from which default spread constraints take their selectors; watched only when there are such constraints.
     pub(crate) fn selecting() -> impl Iterator<Item = Self> {
         SelectingKind::ALL.into_iter().map(|kind| Self {
@@ -165,6 +175,10 @@ impl Kind {
             ObjectKind::CsiNode => ObjectKey::CsiNode(name.into()),
             ObjectKind::Attachment => ObjectKey::Attachment(name.into()),
             ObjectKind::Overlay => ObjectKey::Overlay(name.into()),
+            ObjectKind::ResourceClaim => ObjectKey::ResourceClaim(namespaced()),
+            ObjectKind::ResourceClaimTemplate => ObjectKey::ResourceClaimTemplate(namespaced()),
+            ObjectKind::DeviceClass => ObjectKey::DeviceClass(name.into()),
+            ObjectKind::ResourceSlice => ObjectKey::ResourceSlice(name.into()),
             ObjectKind::Namespace => ObjectKey::Namespace(name.into()),
             ObjectKind::Selecting(kind) => ObjectKey::Selecting(*kind, namespaced()),
         }
@@ -191,6 +205,10 @@ impl Kind {
             ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
             ObjectKind::Attachment => Object::Attachment(slim(text)?),
             ObjectKind::Overlay => Object::Overlay(slim(text)?),
+            ObjectKind::ResourceClaim => Object::ResourceClaim(slim(text)?),
+            ObjectKind::ResourceClaimTemplate => Object::ResourceClaimTemplate(slim(text)?),
+            ObjectKind::DeviceClass => Object::DeviceClass(slim(text)?),
+            ObjectKind::ResourceSlice => Object::ResourceSlice(slim(text)?),
             ObjectKind::Namespace => Object::Namespace(slim(text)?),
             ObjectKind::Selecting(kind) => {
                 let mut object: k8s::Selecting = serde_json::from_str(text)?;

@@ -65,6 +65,26 @@ pub(crate) async fn check(
         definitions(clients, kinds).await?;
         rights(clients, kinds, needs).await
     };
+    in_time(clients, asked).await
+}
+
+/// Whether the API server knows all these kinds.
+pub(crate) async fn serves(clients: &Clients, kinds: &[Kind]) -> Result<bool, RunError> {
+    let asked = async {
+        for kind in kinds {
+            if !is_served(clients, kind).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    in_time(clients, asked).await
+}
+
+async fn in_time<T>(
+    clients: &Clients,
+    asked: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
     tokio::time::timeout(PATIENCE, asked)
         .await
         .unwrap_or_else(|_| {
@@ -106,6 +126,20 @@ fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
 }
 
 async fn definitions(clients: &Clients, kinds: &[Kind]) -> Result<(), RunError> {
+    let mut missing = Vec::new();
+    for kind in kinds.iter().filter(|kind| kind.is_custom()) {
+        if !is_served(clients, kind).await? {
+            missing.push(kind.resource());
+        }
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::CrdsMissing { names: missing })
+    }
+}
+
+async fn is_served(clients: &Clients, kind: &Kind) -> Result<bool, RunError> {
     #[derive(Deserialize)]
     struct ResourceList {
         #[serde(default)]
@@ -115,25 +149,14 @@ async fn definitions(clients: &Clients, kinds: &[Kind]) -> Result<(), RunError> 
     struct ApiResource {
         name: String,
     }
-    let mut missing = Vec::new();
-    for kind in kinds.iter().filter(|kind| kind.is_custom()) {
-        let path = format!("/apis/{}/{}", kind.group, kind.version);
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| RunError::Usage(error.to_string()))?;
-        match clients.main.request::<ResourceList>(request).await {
-            Ok(list) if list.resources.iter().any(|each| each.name == kind.plural) => {}
-            Ok(_) => missing.push(kind.resource()),
-            Err(error) if retry::classify(&error) == Class::NotFound => {
-                missing.push(kind.resource())
-            }
-            Err(error) => return Err(unreachable(clients, &error)),
-        }
-    }
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(RunError::CrdsMissing { names: missing })
+    let path = format!("/apis/{}/{}", kind.group, kind.version);
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(|error| RunError::Usage(error.to_string()))?;
+    match clients.main.request::<ResourceList>(request).await {
+        Ok(list) => Ok(list.resources.iter().any(|each| each.name == kind.plural)),
+        Err(error) if retry::classify(&error) == Class::NotFound => Ok(false),
+        Err(error) => Err(unreachable(clients, &error)),
     }
 }
 

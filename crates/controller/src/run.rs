@@ -122,6 +122,17 @@ pub async fn start(
     if config.settings.gates.node_overlay {
         kinds.push(Kind::overlays());
     }
+    if !config.settings.ignore_devices {
+        let devices = Kind::devices();
+        if preflight::serves(&clients, &devices).await? {
+            kinds.extend(devices);
+        } else {
+            tracing::warn!(
+                "the API server does not serve resource.k8s.io/v1: claims for devices are ignored"
+            );
+            config.settings.ignore_devices = true;
+        }
+    }
     let namespace = config
         .namespace
         .clone()

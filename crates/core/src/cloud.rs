@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use crate::apis::k8s::devices::ResourceSliceSpec;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::labels::WellKnown;
 use crate::money::MicroUsd;
@@ -91,6 +92,8 @@ pub struct InstanceType {
     pub overhead: Resources,
     /// Ways to buy it. Sorted by (zone, capacity type).
     pub offerings: Vec<Offering>,
+    /// Devices that its machines bring, as their drivers will publish them. Which node they are on is left out.
+    pub devices: Arc<[ResourceSliceSpec]>,
 }
 
 impl InstanceType {

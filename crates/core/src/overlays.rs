@@ -368,6 +368,7 @@ mod tests {
             capacity: Resources::of(1000, 1 << 30),
             overhead: Resources::default(),
             offerings: offerings.to_vec(),
+            devices: Arc::default(),
         }
     }
 

@@ -145,6 +145,8 @@ pub fn replacement(
             .filter_map(|claim| Some(view.node_of_claim(claim)?.key.clone()))
             .collect(),
         pending: true,
+        // Nothing is known of devices while claims for them are ignored.
+        ignore_devices: view.devices.classes.is_empty(),
         ..SolveOptions::default()
     };
     let (mut plan, report) = solve(now, view, &options, stop);

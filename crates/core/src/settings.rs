@@ -49,6 +49,8 @@ pub struct Settings {
     pub garbage_collection_ms: i64,
     /// How often a node class is resolved again although it did not change (5 min).
     pub resolve_ms: i64,
+    /// Pods that claim devices are left alone (`ignore-dra-requests`).
+    pub ignore_devices: bool,
     /// Most instance type names in one claim (600).
     pub max_instance_types: usize,
 }
@@ -75,6 +77,7 @@ impl Default for Settings {
             churn_rest_ms: 5 * 60_000,
             garbage_collection_ms: 2 * 60_000,
             resolve_ms: 5 * 60_000,
+            ignore_devices: true,
             max_instance_types: 600,
         }
     }

@@ -236,6 +236,7 @@ fn kwok_type(of: KwokType) -> InstanceType {
                 labels: Vec::new(),
             })
             .collect(),
+        devices: std::sync::Arc::default(),
     }
 }
 

@@ -392,6 +392,7 @@ fn overlays_change_the_catalogue_of_pools_and_the_price_of_their_machines() {
         capacity: Resources::of(1000, 1 << 30),
         overhead: Resources::default(),
         offerings: vec![offering(CapacityType::OnDemand)],
+        devices: Arc::default(),
     };
     let mut index = index();
     let class = NodeClassKey::new("karpenter.kwok.sh", "KWOKNodeClass", "default");

@@ -107,6 +107,7 @@ impl Tiny {
                         labels: Vec::new(),
                     })
                     .to_vec(),
+                devices: std::sync::Arc::default(),
             }
         };
         let pool: NodePool = serde_json::from_value(json!({

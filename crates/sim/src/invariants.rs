@@ -139,6 +139,7 @@ mod tests {
             capacity: Resources::of(4000, 16 << 30),
             overhead: Resources::zero(),
             offerings: vec![offering],
+            devices: std::sync::Arc::default(),
         };
         let pool = json!({ "metadata": { "name": "p" }, "spec": { "limits": { "cpu": "6", "nodes": "1" }, "template": { "spec": {} } } });
         let options = Options {

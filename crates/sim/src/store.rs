@@ -254,6 +254,12 @@ pub(crate) fn object(key: &ObjectKey, value: Value) -> Result<Object, serde_json
         ObjectKey::CsiNode(_) => Object::CsiNode(Box::new(read(value)?)),
         ObjectKey::Attachment(_) => Object::Attachment(Box::new(read(value)?)),
         ObjectKey::Overlay(_) => Object::Overlay(Box::new(read(value)?)),
+        ObjectKey::ResourceClaim(_) => Object::ResourceClaim(Box::new(read(value)?)),
+        ObjectKey::ResourceClaimTemplate(_) => {
+            Object::ResourceClaimTemplate(Box::new(read(value)?))
+        }
+        ObjectKey::DeviceClass(_) => Object::DeviceClass(Box::new(read(value)?)),
+        ObjectKey::ResourceSlice(_) => Object::ResourceSlice(Box::new(read(value)?)),
         ObjectKey::Namespace(_) => Object::Namespace(Box::new(read(value)?)),
         ObjectKey::Selecting(kind, _) => Object::Selecting(*kind, Box::new(read(value)?)),
     })

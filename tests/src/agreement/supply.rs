@@ -64,6 +64,7 @@ pub(crate) fn types(drawing: &mut Drawing) {
             capacity,
             overhead: Resources::of(100, 200 << 20),
             offerings,
+            devices: std::sync::Arc::default(),
         });
     }
 }

@@ -114,6 +114,7 @@ fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType 
         requirements,
         capacity: Resources::of(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
         overhead: Resources::default(),
+        devices: std::sync::Arc::default(),
         offerings,
     }
 }

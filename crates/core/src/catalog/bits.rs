@@ -4,7 +4,7 @@
 ///
 /// # Shape
 /// All sets that are combined have the same number of words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bits {
     words: Vec<u64>,
 }

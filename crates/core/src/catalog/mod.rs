@@ -146,7 +146,14 @@ fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
         capacity,
         overhead,
         offerings,
+        devices,
     } = of;
+    if !devices.is_empty() {
+        // Slices are compared as they are written: they hold what has no hash.
+        serde_json::to_string(devices)
+            .unwrap_or_default()
+            .hash(hasher);
+    }
     (name, requirements, capacity, overhead, offerings.len()).hash(hasher);
     for offering in offerings {
         let crate::cloud::Offering {

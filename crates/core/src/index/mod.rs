@@ -5,6 +5,7 @@
 
 mod changes;
 mod crowds;
+mod devices;
 mod foreign;
 mod machine;
 mod object;
@@ -87,6 +88,7 @@ impl Index {
             storage_classes: Arc::default(),
             csi_nodes: crate::snapshot::Table::default(),
             attachments: crate::snapshot::Table::default(),
+            devices: crate::snapshot::DeviceObjects::default(),
             namespaces: Arc::default(),
             workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
@@ -192,6 +194,7 @@ impl Index {
             }
             Object::Pdb(pdb) => self.put(|state| &mut state.pdbs, &key, *pdb),
             Object::DaemonSet(set) => self.put(|state| &mut state.daemon_sets, &key, *set),
+            other if self.device_object(&key, Some(&other)) => {}
             other => self.surrounding(&key, Some(other)),
         }
         true
@@ -294,6 +297,7 @@ impl Index {
                 Arc::make_mut(&mut self.state.daemon_sets).remove(name);
                 self.changes.surroundings = true;
             }
+            other if self.device_object(other, None) => {}
             other => self.surrounding(other, None),
         }
         true

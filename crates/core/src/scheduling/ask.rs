@@ -1,4 +1,4 @@
-//! What a pod asks of one machine, whatever other pods do: resources, labels, taints, ports, volumes.
+//! What a pod asks of one machine, whatever other pods do: resources, labels, taints, ports, volumes, devices.
 //!
 //! Pods that ask the same share an ask, and an ask remembers the machines that refused it: a refusal is final, because
 //! machines only fill up and their requirements only narrow during a pass.
@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::amounts::{Amounts, Dimensions};
+use super::devices::DeviceAskId;
 use super::relax::Stage;
 use super::shape::{AddId, Shapes, without_hostname};
 use super::topology::{TolerationText, toleration_text};
@@ -40,6 +41,8 @@ pub(super) struct Ask {
     pub(super) volume_adds: Vec<AddId>,
     /// Volumes to attach.
     pub(super) attach: Vec<Attachment>,
+    /// Devices; `None` of almost all pods.
+    pub(super) devices: Option<DeviceAskId>,
     /// Host ports.
     pub(super) ports: Vec<HostPort>,
     /// By taint profile: whether its taints are tolerated.
@@ -59,6 +62,7 @@ struct Content {
     resources: Resources,
     requirements: Requirements,
     volumes: VolumeNeeds,
+    devices: Option<DeviceAskId>,
     ports: Vec<HostPort>,
     tolerations: Vec<TolerationText>,
     tolerates_prefer: bool,
@@ -106,7 +110,7 @@ impl Asks {
         &mut self,
         class: &PodClass,
         stage: &Stage<'_>,
-        volumes: &VolumeNeeds,
+        (volumes, devices): (&VolumeNeeds, Option<DeviceAskId>),
         dimensions: &Dimensions,
         profiles: &TaintProfiles,
         shapes: &mut Shapes<'_>,
@@ -115,6 +119,7 @@ impl Asks {
             resources: class.requests.clone(),
             requirements: stage.requirements(),
             volumes: volumes.clone(),
+            devices,
             ports: class.host_ports.clone(),
             tolerations: class.tolerations.iter().map(toleration_text).collect(),
             tolerates_prefer: stage.tolerates_prefer,
@@ -137,6 +142,7 @@ impl Asks {
             volumes: volumes.alternatives.clone(),
             volume_adds,
             attach: volumes.attach.clone(),
+            devices,
             ports: class.host_ports.clone(),
             tolerates: profiles.tolerated(&class.tolerations, stage.tolerates_prefer),
             suitable_hosts: Bits::default(),

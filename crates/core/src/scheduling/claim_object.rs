@@ -54,6 +54,12 @@ impl PlannedClaim {
             labels::MIN_VALUES_RELAXED.to_owned(),
             self.min_values_relaxed.to_string(),
         );
+        if !self.device_drivers.is_empty() {
+            annotations.insert(
+                labels::REQUESTED_DRA_DRIVERS.to_owned(),
+                self.device_drivers.join(","),
+            );
+        }
         NodeClaim {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),

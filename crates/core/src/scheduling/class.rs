@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use super::amounts::Dimensions;
 use super::ask::{AskId, Asks, TaintProfiles};
 use super::census::statement;
+use super::devices::DeviceAskId;
 use super::relax::{Manner, Stage};
 use super::shape::Shapes;
 use super::topology::{Asking, Filter, Kind, Statement, Topology, toleration_text};
@@ -74,7 +75,7 @@ pub(super) struct Classes<'a, 's> {
     /// Taints that occur.
     pub(super) profiles: &'s TaintProfiles,
     all: Vec<Class<'a>>,
-    ids: HashMap<(usize, usize, VolumeNeeds), usize, FixedState>,
+    ids: HashMap<(usize, usize, VolumeNeeds, Option<DeviceAskId>), usize, FixedState>,
 }
 
 impl<'a, 's> Classes<'a, 's> {
@@ -95,11 +96,11 @@ impl<'a, 's> Classes<'a, 's> {
         }
     }
 
-    /// The class of a pod. Equal classes and label sets are shared values, so their addresses tell them apart.
+    /// The class of a pod with what it asks of volumes and devices. Equal classes and label sets are shared values, so their addresses tell them apart.
     pub(super) fn of(
         &mut self,
         pod: &'a Pod,
-        volumes: VolumeNeeds,
+        (volumes, devices): (VolumeNeeds, Option<DeviceAskId>),
         asks: &mut Asks,
         shapes: &mut Shapes<'_>,
         topology: &mut Topology,
@@ -108,7 +109,7 @@ impl<'a, 's> Classes<'a, 's> {
             Arc::as_ptr(&pod.class).cast::<()>() as usize,
             Arc::as_ptr(&pod.labels).cast::<()>() as usize,
         );
-        let key = (address.0, address.1, volumes);
+        let key = (address.0, address.1, volumes, devices);
         if let Some(known) = self.ids.get(&key) {
             return *known;
         }
@@ -119,7 +120,7 @@ impl<'a, 's> Classes<'a, 's> {
                 ask: asks.of(
                     class,
                     &stage,
-                    &key.2,
+                    (&key.2, key.3),
                     self.dimensions,
                     self.profiles,
                     shapes,

@@ -12,8 +12,7 @@
 //! Invariant: every placement passes [`fits`], no machine is given more than it has less what is promised, and no pool
 //! exceeds its limits, the number of nodes included.
 //!
-//! Non-goals: preemption, gangs, device claims. A pod with a
-//! constraint that is not understood is reported, never placed as if it had none.
+//! Non-goals: preemption, gangs. A pod with a constraint that is not understood is reported, never placed as if it had none.
 
 mod amounts;
 mod ask;
@@ -24,6 +23,7 @@ mod claim_object;
 mod class;
 mod daemons;
 mod defaults;
+mod devices;
 mod explain;
 mod fits;
 mod host;
@@ -70,6 +70,7 @@ use batch::Batch;
 use census::{Census, repelling};
 use claim::FillOrder;
 use class::Classes;
+use devices::Devices;
 use pass::{HostDomain, Item, Pass};
 use relax::Manner;
 use reservations::Reservations;
@@ -143,6 +144,24 @@ pub fn solve(
         soft_taints: soft,
     };
 
+    let mut devices = (!options.ignore_devices)
+        .then(|| {
+            let pods = || batch.pods.iter().map(|(pod, _)| pod);
+            if pods().all(|pod| pod.claims.is_none()) {
+                return None;
+            }
+            let is_left = |node: &str| {
+                let of = snapshot.node(node);
+                of.is_some_and(|of| of.deleting || options.without.contains(&of.key))
+            };
+            Some(Box::new(Devices::of(
+                snapshot,
+                &templates,
+                pods(),
+                &is_left,
+            )))
+        })
+        .flatten();
     let mut topology = Topology::default();
     let mut asks = Asks::default();
     let mut shapes = Shapes::new(&snapshot.well_known, &dimensions);
@@ -150,9 +169,13 @@ pub fn solve(
     let items: Vec<Item<'_>> = batch
         .pods
         .iter()
-        .map(|(pod, volumes)| Item {
-            pod,
-            class: classes.of(pod, volumes.clone(), &mut asks, &mut shapes, &mut topology),
+        .map(|(pod, volumes)| {
+            let asked = devices.as_mut().and_then(|devices| devices.ask(pod));
+            let needs = (volumes.clone(), asked);
+            Item {
+                pod,
+                class: classes.of(pod, needs, &mut asks, &mut shapes, &mut topology),
+            }
         })
         .collect();
     let concerns = |statement: &topology::Statement| classes.concerns(statement);
@@ -194,6 +217,7 @@ pub fn solve(
         placed_step: vec![0; items.len()],
         items,
         reservations,
+        devices,
         held_up: false,
         claims: Vec::new(),
         order: FillOrder::default(),

@@ -95,6 +95,7 @@ pub fn plan_of_pool(
         }),
         most: template.most(&kept),
         pods: Vec::new(),
+        device_drivers: Vec::new(),
         min_values_relaxed: false,
         capacity_types: capacity_types(table, &kinds, &kept),
         well_known: Arc::new(snapshot.well_known.clone()),

@@ -56,6 +56,8 @@ impl Pass<'_> {
     }
 
     fn planned(&self, claim: usize, known: &Arc<WellKnown>) -> Result<PlannedClaim, String> {
+        let devices = self.devices.as_ref();
+        let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
         let claim = &self.claims[claim];
         let shape = self.shapes.get(claim.shape);
         let template = &self.templates[shape.template];
@@ -135,6 +137,7 @@ impl Pass<'_> {
             pods,
             min_values_relaxed: relaxed,
             capacity_types,
+            device_drivers,
             well_known: Arc::clone(known),
         })
     }

@@ -22,6 +22,7 @@ use super::amounts::add;
 use super::ask::Asks;
 use super::claim::{FillOrder, NewClaim};
 use super::class::Class;
+use super::devices::{Devices, gives, narrowed};
 use super::host::{Ground, Host};
 use super::plan::SolveOptions;
 use super::reservations::Reservations;
@@ -90,6 +91,8 @@ pub(super) struct Pass<'a> {
     pub(super) classes: Vec<Class<'a>>,
     pub(super) items: Vec<Item<'a>>,
     pub(super) reservations: Reservations,
+    /// Devices, when pods claim any.
+    pub(super) devices: Option<Box<Devices<'a>>>,
     /// The pod that is being placed found only reserved capacity that others hold.
     pub(super) held_up: bool,
     pub(super) claims: Vec<NewClaim>,
@@ -110,6 +113,7 @@ const STOP_EVERY: usize = 64;
 impl Pass<'_> {
     /// Places what can be placed.
     pub(super) fn run(&mut self, stop: &dyn Fn() -> bool) {
+        self.keep_promised_devices();
         self.keep_promises();
         let mut queue: VecDeque<usize> = (0..self.items.len())
             .filter(|at| self.placed[*at].is_none())
@@ -150,6 +154,7 @@ impl Pass<'_> {
             let step = steps.iter().position(|step| {
                 let ask = &mut self.asks.all[step.ask];
                 self.hosts[host].admits(self.ground, ask, host)
+                    && gives(&mut self.devices, ask.devices, &self.hosts[host], host)
             });
             if let Some(step) = step {
                 self.put_on_host(at, step, host);
@@ -159,7 +164,7 @@ impl Pass<'_> {
 
     fn place(&mut self, at: usize) -> bool {
         let class = self.items[at].class;
-        if self.classes[class].class.claims_devices {
+        if self.options.ignore_devices && self.classes[class].class.claims_devices {
             return false;
         }
         if let Some(failed_at) = self.classes[class].failed_at
@@ -211,6 +216,7 @@ impl Pass<'_> {
             topology,
             host_domains,
             ground,
+            devices,
             ..
         } = self;
         let class = &classes[class];
@@ -237,7 +243,7 @@ impl Pass<'_> {
             if !allow.iter().all(&mut in_domain) {
                 continue;
             }
-            if hosts[at].admits(ground, ask, at) {
+            if hosts[at].admits(ground, ask, at) && gives(devices, ask.devices, &hosts[at], at) {
                 return Some(at);
             }
             ask.refuse_host(at);
@@ -262,6 +268,7 @@ impl Pass<'_> {
             claims,
             order,
             reservations,
+            devices,
             ..
         } = self;
         let class = &classes[class];
@@ -282,8 +289,13 @@ impl Pass<'_> {
                 continue;
             }
             let template = shapes.get(claim.shape).template;
+            let Some(shape) = narrowed(devices, shapes, templates, ask, Some(at), claim.shape)
+            else {
+                ask.refused_claims.insert_growing(at);
+                continue;
+            };
             let candidate = Candidate {
-                shape: claim.shape,
+                shape,
                 taken: &claim.taken,
                 ports: &claim.ports,
                 relax: false,
@@ -331,6 +343,10 @@ impl Pass<'_> {
                 continue;
             }
             let shape = self.shapes.start(&self.templates, template, mask);
+            let (devices, shapes) = (&mut self.devices, &mut self.shapes);
+            let Some(shape) = narrowed(devices, shapes, &self.templates, ask, None, shape) else {
+                continue;
+            };
             let candidate = Candidate {
                 shape,
                 taken: &empty,
@@ -403,6 +419,7 @@ impl Pass<'_> {
                 group.record(domain);
             }
         }
+        self.give_devices(at, step, Target::Host(to));
         self.placed[at] = Some(Target::Host(to));
         self.progress += 1;
     }
@@ -457,6 +474,7 @@ impl Pass<'_> {
                 domains.for_each(|domain| group.record(domain));
             }
         }
+        self.give_devices(at, step, Target::Claim(to));
         self.placed[at] = Some(Target::Claim(to));
         self.placed_step[at] = step;
         self.progress += 1;

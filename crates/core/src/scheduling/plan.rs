@@ -42,6 +42,8 @@ pub struct SolveOptions {
     /// How much work goes into making the new machines cheaper, in steps of some nanoseconds for each pod placed on one;
     /// 0 leaves them as they are filled.
     pub repack: u32,
+    /// Pods that claim devices are refused, as upstream does unless told otherwise.
+    pub ignore_devices: bool,
     /// Fixes the choice among equals.
     pub seed: u64,
 }
@@ -78,6 +80,7 @@ impl Default for SolveOptions {
             spread_defaults: SpreadDefaults::default(),
             reserved: Reserved::default(),
             repack: 0,
+            ignore_devices: true,
             seed: 0,
         }
     }
@@ -97,6 +100,7 @@ impl SolveOptions {
                 Reserved::Uncounted
             },
             spread_defaults: settings.spread_defaults.clone(),
+            ignore_devices: settings.ignore_devices,
             ..Self::default()
         }
     }
@@ -151,6 +155,8 @@ pub struct PlannedClaim {
     pub min_values_relaxed: bool,
     /// Capacity types that some compatible available offering of these types has.
     pub capacity_types: Vec<crate::cloud::CapacityType>,
+    /// Drivers whose devices its pods get because the machine brings them. Sorted.
+    pub device_drivers: Vec<Arc<str>>,
     /// Label keys that need no definition: they are not copied to the claim's labels.
     pub well_known: Arc<WellKnown>,
 }

@@ -24,6 +24,9 @@ pub(super) struct Explained {
 /// What a pod waits for when every place of the reservations that suit it is held.
 pub(super) const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
 
+/// What is said of pods with device claims while these are ignored.
+pub(super) const IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
+
 /// Why one pool refuses.
 pub(super) struct Refusal {
     /// What kind of thing is in the way.
@@ -57,8 +60,8 @@ impl Pass<'_> {
     pub(super) fn explain(&self, class: usize, unusable: &[Unusable]) -> Explained {
         let mut reasons = Vec::new();
         let mut texts = Vec::new();
-        if self.classes[class].class.claims_devices {
-            let text = "not supported yet: device claims (spec.resourceClaims)".to_owned();
+        if self.options.ignore_devices && self.classes[class].class.claims_devices {
+            let text = IGNORED.to_owned();
             return Explained {
                 reasons: vec![Reason::Note { text: text.clone() }],
                 message: text,
@@ -186,6 +189,9 @@ impl Pass<'_> {
             );
         }
         node.add_all(asked);
+        if let Some(refusal) = self.devices_refusal(ask, template, &node, mask) {
+            return refusal;
+        }
         if ask.volumes.is_empty() {
             return self.refusal_beside(class, template, asked, node, mask);
         }

@@ -117,14 +117,7 @@ impl<'a> Shapes<'a> {
     ) -> ShapeId {
         let mask = match mask {
             None => 0,
-            Some(mask) => self
-                .masks
-                .iter()
-                .position(|each| *each == mask)
-                .unwrap_or_else(|| {
-                    self.masks.push(mask);
-                    self.masks.len() - 1
-                }),
+            Some(mask) => self.mask(mask),
         };
         let requirements = templates[template].requirements.clone();
         self.intern(templates, template, mask, requirements)
@@ -241,6 +234,35 @@ impl<'a> Shapes<'a> {
         all.require_all(&one);
         let (template, mask) = (now.template, now.mask);
         Some(self.intern(templates, template, mask, all))
+    }
+
+    /// The shape limited to some types and to what is required besides; `None` when that clashes.
+    pub(super) fn limited(
+        &mut self,
+        templates: &[Template],
+        shape: ShapeId,
+        types: &Bits,
+        requirements: Requirements,
+    ) -> Option<ShapeId> {
+        let now = self.get(shape);
+        let mut left = now.types.clone();
+        left.and(types);
+        if left.is_empty() {
+            return None;
+        }
+        let (template, mut mask) = (now.template, now.mask);
+        if left != now.types {
+            mask = self.mask(left);
+        }
+        Some(self.intern(templates, template, mask, requirements))
+    }
+
+    fn mask(&mut self, mask: Bits) -> usize {
+        let known = self.masks.iter().position(|each| *each == mask);
+        known.unwrap_or_else(|| {
+            self.masks.push(mask);
+            self.masks.len() - 1
+        })
     }
 
     /// The shape in one domain of a key; `None` when it cannot be there.

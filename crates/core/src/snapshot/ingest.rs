@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
+use super::devices::claims_of;
 use super::pod_class::{PodClass, sorted_labels};
 use super::{Owner, Pod, PodClasses, PodPhase};
 use crate::apis::k8s;
@@ -45,6 +46,7 @@ impl Pod {
             ),
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
             labels: classes.share_labels(labels),
+            claims: claims_of(object),
             node: name(spec.node_name.as_deref()),
             nominated: name(status.nominated_node_name.as_deref()),
             phase: phase(&status.phase),

@@ -4,6 +4,7 @@
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
 mod crowds;
+mod devices;
 mod ingest;
 mod lineup;
 mod node;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use crowds::{CrowdKey, Crowds, Guards, Whereabouts};
+pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
@@ -96,6 +98,8 @@ pub struct Snapshot {
     pub csi_nodes: Table<NodeName, k8s::CsiNode>,
     /// Volume attachments by name.
     pub attachments: Table<Arc<str>, k8s::VolumeAttachment>,
+    /// Devices, and claims for them.
+    pub devices: DeviceObjects,
     /// Namespace labels.
     pub namespaces: Arc<BTreeMap<Arc<str>, Arc<k8s::Namespace>>>,
     /// Whom services and controllers select; empty unless default spread constraints are configured.

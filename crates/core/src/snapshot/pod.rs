@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::PodClass;
+use super::{PodClaim, PodClass};
 use crate::names::{NodeName, PodKey, Uid};
 
 /// `status.phase`.
@@ -45,6 +45,8 @@ pub struct Pod {
     pub class: Arc<PodClass>,
     /// Labels, shared by all pods alike. Sorted by key.
     pub labels: Arc<Vec<(Arc<str>, Arc<str>)>>,
+    /// Its claims for devices; `None` of almost all pods.
+    pub claims: Option<Arc<[PodClaim]>>,
     /// Where it runs.
     pub node: Option<NodeName>,
     /// `status.nominatedNodeName`: where the scheduler makes room for it.

@@ -75,6 +75,7 @@ pub(crate) fn instance_type(cpu: i64, arch: &str) -> InstanceType {
                 [CapacityType::OnDemand, CapacityType::Spot].map(|way| offering(zone, way))
             })
             .collect(),
+        devices: Arc::default(),
     }
 }
 

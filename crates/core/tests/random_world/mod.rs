@@ -103,6 +103,7 @@ fn catalog(dice: &mut Dice) -> Catalog {
             capacity: Resources::of(cpu * 1000, memory).with("pods", 4 + dice.below(20) as i64),
             overhead: Resources::of(100, 100 << 20),
             offerings,
+            devices: std::sync::Arc::default(),
         });
     }
     Catalog::build(types)

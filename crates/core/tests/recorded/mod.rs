@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use mortise_core::apis::k8s::SelectingKind;
+use mortise_core::apis::k8s::devices::ResourceSliceSpec;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
@@ -177,7 +178,54 @@ fn instance_type(value: &Value) -> Result<InstanceType, String> {
         capacity,
         overhead,
         offerings: offerings?,
+        devices: devices(&value["dynamicResources"])?,
     })
+}
+
+/// Drivers of recorded devices, in their order.
+const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
+
+/// The devices that a type brings. Recorded are their amounts, without drivers, pools and names: all records call the driver
+/// of the first list of devices by the first name, and of the second by the second; counters are the first driver's.
+fn devices(value: &Value) -> Result<Arc<[ResourceSliceSpec]>, String> {
+    let mut all = Vec::new();
+    let mut drivers = DRIVERS.iter();
+    for (at, each) in value["ResourceSliceTemplates"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let mut devices = Vec::new();
+        for (number, device) in each["Devices"].as_array().into_iter().flatten().enumerate() {
+            let lower = |name: &str| {
+                let (first, rest) = name.split_at(1);
+                format!("{}{rest}", first.to_ascii_lowercase())
+            };
+            let device = device.as_object().into_iter().flatten();
+            let mut device: serde_json::Map<String, Value> = device
+                .map(|(name, value)| (lower(name), value.clone()))
+                .collect();
+            device
+                .entry("name")
+                .or_insert_with(|| json!(format!("device-{at}-{number}")));
+            devices.push(Value::Object(device));
+        }
+        let driver = match (devices.is_empty(), each["Driver"].as_str()) {
+            (_, Some(driver)) => driver,
+            (true, None) => DRIVERS[0],
+            (false, None) => drivers
+                .next()
+                .ok_or("more devices than drivers are known")?,
+        };
+        all.push(read(&json!({
+            "driver": driver,
+            "pool": { "name": driver, "generation": 1, "resourceSliceCount": 1 },
+            "devices": devices,
+            "sharedCounters": each["SharedCounters"].as_array().cloned().unwrap_or_default(),
+        }))?);
+    }
+    Ok(all.into())
 }
 
 fn offering(value: &Value) -> Result<Offering, String> {
@@ -274,6 +322,15 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     }
     for each in all("daemonSets") {
         apply(Object::DaemonSet(Box::new(read(&each)?)));
+    }
+    for each in all("resourceClaims") {
+        apply(Object::ResourceClaim(Box::new(read(&each)?)));
+    }
+    for each in all("deviceClasses") {
+        apply(Object::DeviceClass(Box::new(read(&each)?)));
+    }
+    for each in all("resourceSlices") {
+        apply(Object::ResourceSlice(Box::new(read(&each)?)));
     }
     for each in record["cluster"]["nodes"].as_array().into_iter().flatten() {
         let going = each["markedForDeletion"] == true || each["deleted"] == true;
@@ -372,6 +429,7 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         } else {
             Reserved::Uncounted
         },
+        ignore_devices: settings["ignoreDRARequests"] != false,
         respect_preferences: settings["preferencePolicy"] != "Ignore",
         min_values_best_effort: settings["minValuesPolicy"] == "BestEffort",
         max_instance_types: settings["maxInstanceTypes"]

@@ -52,6 +52,7 @@ pub(crate) fn instance_type(name: &str, cpus: i64, offerings: &[(&str, i64)]) ->
         capacity: Resources::of(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
         overhead: Resources::default(),
         offerings: offered,
+        devices: std::sync::Arc::default(),
     }
 }
 

@@ -87,6 +87,7 @@ impl InstanceTypeInfo {
             overhead: self.overhead(shape, &capacity),
             capacity,
             offerings: self.offerings(shape, placement),
+            devices: Arc::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use mortise_core::apis::k8s::devices::ResourceSliceSpec;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::labels::{self, kwok};
 use mortise_core::money::MicroUsd;
@@ -151,6 +152,7 @@ fn instance_type(
         capacity,
         overhead: Resources::of(100, 10 << 20),
         offerings,
+        devices: Arc::default(),
     }
 }
 
@@ -167,6 +169,9 @@ struct FileType {
     operating_systems: Vec<String>,
     resources: std::collections::BTreeMap<String, Quantity>,
     offerings: Vec<FileOffering>,
+    /// Devices that its machines bring: specs of ResourceSlices without what says where they are.
+    #[serde(default)]
+    devices: Vec<ResourceSliceSpec>,
 }
 
 #[derive(Deserialize)]
@@ -219,13 +224,23 @@ pub fn from_file(path: &Path) -> Result<Vec<InstanceType>, CatalogError> {
             .map(|each| offering(each).map_err(|problem| bad("offerings", problem)))
             .collect::<Result<_, _>>()?;
         let systems: Vec<&str> = entry.operating_systems.iter().map(String::as_str).collect();
-        all.push(instance_type(
-            &entry.name,
-            &[&entry.architecture],
-            &systems,
-            capacity,
-            offerings,
-        ));
+        if let Some(nameless) = entry.devices.iter().find(|slice| slice.driver.is_empty()) {
+            let pool = &nameless.pool.name;
+            return Err(bad(
+                "devices",
+                format!("the driver of pool {pool:?} is missing"),
+            ));
+        }
+        all.push(InstanceType {
+            devices: entry.devices.into(),
+            ..instance_type(
+                &entry.name,
+                &[&entry.architecture],
+                &systems,
+                capacity,
+                offerings,
+            )
+        });
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)

@@ -61,6 +61,7 @@ fn types() -> Vec<InstanceType> {
                 capacity,
                 overhead: Resources::of(100, 256 << 20),
                 offerings,
+                devices: std::sync::Arc::default(),
             }
         })
         .collect();

@@ -4,6 +4,7 @@
 //! decides nothing is dropped while reading. Values of environment variables and Secrets can therefore never leave
 //! through a debug page either.
 
+pub mod devices;
 pub mod node;
 pub mod pod;
 pub mod storage;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::apis::object::is_default;
 
+pub use devices::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use node::{Node, NodeSpec, NodeStatus};
 pub use pod::{Pod, PodSpec, PodStatus};
 pub use storage::{
@@ -72,6 +74,8 @@ mod tests {
             CsiNode::url_path(&(), None),
             VolumeAttachment::url_path(&(), None),
             Namespace::url_path(&(), None),
+            ResourceClaim::url_path(&(), in_a_namespace),
+            ResourceSlice::url_path(&(), None),
         ];
         assert_eq!(
             paths,
@@ -86,6 +90,8 @@ mod tests {
                 "/apis/storage.k8s.io/v1/csinodes",
                 "/apis/storage.k8s.io/v1/volumeattachments",
                 "/api/v1/namespaces",
+                "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims",
+                "/apis/resource.k8s.io/v1/resourceslices",
             ]
         );
     }

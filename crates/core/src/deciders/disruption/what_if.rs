@@ -96,6 +96,7 @@ fn simulate(
         respect_preferences: settings.respect_preferences,
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
+        ignore_devices: settings.ignore_devices,
         existing_only: rules == Rules::ExistingOnly,
         spread_defaults: settings.spread_defaults.clone(),
         reserved: if settings.gates.reserved_capacity {

@@ -91,7 +91,10 @@ impl Lifecycle {
                 Err(at) => return at,
             }
         }
-        let missing = node.map(|node| registration::missing(claim, node));
+        let missing = node.map(|node| {
+            registration::missing(claim, node)
+                .or_else(|| registration::unpublished(claim, node, input))
+        });
         if let (true, Some(node), Some(None)) = (registered, node, &missing)
             && !registration::is_marked(node, labels::INITIALIZED)
         {

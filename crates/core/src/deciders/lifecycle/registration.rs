@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::apis::k8s::Node;
 use crate::apis::names::{GROUP, V1};
 use crate::apis::nodeclaim::NodeClaim;
+use crate::deciders::StepInput;
 use crate::deciders::writes::has_finalizer;
 use crate::labels;
 use crate::objects::resources_of;
@@ -184,6 +185,46 @@ pub(super) fn missing(claim: &NodeClaim, node: &Node) -> Option<(&'static str, S
         (
             "ResourceNotRegistered",
             format!("node does not offer resource {name} yet"),
+        )
+    })
+}
+
+/// Which drivers have not published the devices of a registered Node on which pods of its claim count; condition reason and
+/// message, `None` when nothing is missing. Nothing is known of devices while claims for them are ignored.
+pub(super) fn unpublished(
+    claim: &NodeClaim,
+    node: &Node,
+    input: &StepInput<'_>,
+) -> Option<(&'static str, String)> {
+    let drivers = claim.annotation(labels::REQUESTED_DRA_DRIVERS)?;
+    if input.settings.ignore_devices {
+        return None;
+    }
+    let name = node.metadata.name.as_deref();
+    let slices = input.snapshot.devices.slices.values();
+    let own: Vec<_> = slices
+        .map(|slice| &slice.spec)
+        .filter(|slice| slice.node_name.as_deref() == name)
+        .collect();
+    let is_complete = |driver: &str| {
+        own.iter().any(|slice| {
+            let same = own.iter().filter(|other| {
+                other.driver == slice.driver
+                    && other.pool.name == slice.pool.name
+                    && other.pool.generation == slice.pool.generation
+            });
+            let count = i64::try_from(same.count()).unwrap_or(i64::MAX);
+            slice.driver == driver && count == slice.pool.resource_slice_count
+        })
+    };
+    let all = drivers.split(',').map(str::trim);
+    let missing: Vec<&str> = all
+        .filter(|driver| !driver.is_empty() && !is_complete(driver))
+        .collect();
+    (!missing.is_empty()).then(|| {
+        (
+            "DRADriverPoolsNotPublished",
+            format!("devices are not published yet by {}", missing.join(", ")),
         )
     })
 }

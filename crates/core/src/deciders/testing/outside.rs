@@ -295,6 +295,7 @@ fn resolved() -> ResolvedNodeClass {
         capacity: Resources::of(2_000, 1 << 30),
         overhead: Resources::default(),
         offerings: vec![offering("zone-a")],
+        devices: Arc::default(),
     };
     ResolvedNodeClass {
         status: Some(

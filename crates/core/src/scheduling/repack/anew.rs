@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::ladder::Ladder;
+use super::ladder::{Ladder, Rung};
 use super::pattern::{Good, Kind};
 use super::purchase::{Machine, Purchase};
 use crate::catalog::Bits;
@@ -97,7 +97,7 @@ impl Pass<'_> {
             let claim = &self.claims[at];
             let id = claim.shape;
             let template = self.shapes.get(id).template;
-            if claim.pods.is_empty() || tight[template] || !self.is_plain(claim) {
+            if claim.pods.is_empty() || tight[template] || !self.is_plain(at) {
                 continue;
             }
             let pods = claim.pods.clone();
@@ -216,6 +216,8 @@ impl Pass<'_> {
             kinds: Vec::new(),
             shapes: Vec::new(),
         };
+        // Pools that take the same goods are one market.
+        let mut goods_of: BTreeMap<(Bits, Bits), Vec<ShapeId>> = BTreeMap::new();
         for shape in shapes {
             let (mut own, mut fillers) = (Bits::none(lot.goods.len()), Bits::none(lot.goods.len()));
             let weight = self.weight(self.shapes.get(shape).template);
@@ -230,13 +232,14 @@ impl Pass<'_> {
                     }
                 }
             }
-            let of = self.shapes.get(shape);
-            let ladder = Ladder::of(of, &self.templates[of.template]);
-            for rung in ladder.rungs().iter().filter(|rung| rung.price > 0) {
+            goods_of.entry((own, fillers)).or_default().push(shape);
+        }
+        for ((own, fillers), shapes) in goods_of {
+            for (shape, rung) in self.rungs(&shapes) {
                 market.shapes.push(shape);
                 market.kinds.push(Kind {
                     price: rung.price.saturating_add(charge),
-                    net: rung.net.clone(),
+                    net: rung.net,
                     own: own.clone(),
                     fillers: fillers.clone(),
                 });
@@ -249,6 +252,29 @@ impl Pass<'_> {
         let complete = lot.goods.iter().enumerate().all(bought);
         (complete && market.kinds.len().saturating_mul(lot.goods.len()) <= LARGEST)
             .then_some(market)
+    }
+
+    /// The types of all these shapes that are worth buying, cheapest first: each has more of something than all before it.
+    fn rungs(&self, shapes: &[ShapeId]) -> Vec<(ShapeId, Rung)> {
+        let of = |shape: ShapeId| {
+            let own = self.shapes.get(shape);
+            let rungs = Ladder::of(own, &self.templates[own.template]).into_rungs();
+            rungs.into_iter().map(move |rung| (shape, rung))
+        };
+        let mut all: Vec<(ShapeId, Rung)> = shapes
+            .iter()
+            .copied()
+            .flat_map(of)
+            .filter(|(_, rung)| rung.price > 0)
+            .collect();
+        all.sort_by_key(|(shape, rung)| (rung.price, *shape));
+        let mut kept: Vec<(ShapeId, Rung)> = Vec::new();
+        for (shape, rung) in all {
+            if !kept.iter().any(|(_, cheaper)| fit(&rung.net, &cheaper.net)) {
+                kept.push((shape, rung));
+            }
+        }
+        kept
     }
 
     fn weight(&self, template: usize) -> i64 {

@@ -60,6 +60,11 @@ impl Ladder {
         &self.rungs
     }
 
+    /// The types, to keep.
+    pub(super) fn into_rungs(self) -> Vec<Rung> {
+        self.rungs
+    }
+
     /// The cheapest type that holds `total`.
     pub(super) fn cheapest(&self, total: &[i64]) -> Option<usize> {
         let start = self.most.partition_point(|most| !fit(total, most));

@@ -28,7 +28,6 @@ mod purchase;
 use std::collections::BTreeMap;
 
 use super::amounts::{Amounts, add};
-use super::claim::NewClaim;
 use super::pass::Pass;
 use super::shape::ShapeId;
 use super::topology::Kind;
@@ -79,6 +78,9 @@ const MANNERS: [Manner; 6] = [
 /// For so many steps of filling machines there is one of exchanging pods between them.
 const EXCHANGE_SHARE: u64 = 12;
 
+/// The most steps of buying anew, however many pods there are: less than a second.
+const MOST_BUYING: u64 = 24_000_000;
+
 /// Work that may still be done.
 struct Budget {
     filling: u64,
@@ -104,7 +106,7 @@ impl Pass<'_> {
         };
         let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
-            if self.is_plain(claim) {
+            if self.is_plain(at) {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
         }
@@ -113,11 +115,16 @@ impl Pass<'_> {
         for (shape, claims) in by_shape.into_iter().filter(|(_, claims)| claims.len() > 1) {
             self.repack_shape(shape, &claims, &mut companies, &mut known, &mut budget);
         }
-        self.buy_anew(filling.saturating_mul(2));
+        self.buy_anew(filling.saturating_mul(2).min(MOST_BUYING));
     }
 
-    /// What the machine may be depends on amounts only, not on ports, minValues or reservations.
-    fn is_plain(&self, claim: &NewClaim) -> bool {
+    /// What the machine may be depends on amounts only, not on ports, devices, minValues or reservations.
+    fn is_plain(&self, at: usize) -> bool {
+        let claim = &self.claims[at];
+        let devices = self.devices.as_ref();
+        if devices.is_some_and(|devices| devices.concerns(at)) {
+            return false;
+        }
         let shape = self.shapes.get(claim.shape);
         claim.ports.is_empty()
             && claim.held.is_empty()

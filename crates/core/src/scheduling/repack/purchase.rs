@@ -23,14 +23,16 @@ use crate::scheduling::amounts::fit;
 const DIVISIONS: usize = 12;
 /// Machines that are given back at once, at most.
 const GIVEN_BACK: u64 = 32;
-/// Machines are given back so often without anything becoming cheaper before that is the end of it.
-const PATIENCE: usize = 600;
+/// So many attempts must save [`WORTHWHILE`], or that is the end of it.
+const PATIENCE: i64 = 200;
+/// What attempts must save, as a part of the price.
+const WORTHWHILE: i64 = 20_000;
 /// Kinds that are looked at when machines were given back: those that are worth most for their price.
 const KINDS: usize = 64;
 /// How far worths are off, in thousandths.
 const OFF: u64 = 100;
 /// Worths are taken from what goods paid after so many attempts.
-const REVALUED: usize = 20;
+const REVALUED: i64 = 20;
 
 /// A machine with what is on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,7 @@ impl<'p> Purchase<'p> {
     pub(super) fn run(&mut self) -> Option<(i64, Vec<Machine>)> {
         let mut worth = self.alone();
         let all: Vec<i64> = self.goods.iter().map(|good| good.count).collect();
+        self.keep_the_best_kinds(&all, &worth);
         let mut best: Option<(i64, Vec<Machine>)> = None;
         for _ in 0..DIVISIONS {
             let Ok(machines) = self.divide(all.clone(), &worth) else {
@@ -88,11 +91,16 @@ impl<'p> Purchase<'p> {
         }
         let (mut price, mut machines) = best?;
         let mut worth = self.paid(&machines, &worth);
-        self.keep_the_best_kinds(&machines, &all, &worth);
-        let mut idle = 0;
+        let mut before = price;
         for attempt in 1.. {
-            if machines.len() < 2 || idle >= PATIENCE {
+            if machines.len() < 2 {
                 break;
+            }
+            if attempt % PATIENCE == 0 {
+                if before - price <= price / WORTHWHILE {
+                    break;
+                }
+                before = price;
             }
             if attempt % REVALUED == 0 {
                 let paid = self.paid(&machines, &worth);
@@ -102,7 +110,6 @@ impl<'p> Purchase<'p> {
                 break;
             };
             price -= saved;
-            idle = if saved > 0 { 0 } else { idle + 1 };
         }
         Some((price, machines))
     }
@@ -237,21 +244,37 @@ impl<'p> Purchase<'p> {
             .collect()
     }
 
-    fn keep_the_best_kinds(&mut self, machines: &[Machine], all: &[i64], worth: &[i64]) {
-        let used: BTreeSet<usize> = machines.iter().map(|machine| machine.kind).collect();
+    /// Leaves out kinds that are worth little for their price and that no good needs.
+    fn keep_the_best_kinds(&mut self, all: &[i64], worth: &[i64]) {
+        if self.kinds.len() <= KINDS {
+            return;
+        }
         let present: Vec<usize> = (0..all.len()).collect();
-        let mut ranked: Vec<(bool, i64, usize)> = Vec::new();
+        let mut kept: BTreeSet<usize> = BTreeSet::new();
+        for (at, good) in self.goods.iter().enumerate() {
+            let holding = self
+                .kinds
+                .iter()
+                .enumerate()
+                .filter(|(_, kind)| kind.own.has(at) && fit(&good.amounts, &kind.net));
+            kept.extend(
+                holding
+                    .min_by_key(|(_, kind)| kind.price)
+                    .map(|(kind, _)| kind),
+            );
+        }
+        let mut ranked: Vec<(i64, usize)> = Vec::new();
         for kind in 0..self.kinds.len() {
-            // Without steps left the kinds that are used will do.
+            // Without steps left it is not bought for anyway.
             let ratio = self
                 .fill(kind, all, &present, worth)
                 .map_or(i64::MAX, |pattern| self.ratio(kind, &pattern));
-            ranked.push((!used.contains(&kind), ratio, kind));
+            ranked.push((ratio, kind));
         }
         ranked.sort_unstable();
-        ranked.truncate(KINDS.max(used.len()));
-        self.active = ranked.into_iter().map(|(_, _, kind)| kind).collect();
-        self.active.sort_unstable();
+        ranked.truncate(KINDS);
+        kept.extend(ranked.into_iter().map(|(_, kind)| kind));
+        self.active = kept.into_iter().collect();
     }
 
     /// Gives some machines back and buys for their goods anew, unless that is dearer. What was saved.
