@@ -13,13 +13,15 @@
 //! reviews.
 //!
 //! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go
-//! there. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
+//! there, `mortise-bench compare` runs the same workloads with and without the extender. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
 
 mod admission;
 mod agreement;
 mod baseline;
 mod bound;
+mod compare;
 mod convert;
+mod extender;
 mod inputs;
 mod life;
 mod live;
@@ -57,6 +59,10 @@ enum Command {
     Agreement(agreement::AgreementArgs),
     /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
     Life(life::LifeArgs),
+    /// The same workloads on real kube-schedulers that ask the extender, ask a part of it, or do not.
+    Compare(compare::CompareArgs),
+    /// Asks the extender while the cluster changes: time of answers, memory over a million of them, pods that are held back.
+    Extender(extender::ExtenderArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     Live(live::LiveArgs),
 }
@@ -74,6 +80,8 @@ pub fn run() -> anyhow::Result<()> {
         Command::Traces(args) => traces::run(&args),
         Command::Agreement(args) => agreement::run(&args),
         Command::Life(args) => life::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Extender(args) => extender::run(&args),
         Command::Live(args) => live::run(&args),
     }
 }

@@ -1,14 +1,15 @@
 //! The targets.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
 use mortise_core::migrate::{Level, Options, Source, migrate};
 use mortise_core::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
 use mortise_webhooks::admission::{self, Facts, Rules};
-use mortise_webhooks::extender::{self, Charges, wire};
+use mortise_webhooks::extender::{self, Memory, wire};
 use mortise_webhooks::lint::{Options as LintOptions, lint};
+use mortise_webhooks::router::{self, App};
 use mortise_webhooks::{Counters, World as _};
 use serde_json::Value;
 
@@ -147,13 +148,36 @@ pub fn conversion(body: &[u8]) {
     }
 }
 
-/// Bodies of filter, prioritize and preempt: every node that went in is kept or denied, and scored from 0 to 10.
+static APP: LazyLock<App> = LazyLock::new(|| App {
+    world: Arc::new(Cluster),
+    counters: Arc::default(),
+    memory: Arc::default(),
+    rules: Arc::new(RULES.clone()),
+});
+
+/// Every path of the extender answers a body that can be read with 200, and one that cannot with 400.
+fn answers(body: &[u8]) {
+    let nodes = serde_json::from_slice::<wire::Args<'_>>(body).is_ok();
+    let victims = serde_json::from_slice::<wire::PreemptionArgs>(body).is_ok();
+    for (path, readable) in [
+        ("/extender/v1/filter", nodes),
+        ("/extender/v1/prioritize", nodes),
+        ("/extender/v1/preempt", victims),
+        ("/debug/simulate/filter", nodes),
+        ("/debug/simulate/prioritize", nodes),
+    ] {
+        let response = router::respond(&APP, path, body);
+        let status = response.map(|response| response.status().as_u16());
+        assert_eq!(status, Some(if readable { 200 } else { 400 }), "{path}");
+    }
+}
+
+/// Bodies of filter, prioritize and preempt, each sent to every path: what can be read is answered with 200; every node that went in is kept or denied, and scored from 0 to 10.
 pub fn extender(body: &[u8]) {
-    let charges = Charges::default();
+    answers(body);
+    let memory = Memory::default();
     if let Ok(args) = serde_json::from_slice::<wire::Args<'_>>(body) {
-        let answer = written(&extender::filter(
-            &Cluster, &charges, &COUNTERS, &args, true,
-        ));
+        let answer = written(&extender::filter(&Cluster, &memory, &COUNTERS, &args, true));
         let names = |at: &str| answer.pointer(at).and_then(Value::as_array).cloned();
         let kept: Vec<String> = names("/NodeNames").map_or_else(
             || {
@@ -178,14 +202,14 @@ pub fn extender(body: &[u8]) {
                 "{name:?} is lost: {answer}"
             );
         }
-        let scores = extender::prioritize(&Cluster, &charges, &COUNTERS, &args);
+        let scores = extender::prioritize(&Cluster, &memory, &COUNTERS, &args);
         assert_eq!(scores.len(), args.names().len());
         for each in scores {
             assert!((0..=10).contains(&each.score), "{each:?}");
         }
     }
     if let Ok(args) = serde_json::from_slice::<wire::PreemptionArgs>(body) {
-        let answer = written(&extender::preempt(&Cluster, &charges, &COUNTERS, args));
+        let answer = written(&extender::preempt(&Cluster, &memory, &COUNTERS, args));
         assert!(
             answer
                 .get("NodeNameToMetaVictims")

@@ -51,9 +51,15 @@ fn webhooks() -> String {
         fail: true,
         own_user: Some(format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")),
         node_classes: node_classes(),
+        scheduler_names: Some(NAMESPACE.to_owned()),
     });
-    let documents: String = documents.iter().map(template).collect();
-    format!("{{{{- if .Values.webhooks.enabled }}}}\n{documents}{{{{- end }}}}\n")
+    let is_of_pods = |document: &&Value| document["metadata"]["name"] == "schedulers.mortise.sh";
+    let of_objects = documents.iter().filter(|each| !is_of_pods(each));
+    let of_objects: String = of_objects.map(template).collect();
+    let of_pods: String = documents.iter().filter(is_of_pods).map(template).collect();
+    format!(
+        "{{{{- if .Values.webhooks.enabled }}}}\n{of_objects}{{{{- end }}}}\n{{{{- if .Values.webhooks.schedulerNames }}}}\n{of_pods}{{{{- end }}}}\n"
+    )
 }
 
 fn rights() -> String {

@@ -106,7 +106,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let webhooks = App {
         world: Arc::<Shared>::clone(&shared),
         counters: Arc::default(),
-        charges: Arc::default(),
+        memory: Arc::default(),
         rules: Arc::new(mortise_webhooks::admission::Rules {
             deny_impossible: false,
             offline: false,

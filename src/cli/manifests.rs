@@ -9,11 +9,15 @@ use mortise_webhooks::manifests::{
     Endpoint, SchedulerFiles, WebhookOptions, conversion_client_config, scheduler_configuration,
     webhook_configurations,
 };
+use mortise_webhooks::second_scheduler::{SecondScheduler, second_scheduler};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::line;
 use super::rbac::{self, Account};
+
+/// Where the service is for a kube-scheduler on the same host.
+const FIRST_URL: &str = "https://127.0.0.1:8443";
 
 /// Which manifests.
 #[derive(Args)]
@@ -65,6 +69,9 @@ enum What {
         /// User name of the service itself, which is not asked
         #[arg(long)]
         own_user: Option<String>,
+        /// Give new pods of namespaces with the label mortise.sh/scheduler the scheduler that it names
+        #[arg(long)]
+        scheduler_names: bool,
     },
     /// Service account and the rights that the service uses
     Rbac {
@@ -78,10 +85,10 @@ enum What {
         #[arg(long)]
         conversion: bool,
     },
-    /// KubeSchedulerConfiguration with the extender
+    /// KubeSchedulerConfiguration with the extender, or a second scheduler with it
     Scheduler {
-        /// Base URL of the service
-        #[arg(long, default_value = "https://127.0.0.1:8443")]
+        /// Base URL of the service; of a second scheduler by default the Service in the namespace
+        #[arg(long, default_value = FIRST_URL)]
         url: String,
         /// CA of the service's certificate
         #[arg(
@@ -114,6 +121,32 @@ enum What {
             default_value = "/etc/kubernetes/scheduler.conf"
         )]
         kubeconfig: String,
+        /// Write a Deployment of a second kube-scheduler with its rights, where the first one cannot be configured
+        #[arg(long)]
+        second_scheduler: bool,
+        /// Second scheduler: name of everything, and what pods write into schedulerName
+        #[arg(
+            long,
+            default_value = "mortise-scheduler",
+            requires = "second_scheduler"
+        )]
+        name: String,
+        /// Second scheduler: namespace of everything
+        #[arg(long, default_value = "kube-system", requires = "second_scheduler")]
+        namespace: String,
+        /// Second scheduler: image of kube-scheduler, of the cluster's version
+        #[arg(
+            long,
+            default_value = "registry.k8s.io/kube-scheduler:v1.36.3",
+            requires = "second_scheduler"
+        )]
+        image: String,
+        /// Second scheduler: Secret with ca.crt, extender-client.crt and extender-client.key
+        #[arg(long, default_value = "mortise-cert", requires = "second_scheduler")]
+        secret: String,
+        /// Second scheduler: copies, of which one leads
+        #[arg(long, default_value_t = 2, requires = "second_scheduler")]
+        replicas: u32,
     },
 }
 
@@ -194,6 +227,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             ca_file,
             fail,
             own_user,
+            scheduler_names,
         } => {
             let endpoint = endpoint(url.as_deref(), namespace, service);
             let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
@@ -203,6 +237,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                 fail: *fail,
                 own_user: own_user.clone(),
                 node_classes: node_classes(),
+                scheduler_names: scheduler_names.then(|| namespace.clone()),
             })
         }
         What::Rbac {
@@ -216,12 +251,36 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             conversion: *conversion,
         }),
         What::Scheduler {
+            second_scheduler: true,
+            url,
+            server_name,
+            name,
+            namespace,
+            image,
+            secret,
+            replicas,
+            ..
+        } => {
+            let given = Some(url).filter(|url| *url != FIRST_URL);
+            let service = format!("https://mortise.{namespace}.svc:8443");
+            second_scheduler(&SecondScheduler {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                image: image.clone(),
+                secret: secret.clone(),
+                url: given.cloned().unwrap_or(service),
+                server_name: server_name.clone(),
+                replicas: *replicas,
+            })
+        }
+        What::Scheduler {
             url,
             ca_file,
             cert_file,
             key_file,
             server_name,
             kubeconfig,
+            ..
         } => {
             let files = SchedulerFiles {
                 ca: ca_file.clone(),

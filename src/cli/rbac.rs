@@ -106,7 +106,11 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
                 "validatingwebhookconfigurations",
                 "mutatingwebhookconfigurations",
             ],
-            &["validation.mortise.sh", "defaulting.mortise.sh"],
+            &[
+                "validation.mortise.sh",
+                "defaulting.mortise.sh",
+                "schedulers.mortise.sh",
+            ],
             &["get", "patch"],
         ),
         rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),

@@ -124,7 +124,7 @@ async fn callers_must_say_who_they_are() -> Result<()> {
     Ok(())
 }
 
-/// The extender's paths open for its own clients only.
+/// Criterion 15: the extender's paths open for its own clients only; others are refused before the body is read.
 async fn extender(scene: &Scene, nobody: &Http, body: &Value) -> Result<()> {
     let ca = std::fs::read_to_string(scene.plane.dir().join("mortise-certs/ca.crt"))?;
     let foreign = Authority::new("someone-else")?.client("mortise-extender-client", &[])?;

@@ -199,14 +199,14 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
         Ok(())
     })
     .await?;
-    let denied = calls(&scene, "denied_fenced").await?;
+    let denied = calls(&scene, "denied_disrupting").await?;
     scene
         .apply(&[pod("late", "late", ("1", "1Gi"), json!({}))])
         .await?;
     let late = place(&scene, "late").await?;
     ensure!(late == stays, "{late}");
     ensure!(
-        calls(&scene, "denied_fenced").await? > denied,
+        calls(&scene, "denied_disrupting").await? > denied,
         "the fenced machine was denied"
     );
     let node = scene

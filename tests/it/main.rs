@@ -26,6 +26,8 @@ mod drains;
 mod edges;
 mod emulator;
 mod extender;
+mod extender_criteria;
+mod extender_wire;
 mod failover;
 mod harness;
 mod kubectl;

@@ -11,8 +11,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use mortise_core::apis::NodePool;
-use mortise_tests::harness::{Authority, wait_until};
-use serde_json::json;
+use mortise_tests::harness::{Authority, Http, Identity, wait_until};
+use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 
 use crate::objects::{LINUX, kwok_class, pool};
@@ -80,8 +80,26 @@ fn names(pem: &str) -> Result<(String, String)> {
     Ok((name(certificate.subject())?, name(certificate.issuer())?))
 }
 
+/// A question to the extender on a connection of its own, with what the Secret holds at this moment; as kube-scheduler asks
+/// that was started now.
+async fn asks_anew(scene: &Scene, body: &Value) -> Result<()> {
+    let identity = Identity {
+        certificate: file(scene, "extender-client.crt").await?,
+        key: file(scene, "extender-client.key").await?,
+    };
+    let http = Http::new(&file(scene, "ca.crt").await?, Some(&identity))?;
+    asks(&http, &scene.mortise.url("extender/v1/filter"), body).await
+}
+
+async fn asks(http: &Http, url: &str, body: &Value) -> Result<()> {
+    let reply = http.post(url, body).await?;
+    ensure!(reply.status == 200, "{reply:?}");
+    Ok(())
+}
+
+/// Criterion 14: reviews of the API server and calls of the scheduler go on while the CA and every certificate change.
 #[tokio::test]
-async fn a_new_ca_takes_over_and_no_review_fails() -> Result<()> {
+async fn criterion_14_a_new_ca_takes_over_and_no_call_fails() -> Result<()> {
     let old = Authority::aged("mortise-ca-old", None, DAY * 100, DAY * 40)?.identity();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": SECRET, "namespace": "kube-system" },
@@ -140,6 +158,32 @@ async fn a_new_ca_takes_over_and_no_review_fails() -> Result<()> {
             anyhow::Ok(())
         }
     });
+    // kube-scheduler reads the bundle when it starts, and keeps its connection as long as that lasts.
+    let body = json!({ "Pod": { "metadata": { "name": "x" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
+    asks_anew(&scene, &body).await?;
+    let scheduler = Http::new(
+        &file(&scene, "ca.crt").await?,
+        Some(&Identity {
+            certificate: file(&scene, "extender-client.crt").await?,
+            key: file(&scene, "extender-client.key").await?,
+        }),
+    )?;
+    let scheduling = tokio::spawn({
+        let (ended, body) = (ended.clone(), body.clone());
+        let url = scene.mortise.url("extender/v1/filter");
+        async move {
+            let mut calls = 0;
+            let mut pace = tokio::time::interval(Duration::from_millis(10));
+            while !ended.load(Ordering::Relaxed) {
+                pace.tick().await;
+                asks(&scheduler, &url, &body)
+                    .await
+                    .with_context(|| format!("call {calls}"))?;
+                calls += 1;
+            }
+            anyhow::Ok(calls)
+        }
+    });
     let first = announced(&scene, 2).await?;
     ensure!(
         first.contains(old.certificate.trim()),
@@ -162,6 +206,10 @@ async fn a_new_ca_takes_over_and_no_review_fails() -> Result<()> {
     .await?;
     let second = announced(&scene, 2).await?;
     ensure!(second == bundle, "{second}");
+    wait_until("calls on new connections", SOON, || {
+        asks_anew(&scene, &body)
+    })
+    .await?;
 
     // And from now on.
     let so_far = asked.load(Ordering::Relaxed);
@@ -173,6 +221,8 @@ async fn a_new_ca_takes_over_and_no_review_fails() -> Result<()> {
     .await?;
     ended.store(true, Ordering::Relaxed);
     asking.await??;
+    let calls: u32 = scheduling.await??;
+    ensure!(calls > 100, "{calls} calls of the scheduler");
     ensure!(pools.list(&ListParams::default()).await?.items.is_empty());
     scene.end().await;
     Ok(())

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::extender::{Denial, Exemption};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident => $label:literal,)*) => {
         /// One counter per thing that can happen.
@@ -54,6 +56,8 @@ counters! {
     validate => "validate",
     /// Defaulting reviews.
     default => "default",
+    /// Reviews of new pods, which get the scheduler of their namespace.
+    scheduler_name => "scheduler_name",
     /// Objects that were converted to another version.
     converted => "converted",
     /// Conversion reviews with an object that could not be converted.
@@ -66,16 +70,66 @@ counters! {
     malformed => "malformed",
     /// Handlers that panicked; the caller got the harmless answer.
     panics => "panics",
-    /// Nodes denied because a fence is around them.
-    denied_fenced => "denied_fenced",
+    /// Nodes denied because a disruption command is about to remove them.
+    denied_disrupting => "denied_disrupting",
+    /// Nodes denied because the cloud takes them back.
+    denied_interrupted => "denied_interrupted",
+    /// Nodes denied because they are being drained.
+    denied_draining => "denied_draining",
     /// Nodes denied because their room is promised to other pods.
     denied_reserved => "denied_reserved",
+    /// Nodes denied because their room is that of DaemonSet pods to come.
+    denied_daemons => "denied_daemons",
+    /// Nodes denied because the pod's own room is on another one.
+    denied_elsewhere => "denied_elsewhere",
+    /// Nodes denied, softly, because they should go and only wait for their pods.
+    denied_retiring => "denied_retiring",
+    /// Nodes denied, softly, because they end before the pod does.
+    denied_ending => "denied_ending",
+    /// Filter calls in which soft denials were dropped because nothing else was left.
+    soft_dropped => "soft_dropped",
     /// Filter calls that left only the node on which room is kept for the pod.
     sent_to_own_room => "sent_to_own_room",
-    /// Extender calls answered without looking, because the picture was too old or not complete yet.
+    /// Extender calls answered without looking, because the picture was too old.
     passed_stale => "passed_stale",
-    /// Extender calls answered without looking, because the pod is exempt.
-    passed_exempt => "passed_exempt",
+    /// Extender calls answered without looking, because not all lists have been read yet.
+    passed_unsynced => "passed_unsynced",
+    /// Extender calls about a DaemonSet's pod, which is exempt.
+    passed_daemon => "passed_daemon",
+    /// Extender calls about a node's own pod, which is exempt.
+    passed_of_node => "passed_of_node",
+    /// Extender calls about a pod of the cluster's own priorities, which is exempt.
+    passed_critical => "passed_critical",
+    /// Extender calls about a pod of this service, which is exempt.
+    passed_ours => "passed_ours",
+    /// Annotations written on nodes so that the scheduler looks again at pods that were denied everything.
+    pokes => "pokes",
     /// Extender calls in the mode that sends whole Node objects, which costs both sides a lot.
     full_nodes => "full_nodes",
+}
+
+impl Counters {
+    /// A node was denied.
+    pub fn denied(&self, denial: Denial) {
+        match denial {
+            Denial::Disrupting => self.denied_disrupting.inc(),
+            Denial::Interrupted => self.denied_interrupted.inc(),
+            Denial::Draining => self.denied_draining.inc(),
+            Denial::Reserved => self.denied_reserved.inc(),
+            Denial::Daemons => self.denied_daemons.inc(),
+            Denial::Elsewhere => self.denied_elsewhere.inc(),
+            Denial::Retiring => self.denied_retiring.inc(),
+            Denial::Ending => self.denied_ending.inc(),
+        }
+    }
+
+    /// A pod was not looked at.
+    pub fn exempt(&self, exemption: Exemption) {
+        match exemption {
+            Exemption::Daemon => self.passed_daemon.inc(),
+            Exemption::OfNode => self.passed_of_node.inc(),
+            Exemption::Critical => self.passed_critical.inc(),
+            Exemption::Ours => self.passed_ours.inc(),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Every synchronous question the control plane asks: admission of NodePools and node classes, conversion
 //! of their older versions, and kube-scheduler's filter, prioritize and preempt; and the same about files (`lint`).
 //!
-//! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's charge map and
+//! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's memory and
 //! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
 
 pub mod admission;
@@ -13,6 +13,7 @@ pub mod manifests;
 pub mod router;
 pub mod routes;
 pub mod scheduler_check;
+pub mod second_scheduler;
 mod world;
 
 pub use counters::Counters;

@@ -33,6 +33,47 @@ pub struct WebhookOptions {
     pub own_user: Option<String>,
     /// API groups, versions and plurals of the node classes that are admitted.
     pub node_classes: Vec<(String, String, String)>,
+    /// Namespace of the service, whose own pods are never touched; with it, new pods of labelled namespaces get the
+    /// scheduler that the label names.
+    pub scheduler_names: Option<String>,
+}
+
+/// The configuration that gives new pods the scheduler of their namespace. It is its own object: it is about pods, so it
+/// must never keep one from being made.
+fn scheduler_name_configuration(options: &WebhookOptions, own_namespace: &str) -> Option<Value> {
+    let route = ROUTES
+        .iter()
+        .find(|route| route.handler == Handler::SchedulerName)?;
+    Some(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "schedulers.mortise.sh", "labels": { "app.kubernetes.io/name": "mortise" } },
+        "webhooks": [{
+            "name": "schedulers.mortise.sh",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": client_config(&options.endpoint, options.ca_bundle.as_deref(), route),
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced" }],
+            "namespaceSelector": { "matchExpressions": [
+                { "key": mortise_core::labels::SCHEDULER, "operator": "Exists" },
+                { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded(own_namespace) },
+            ] },
+            "matchConditions": [{
+                "name": "default-scheduler",
+                "expression": "!has(object.spec.schedulerName) || object.spec.schedulerName in ['', 'default-scheduler']",
+            }],
+            "failurePolicy": "Ignore",
+            "matchPolicy": "Equivalent",
+            "reinvocationPolicy": "Never",
+            "sideEffects": "None",
+            "timeoutSeconds": 2,
+        }],
+    }))
+}
+
+fn excluded(own_namespace: &str) -> Vec<&str> {
+    let mut names = vec!["kube-system", own_namespace];
+    names.dedup();
+    names
 }
 
 fn client_config(endpoint: &Endpoint, ca_bundle: Option<&str>, route: &Route) -> Value {
@@ -154,7 +195,7 @@ impl About {
     }
 }
 
-/// The mutating and the validating webhook configuration.
+/// The mutating and the validating webhook configuration, and that of schedulers where it is asked for.
 #[must_use]
 pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
     let webhook = |name: &str, handler: Handler, about: About| {
@@ -184,7 +225,11 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
             "webhooks": webhooks,
         })
     };
-    vec![
+    let schedulers = options
+        .scheduler_names
+        .as_ref()
+        .and_then(|own| scheduler_name_configuration(options, own));
+    let mut all = vec![
         configuration(
             "MutatingWebhookConfiguration",
             "defaulting.mortise.sh",
@@ -217,7 +262,9 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
                 ),
             ],
         ),
-    ]
+    ];
+    all.extend(schedulers);
+    all
 }
 
 /// Paths of the files with which kube-scheduler proves who it is.

@@ -1,5 +1,6 @@
 //! The only file of this crate that knows HTTP: extract, call, wrap.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +11,13 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use mortise_core::apis::k8s::Pod;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::admission::{self, Facts, Rules};
 use crate::conversion;
-use crate::extender::{self, Charges, wire};
+use crate::extender::{self, Call, Memory, wire};
 use crate::routes::{Handler, ROUTES};
 use crate::{Counters, World};
 
@@ -32,8 +34,8 @@ pub struct App {
     pub world: Arc<dyn World>,
     /// Counts for metrics.
     pub counters: Arc<Counters>,
-    /// Room that passed pods may be about to take.
-    pub charges: Arc<Charges>,
+    /// What the extender keeps from one call to the next.
+    pub memory: Arc<Memory>,
     /// How admission answers.
     pub rules: Arc<Rules>,
 }
@@ -60,6 +62,14 @@ pub fn router(app: App) -> Router {
         );
     }
     router.with_state(app)
+}
+
+/// Answers a body without a server around: what the route of this path would; `None` when there is no such path. Nothing is
+/// previewed.
+#[must_use]
+pub fn respond(app: &App, path: &str, body: &[u8]) -> Option<Response> {
+    let route = ROUTES.iter().find(|route| route.path == path)?;
+    Some(answer(app, route.handler, body, false))
 }
 
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
@@ -90,28 +100,52 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
     let App {
         world,
         counters,
-        charges,
+        memory,
         rules,
     } = app;
     let world = &**world;
     match handler {
         Handler::Filter | Handler::SimulateFilter => {
-            counters.filter.inc();
-            let charge = handler == Handler::Filter;
+            let real = handler == Handler::Filter;
+            counters.filter.add(u64::from(real));
             parsed::<wire::Args<'_>>(counters, body, |args| {
-                json(&extender::filter(world, charges, counters, &args, charge))
+                let begun = Instant::now();
+                let answer = extender::filter(world, memory, counters, &args, real);
+                if real {
+                    let mut denied = BTreeMap::new();
+                    for message in answer.failed_and_unresolvable_nodes.iter().flatten() {
+                        *denied.entry(*message.1).or_insert(0) += 1;
+                    }
+                    let nodes = args.names().len();
+                    let call = asked(world, "filter", &args.pod, nodes, begun);
+                    memory.calls.keep(Call { denied, ..call });
+                }
+                json(&answer)
             })
         }
         Handler::Prioritize | Handler::SimulatePrioritize => {
-            counters.prioritize.inc();
+            let real = handler == Handler::Prioritize;
+            counters.prioritize.add(u64::from(real));
             parsed::<wire::Args<'_>>(counters, body, |args| {
-                json(&extender::prioritize(world, charges, counters, &args))
+                let begun = Instant::now();
+                let answer = extender::prioritize(world, memory, counters, &args);
+                if real {
+                    let best = answer.iter().map(|each| each.score).max();
+                    let call = asked(world, "prioritize", &args.pod, answer.len(), begun);
+                    memory.calls.keep(Call { best, ..call });
+                }
+                json(&answer)
             })
         }
         Handler::Preempt => {
             counters.preempt.inc();
             parsed::<wire::PreemptionArgs>(counters, body, |args| {
-                json(&extender::preempt(world, charges, counters, args))
+                let begun = Instant::now();
+                let call = asked(world, "preempt", &args.pod, args.len(), begun);
+                let answer = extender::preempt(world, memory, counters, args);
+                let micros = micros_since(begun);
+                memory.calls.keep(Call { micros, ..call });
+                json(&answer)
             })
         }
         Handler::Validate => {
@@ -129,6 +163,12 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
                 )
             }))
         }
+        Handler::SchedulerName => {
+            counters.scheduler_name.inc();
+            json(&admission::review(body, counters, |request| {
+                admission::scheduler_name(&world.snapshot(), request)
+            }))
+        }
         Handler::Convert => match conversion::convert(body, counters) {
             Ok(answer) => json(&answer),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
@@ -140,6 +180,25 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
             }))
         }
     }
+}
+
+/// What is kept of a call, as far as all calls have it.
+fn asked(world: &dyn World, call: &'static str, pod: &Pod, nodes: usize, begun: Instant) -> Call {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (namespace, name) = (part(&pod.metadata.namespace), part(&pod.metadata.name));
+    Call {
+        at: world.now(),
+        call,
+        pod: format!("{namespace}/{name}"),
+        nodes,
+        denied: BTreeMap::new(),
+        best: None,
+        micros: micros_since(begun),
+    }
+}
+
+fn micros_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A body that cannot be read is 400 with the place of the error: kube-scheduler then goes on without us. An empty answer

@@ -24,6 +24,8 @@ pub enum Handler {
     Validate,
     /// Admission defaulting.
     Default,
+    /// The scheduler of new pods.
+    SchedulerName,
     /// Conversion between versions.
     Convert,
     /// Filter without charging, for people.
@@ -48,7 +50,7 @@ pub struct Route {
 const MIB: usize = 1 << 20;
 
 /// Every route of this crate.
-pub const ROUTES: [Route; 8] = [
+pub const ROUTES: [Route; 9] = [
     Route {
         path: "/extender/v1/filter",
         handler: Handler::Filter,
@@ -76,6 +78,12 @@ pub const ROUTES: [Route; 8] = [
     Route {
         path: "/admission/v1/default",
         handler: Handler::Default,
+        access: Access::Open,
+        body_limit: 8 * MIB,
+    },
+    Route {
+        path: "/admission/v1/scheduler",
+        handler: Handler::SchedulerName,
         access: Access::Open,
         body_limit: 8 * MIB,
     },

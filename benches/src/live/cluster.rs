@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use mortise_core::apis::NodeClaim;
@@ -115,6 +116,18 @@ impl Cluster {
     /// URL of a path of mortise.
     pub(crate) fn url(&self, path: &str) -> String {
         self.mortise.url(path)
+    }
+
+    /// A client of the API server, with all rights.
+    pub(crate) fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// How often mortise has made its picture anew.
+    pub(crate) async fn generation(&self) -> Result<u64> {
+        let snapshot = self.mortise.debug("snapshot").await?;
+        let generation = snapshot["generation"].as_u64();
+        generation.with_context(|| format!("no generation in {snapshot}"))
     }
 
     /// mortise's process.
@@ -463,7 +476,8 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     tokio::spawn(async move {
-        let events = watcher::watcher(Api::<K>::all(client), watcher::Config::default());
+        let events =
+            watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
         let mut events = std::pin::pin!(events);
         let mut known: BTreeMap<String, K> = BTreeMap::new();
         while let Some(event) = events.next().await {

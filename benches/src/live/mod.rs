@@ -9,7 +9,7 @@ mod claims;
 pub(crate) mod cluster;
 mod extender;
 pub(crate) mod process;
-mod quantiles;
+pub(crate) mod quantiles;
 mod table;
 
 use std::io::Write as _;

@@ -4,6 +4,7 @@
 //! (SubjectAccessReview on the non-resource URL). Both answers are kept for a minute at most. An allowed client
 //! certificate of the extender CA does as well.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -114,6 +115,7 @@ impl DebugAccess {
                 ));
             }
         };
+        let path = &*reviewed(path);
         match reviewer.answer(token, path, verb).await {
             Ok(Answer::Allowed) => Ok(()),
             Ok(Answer::UnknownToken) => Err(refused(
@@ -146,6 +148,15 @@ fn bearer(header: &http::HeaderValue) -> Option<&str> {
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= TOKEN_BYTES)
         .then_some(token)
+}
+
+/// The path whose right is asked about. Every cluster lets all its users get `/api` and everything below (the role
+/// `system:discovery`), so a right to the page's data under its own path would be everybody's.
+fn reviewed(path: &str) -> Cow<'_, str> {
+    match path.strip_prefix("/api/v1/") {
+        Some(rest) => Cow::Owned(format!("/debug/{rest}")),
+        None => Cow::Borrowed(path),
+    }
 }
 
 impl Reviewer {
@@ -287,6 +298,12 @@ mod tests {
         assert_eq!(status(&access, "/debug/config", Some("good")).await, 200);
         assert_eq!(status(&access, "/debug/config", Some("bad")).await, 401);
         assert_eq!(calls.load(Ordering::Relaxed), before, "remembered");
+    }
+
+    #[test]
+    fn the_pages_data_needs_a_right_that_not_everybody_has() {
+        assert_eq!(reviewed("/api/v1/state"), "/debug/state");
+        assert_eq!(reviewed("/debug/config"), "/debug/config");
     }
 
     #[tokio::test]

@@ -11,6 +11,8 @@ use mortise_core::labels::WellKnown;
 use mortise_core::scheduling::SolveOptions;
 use mortise_core::served::Served;
 use mortise_core::settings::Repair;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::Memory;
 use mortise_webhooks::router::App;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -182,6 +184,7 @@ pub async fn start(
         clients,
         clouds,
         kinds,
+        namespace,
         node_classes,
         lease,
         listeners,
@@ -242,6 +245,7 @@ struct Parts {
     clients: Clients,
     clouds: Clouds,
     kinds: Vec<Kind>,
+    namespace: String,
     node_classes: Vec<NodeClassKind>,
     lease: Option<(String, String)>,
     listeners: Listeners,
@@ -315,6 +319,7 @@ impl Parts {
             clients,
             clouds,
             kinds,
+            namespace,
             node_classes,
             lease,
             listeners,
@@ -424,10 +429,23 @@ impl Parts {
             }
         }
 
+        let memory = Arc::new(Memory::of(&namespace));
+        let counters = Arc::<Counters>::default();
+        spawn_until(
+            &mut tasks,
+            "extender",
+            ends.inputs.clone(),
+            effects::poke::run(
+                clients.main.clone(),
+                Arc::clone(&shared),
+                Arc::clone(&memory),
+                Arc::clone(&counters),
+            ),
+        );
         let webhooks = App {
             world: Arc::<Shared>::clone(&shared),
-            counters: Arc::default(),
-            charges: Arc::default(),
+            counters,
+            memory,
             rules: Arc::new(mortise_webhooks::admission::Rules {
                 deny_impossible: config.deny_impossible,
                 offline: false,

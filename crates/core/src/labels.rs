@@ -413,3 +413,14 @@ pub const REPAIR_LIMIT: &str = "mortise.sh/repair-limit";
 pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
 /// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
 pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";
+/// Annotation of ours on pods: how long the pod runs, such as `2h`. Without it `activeDeadlineSeconds` counts.
+pub const RUN_TIME: &str = "mortise.sh/run-time";
+/// Annotation of ours on pods: how many of the workload's pods should be on spot capacity, in per cent of those beyond
+/// [`ON_DEMAND_BASE`].
+pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
+/// Annotation of ours on pods: how many of the workload's pods should not be on spot capacity in any case.
+pub const ON_DEMAND_BASE: &str = "mortise.sh/on-demand-base";
+/// Annotation of ours on Nodes: when the extender last wanted waiting pods to be looked at again.
+pub const FREED: &str = "mortise.sh/freed";
+/// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
+pub const SCHEDULER: &str = "mortise.sh/scheduler";

@@ -16,7 +16,7 @@ use crate::ledger::PoolLimits;
 use crate::names::{ClaimName, NodeClassKey, PoolName, Uid};
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::{NODES, Resources};
-use crate::values::{Budget, Budgets, GoDuration};
+use crate::values::{Budget, Budgets, GoDuration, NillableDuration};
 
 /// The budget of a pool that says nothing.
 const DEFAULT_BUDGET: &str = "10%";
@@ -136,6 +136,19 @@ impl NodeClaim {
     #[must_use]
     pub fn is_true(&self, condition: &str) -> bool {
         conditions::is_true(&self.status.conditions, condition)
+    }
+
+    /// When it expires; `None` for never, or when its `expireAfter` cannot be read.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<jiff::Timestamp> {
+        let text = self.spec.expire_after.as_ref()?;
+        let span = NillableDuration::parse(text.as_str()).ok()?.duration()?;
+        let created = self.metadata.creation_timestamp.as_ref()?.0;
+        Some(
+            created
+                .checked_add(jiff::SignedDuration::from(span))
+                .unwrap_or(jiff::Timestamp::MAX),
+        )
     }
 
     /// Its machine is going away.

@@ -8,20 +8,20 @@ use mortise_core::apis::k8s;
 use mortise_core::snapshot::Snapshot;
 use mortise_sim::Extender;
 use mortise_webhooks::extender::wire::Args;
-use mortise_webhooks::extender::{Charges, filter, prioritize};
+use mortise_webhooks::extender::{Memory, filter, prioritize};
 use mortise_webhooks::{Counters, World};
 
-/// The extender's handlers without HTTP between. Its charges are its own, so that calls from outside change no history; its
+/// The extender's handlers without HTTP between. Its memory is its own, so that calls from outside change no history; its
 /// counters are the service's.
 pub(super) struct InProcess {
-    charges: Charges,
+    memory: Memory,
     counters: Arc<Counters>,
 }
 
 impl InProcess {
     pub(super) fn new(counters: Arc<Counters>) -> Self {
         Self {
-            charges: Charges::default(),
+            memory: Memory::default(),
             counters,
         }
     }
@@ -69,7 +69,7 @@ impl Extender for InProcess {
             now,
         };
         let args = args(pod, nodes);
-        let answer = filter(&moment, &self.charges, &self.counters, &args, true);
+        let answer = filter(&moment, &self.memory, &self.counters, &args, true);
         answer
             .node_names
             .into_iter()
@@ -91,7 +91,7 @@ impl Extender for InProcess {
             now,
         };
         let args = args(pod, nodes);
-        prioritize(&moment, &self.charges, &self.counters, &args)
+        prioritize(&moment, &self.memory, &self.counters, &args)
             .into_iter()
             .map(|each| (each.host.to_owned(), each.score))
             .collect()

@@ -20,7 +20,7 @@ use mortise_core::ledger::{LedgerOp, Nomination, Place};
 use mortise_core::names::PodKey;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::{Args, FilterResult, HostPriority, PreemptionArgs};
-use mortise_webhooks::extender::{Charges, filter, preempt, prioritize};
+use mortise_webhooks::extender::{Memory, filter, preempt, prioritize};
 use mortise_webhooks::{Counters, World};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -64,7 +64,7 @@ struct Picture {
 struct Shared {
     advice: Advice,
     picture: Mutex<Picture>,
-    charges: Charges,
+    memory: Memory,
     counters: Counters,
 }
 
@@ -110,7 +110,7 @@ impl Adviser {
         let shared = Arc::new(Shared {
             advice,
             picture: Mutex::default(),
-            charges: Charges::default(),
+            memory: Memory::default(),
             counters: Counters::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0")
@@ -210,24 +210,24 @@ async fn serve(
 
 fn answer(shared: &Shared, path: &str, body: &[u8]) -> Result<Vec<u8>> {
     let Shared {
-        charges, counters, ..
+        memory, counters, ..
     } = shared;
     if path == "/preempt" {
         let args: PreemptionArgs = serde_json::from_slice(body)?;
         return Ok(serde_json::to_vec(&preempt(
-            shared, charges, counters, args,
+            shared, memory, counters, args,
         ))?);
     }
     let args: Args<'_> = serde_json::from_slice(body)?;
     let promises = shared.advice == Advice::Promises;
     match path {
         "/filter" if promises => {
-            let result = filter(shared, charges, counters, &args, true);
+            let result = filter(shared, memory, counters, &args, true);
             Ok(serde_json::to_vec(&result)?)
         }
         "/filter" => Ok(serde_json::to_vec(&planned_only(shared, &args))?),
         "/prioritize" if promises => {
-            let scores = prioritize(shared, charges, counters, &args);
+            let scores = prioritize(shared, memory, counters, &args);
             Ok(serde_json::to_vec(&scores)?)
         }
         "/prioritize" => {

@@ -56,6 +56,16 @@ impl Peers {
     }
 }
 
+/// A program that writes requests to an extender and reads its answers with kube-scheduler's own types; see
+/// `tests/peers/extender-types/main.go`.
+///
+/// # Errors
+/// As [`Peers::ready`].
+pub async fn extender_types() -> Result<PathBuf> {
+    let root = make(&recipe::extender_types()).await?;
+    Ok(root.join("bin/extender-types"))
+}
+
 /// A Python interpreter that has moto.
 #[derive(Clone, Debug)]
 pub struct Venv {

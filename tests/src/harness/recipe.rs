@@ -160,6 +160,26 @@ pub(crate) fn kwok() -> Recipe {
     }
 }
 
+/// kube-scheduler's own types for the messages of an extender.
+pub(crate) fn extender_types() -> Recipe {
+    Recipe {
+        name: format!("extender-types-{KUBERNETES}"),
+        expectation: "some seconds once Kubernetes is built",
+        tool: ("go", GO_HINT),
+        files: vec![
+            ("go.mod", include_str!("../../peers/extender-types/go.mod")),
+            ("go.sum", include_str!("../../peers/extender-types/go.sum")),
+            (
+                "main.go",
+                include_str!("../../peers/extender-types/main.go"),
+            ),
+        ],
+        inputs: Vec::new(),
+        steps: vec![go_build("-s -w", "bin/extender-types", ".")],
+        links: Vec::new(),
+    }
+}
+
 /// Helm.
 pub(crate) fn helm() -> Recipe {
     Recipe {

@@ -8,6 +8,26 @@ use serde_json::{Value, json};
 
 use super::certificates::write;
 
+/// What kube-scheduler asks an extender. A question that is not configured is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verbs {
+    /// Which nodes a pod may use.
+    pub filter: bool,
+    /// Which nodes are better.
+    pub prioritize: bool,
+    /// Where pods may be evicted for a pod.
+    pub preempt: bool,
+}
+
+impl Verbs {
+    /// Everything.
+    pub const ALL: Self = Self {
+        filter: true,
+        prioritize: true,
+        preempt: true,
+    };
+}
+
 /// How kube-scheduler reaches an extender, and how much it listens to it.
 #[derive(Clone, Debug)]
 pub struct ExtenderConfig {
@@ -27,6 +47,8 @@ pub struct ExtenderConfig {
     pub ignorable: bool,
     /// Limit of one call.
     pub http_timeout: Duration,
+    /// What it is asked.
+    pub verbs: Verbs,
 }
 
 impl ExtenderConfig {
@@ -42,6 +64,7 @@ impl ExtenderConfig {
             node_cache_capable: true,
             ignorable: true,
             http_timeout: Duration::from_millis(300),
+            verbs: Verbs::ALL,
         }
     }
 
@@ -54,11 +77,12 @@ impl ExtenderConfig {
         if let Some(name) = &self.server_name {
             tls["serverName"] = json!(name);
         }
+        let verb = |asked: bool, verb: &'static str| if asked { verb } else { "" };
         json!({
             "urlPrefix": self.url,
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "preemptVerb": "preempt",
+            "filterVerb": verb(self.verbs.filter, "filter"),
+            "prioritizeVerb": verb(self.verbs.prioritize, "prioritize"),
+            "preemptVerb": verb(self.verbs.preempt, "preempt"),
             "weight": self.weight,
             "enableHTTPS": self.url.starts_with("https:"),
             "tlsConfig": tls,

@@ -14,6 +14,7 @@ mod defaulting;
 mod note;
 mod preview;
 mod review;
+mod scheduler_name;
 mod text;
 mod validation;
 
@@ -21,6 +22,7 @@ pub(crate) use advice::never_allows;
 pub use defaulting::default;
 pub use note::{Check, Note};
 pub use review::{Answer, Kind, Request, review};
+pub use scheduler_name::scheduler_name;
 pub use validation::validate;
 
 use jiff::Timestamp;

@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::pod::{is_exempt, of_call};
 use super::verdict::{Denial, Verdict, Verdicts};
 use super::wire::{Args, FilterResult, NodeList};
-use super::{Charges, STALE_MS};
+use super::{Asker, Memory, is_usable};
 use crate::{Counters, World};
 
-/// Answers a filter call. `charge`: whether passing counts (the real call) or not (`simulate`).
+/// Answers a filter call. `real`: the call may change what later calls are told (not so for `simulate`).
 #[must_use]
 pub fn filter<'a>(
     world: &dyn World,
-    charges: &Charges,
+    memory: &Memory,
     counters: &Counters,
     args: &'a Args<'_>,
-    charge: bool,
+    real: bool,
 ) -> FilterResult<'a> {
     let names = args.names();
-    let denied = denials(world, charges, counters, args, &names, charge);
+    let denied = denials(world, memory, counters, args, &names, real);
     let failed: BTreeMap<&str, &'static str> = denied
         .iter()
         .map(|(name, denial)| (*name, denial.message()))
@@ -61,27 +60,26 @@ pub fn filter<'a>(
 
 fn denials<'a>(
     world: &dyn World,
-    charges: &Charges,
+    memory: &Memory,
     counters: &Counters,
     args: &Args<'_>,
     names: &[&'a str],
-    charge: bool,
+    real: bool,
 ) -> BTreeMap<&'a str, Denial> {
     let snapshot = world.snapshot();
-    if !snapshot.synced || world.age_ms() > STALE_MS {
-        counters.passed_stale.inc();
+    if !is_usable(world, &snapshot, counters) {
         return BTreeMap::new();
     }
-    let pod = of_call(&snapshot, &args.pod);
-    if is_exempt(&pod) {
-        counters.passed_exempt.inc();
+    let asker = Asker::of_call(&snapshot, &args.pod);
+    if let Some(exemption) = asker.exemption(memory.own_namespace()) {
+        counters.exempt(exemption);
         return BTreeMap::new();
     }
     let now = world.now();
     let verdicts = Verdicts {
         snapshot: &snapshot,
-        charges,
-        pod: &pod,
+        memory,
+        asker: &asker,
         now,
     };
     let mut denied = BTreeMap::new();
@@ -89,16 +87,18 @@ fn denials<'a>(
     for name in names {
         match verdicts.on(name) {
             Verdict::Denied(denial) => {
-                match denial {
-                    Denial::Reserved | Denial::Elsewhere => counters.denied_reserved.inc(),
-                    Denial::Disrupting | Denial::Interrupted | Denial::Draining => {
-                        counters.denied_fenced.inc()
-                    }
-                }
                 denied.insert(*name, denial);
             }
             Verdict::BesidePromises => promised.push(*name),
             Verdict::Passed => {}
+        }
+    }
+    // No scheduler asks twice about a name in one call; for one that does, every mention is denied.
+    if !names.is_empty() && names.iter().all(|name| denied.contains_key(name)) {
+        let before = denied.len();
+        denied.retain(|_, denial| !denial.is_soft());
+        if denied.len() < before {
+            counters.soft_dropped.inc();
         }
     }
     if let Some(own) = verdicts.kept_on(names) {
@@ -109,8 +109,16 @@ fn denials<'a>(
         });
         promised.retain(|name| *name == own);
     }
-    if charge {
-        charges.charge(&promised, &pod, now);
+    for denial in denied.values() {
+        counters.denied(*denial);
+    }
+    if real {
+        memory.charges.charge(&promised, &asker.pod, now);
+        if !names.is_empty() && denied.len() >= names.len() {
+            memory.held.hold(&asker, names, now);
+        } else {
+            memory.held.passed(&asker.pod.uid);
+        }
     }
     denied
 }

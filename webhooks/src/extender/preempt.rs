@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::pod::{is_exempt, of_call};
 use super::verdict::Verdicts;
 use super::wire::{MetaPod, MetaVictims, PreemptionArgs, PreemptionResult};
-use super::{Charges, STALE_MS};
+use super::{Asker, Memory, is_usable};
 use crate::{Counters, World};
 
 /// Answers a preempt call in the by-UID form, whichever form came in. Empty victim lists are echoed as they are.
 #[must_use]
 pub fn preempt(
     world: &dyn World,
-    charges: &Charges,
+    memory: &Memory,
     counters: &Counters,
     args: PreemptionArgs,
 ) -> PreemptionResult {
@@ -38,29 +37,30 @@ pub fn preempt(
         victims.insert(node, each.unwrap_or_default());
     }
     let snapshot = world.snapshot();
-    if !snapshot.synced || world.age_ms() > STALE_MS {
-        counters.passed_stale.inc();
+    let asker = Asker::of_call(&snapshot, &args.pod);
+    if !is_usable(world, &snapshot, counters) {
         return PreemptionResult {
             node_name_to_meta_victims: victims,
         };
     }
-    let pod = of_call(&snapshot, &args.pod);
-    if is_exempt(&pod) {
-        counters.passed_exempt.inc();
+    if let Some(exemption) = asker.exemption(memory.own_namespace()) {
+        counters.exempt(exemption);
         return PreemptionResult {
             node_name_to_meta_victims: victims,
         };
     }
     let verdicts = Verdicts {
         snapshot: &snapshot,
-        charges,
-        pod: &pod,
+        memory,
+        asker: &asker,
         now: world.now(),
     };
     victims.retain(|node, _| {
-        snapshot
-            .node(node)
-            .is_none_or(|node| verdicts.fence(node).is_none())
+        let fence = snapshot.node(node).and_then(|node| verdicts.fence(node));
+        if let Some(denial) = fence {
+            counters.denied(denial);
+        }
+        fence.is_none()
     });
     PreemptionResult {
         node_name_to_meta_victims: victims,

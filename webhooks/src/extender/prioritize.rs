@@ -5,86 +5,152 @@
 //!
 //! | score | node |
 //! |---|---|
-//! | 10 | the pod is expected there |
-//! | 2..8 | 2 + 6 x (fill of its fuller resource with the pod on it): packs, so that other nodes run empty |
-//! | one less | it could be consolidated away soon |
-//! | 1 | it is not initialized yet |
-//! | 0 | it is fenced |
+//! | 10 | room is kept for the pod there |
+//! | 2..9 | 2 + packing (0..3) + stays (0..2) + price (0..1) + company (0..1), halved (but 2 at least) on capacity that the workload does not want now |
+//! | 1 | it is not initialized yet, should go, or ends before the pod does |
+//! | 0 | it is fenced, or not known |
+//!
+//! - packing: 3 x the fill of its fuller resource (CPU or memory) with the pod on it, rounded down: other nodes run empty;
+//! - stays: 2 when something on it must not be disturbed, or it is nobody's to remove: it stays anyway; 1 while it is not
+//!   `Consolidatable` and not near its end; else 0;
+//! - price: 1 when the pod's share of its price is within a tenth of the cheapest in the list;
+//! - company: 1 when most of its pods are of the same kind: pods that end by themselves with their like, others with theirs.
 
-use super::pod::of_call;
+use super::standing::{Company, Life};
 use super::verdict::Verdicts;
 use super::wire::{Args, HostPriority};
-use super::{Charges, STALE_MS};
+use super::{Asker, Memory, is_usable};
 use crate::{Counters, World};
-use mortise_core::snapshot::{Pod, StateNode};
+use mortise_core::labels;
+use mortise_core::resources::Resources;
+use mortise_core::snapshot::{Snapshot, StateNode};
 
 /// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
 #[must_use]
 pub fn prioritize<'a>(
     world: &dyn World,
-    charges: &Charges,
+    memory: &Memory,
     counters: &Counters,
     args: &'a Args<'_>,
 ) -> Vec<HostPriority<'a>> {
     let snapshot = world.snapshot();
-    let stale = !snapshot.synced || world.age_ms() > STALE_MS;
-    if stale {
-        counters.passed_stale.inc();
-        return args
-            .names()
-            .into_iter()
-            .map(|host| HostPriority { host, score: 0 })
-            .collect();
+    let names = args.names();
+    if !is_usable(world, &snapshot, counters) {
+        let all = names.into_iter();
+        return all.map(|host| HostPriority { host, score: 0 }).collect();
     }
-    let pod = of_call(&snapshot, &args.pod);
+    let asker = Asker::of_call(&snapshot, &args.pod);
     let verdicts = Verdicts {
         snapshot: &snapshot,
-        charges,
-        pod: &pod,
+        memory,
+        asker: &asker,
         now: world.now(),
     };
-    let score = |host: &str| {
-        snapshot
-            .node(host)
-            .map_or(0, |node| score(&verdicts, &pod, node))
-    };
-    args.names()
-        .into_iter()
-        .map(|host| HostPriority {
-            host,
-            score: score(host),
-        })
-        .collect()
+    let scores = Scores::new(&verdicts, &snapshot, &names);
+    let all = names.into_iter();
+    all.map(|host| HostPriority {
+        host,
+        score: snapshot.node(host).map_or(0, |node| scores.of(node)),
+    })
+    .collect()
 }
 
-fn score(verdicts: &Verdicts<'_>, pod: &Pod, node: &StateNode) -> i64 {
-    if verdicts.fence(node).is_some() {
-        return 0;
+/// What is the same for all nodes of a call.
+struct Scores<'a> {
+    verdicts: &'a Verdicts<'a>,
+    asker: &'a Asker,
+    /// A share of a price up to this is cheap; millionths of micro-dollars.
+    cheap: Option<i128>,
+    /// Whether the workload wants its next pod on spot capacity.
+    wants_spot: Option<bool>,
+}
+
+impl<'a> Scores<'a> {
+    fn new(verdicts: &'a Verdicts<'a>, snapshot: &Snapshot, names: &[&str]) -> Self {
+        let asker = verdicts.asker;
+        let nodes = names.iter().filter_map(|name| snapshot.node(name));
+        let cheapest = nodes.filter_map(|node| share(&asker.pod.class.requests, node));
+        let wants_spot = asker.spot.map(|wish| {
+            let (spot, others) = verdicts.memory.shares.of_owner(snapshot, &asker.pod);
+            wish.wants_spot(spot, others)
+        });
+        Self {
+            verdicts,
+            asker,
+            cheap: cheapest.min().map(|least| least + least / 10),
+            wants_spot,
+        }
     }
-    if verdicts.is_expected(node) {
-        return 10;
+
+    fn of(&self, node: &StateNode) -> i64 {
+        let verdicts = self.verdicts;
+        if verdicts.fence(node).is_some() {
+            return 0;
+        }
+        if verdicts.is_expected(node) {
+            return 10;
+        }
+        let life = Life::of(node, verdicts.now);
+        if !node.initialized || life.retires_ms.is_some() || life.ends_before(self.asker) {
+            return 1;
+        }
+        let company = Company::of(node);
+        let requests = &self.asker.pod.class.requests;
+        let packing = 3 * fill_percent(requests, node) / 100;
+        let price = i64::from(
+            self.cheap
+                .is_some_and(|cheap| share(requests, node).is_some_and(|own| own <= cheap)),
+        );
+        let alike = i64::from(company.suits(self.asker.ends_itself));
+        let score = 2 + packing + stays(node, &company, &life) + price + alike;
+        let wanted = self.wants_spot.is_none_or(|spot| spot == is_spot(node));
+        if wanted { score } else { (score / 2).max(2) }
     }
-    if !node.initialized {
-        return 1;
+}
+
+fn is_spot(node: &StateNode) -> bool {
+    node.label(labels::CAPACITY_TYPE) == Some(labels::CAPACITY_TYPE_SPOT)
+}
+
+/// How certain it is that the node stays whether or not the pod comes.
+fn stays(node: &StateNode, company: &Company, life: &Life) -> i64 {
+    let Some(claim) = &node.claim else {
+        return 2;
+    };
+    if life.is_near_end() {
+        0
+    } else if company.undisturbed {
+        2
+    } else {
+        i64::from(!claim.is_true("Consolidatable"))
     }
-    let consolidatable = node
-        .claim
-        .as_ref()
-        .is_some_and(|claim| claim.is_true("Consolidatable"));
-    2 + 6 * fill_percent(pod, node) / 100 - i64::from(consolidatable)
+}
+
+/// The part of the node's price that the pod has to pay, by its larger part of CPU or memory; `None` when it is unknown.
+fn share(requests: &Resources, node: &StateNode) -> Option<i128> {
+    let price = i128::from(node.price?.0);
+    let part = |own: i64, of: i64| {
+        if of > 0 {
+            i128::from(own) * 1_000_000 / i128::from(of)
+        } else {
+            0
+        }
+    };
+    let cpu = part(requests.cpu, node.allocatable.cpu);
+    Some(price * cpu.max(part(requests.memory, node.allocatable.memory)))
 }
 
 /// How full the fuller of CPU and memory would be with the pod, in per cent.
-fn fill_percent(pod: &Pod, node: &StateNode) -> i64 {
-    let with = node.used.add(&pod.class.requests);
-    let percent = |used: i64, of: i64| {
+fn fill_percent(requests: &Resources, node: &StateNode) -> i64 {
+    let percent = |used: i64, own: i64, of: i64| {
         if of <= 0 {
             0
         } else {
-            (i128::from(used) * 100 / i128::from(of)).clamp(0, 100)
+            (i128::from(used.saturating_add(own)) * 100 / i128::from(of)).clamp(0, 100)
         }
     };
-    let fuller =
-        percent(with.cpu, node.allocatable.cpu).max(percent(with.memory, node.allocatable.memory));
+    let (used, all) = (&node.used, &node.allocatable);
+    let cpu = percent(used.cpu, requests.cpu, all.cpu);
+    let fuller = cpu.max(percent(used.memory, requests.memory, all.memory));
     i64::try_from(fuller).unwrap_or(100)
 }

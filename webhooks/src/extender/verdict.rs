@@ -1,12 +1,13 @@
-//! May this pod go to this node, as far as promises and fences are concerned?
+//! May this pod go to this node, as far as promises, fences and the node's life are concerned?
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::ledger::{FenceReason, Nomination, Place};
-use mortise_core::snapshot::{Pod, Snapshot, StateNode};
+use mortise_core::scheduling::volumes_fit;
+use mortise_core::snapshot::{Snapshot, StateNode};
 
-use super::Charges;
+use super::{Asker, Life, Memory};
 
 /// Why a node is denied. The messages are constants on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,18 +20,27 @@ pub enum Denial {
     Draining,
     /// Its free room is promised to other pods.
     Reserved,
+    /// Its free room is that of its DaemonSet pods, which are still to come.
+    Daemons,
     /// The pod's own room is on another node, which passed.
     Elsewhere,
+    /// It should go, and waits only for its pods. Dropped when no other node is left.
+    Retiring,
+    /// It ends before the pod does. Dropped when no other node is left.
+    Ending,
 }
 
 impl Denial {
     /// Every denial.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Disrupting,
         Self::Interrupted,
         Self::Draining,
         Self::Reserved,
+        Self::Daemons,
         Self::Elsewhere,
+        Self::Retiring,
+        Self::Ending,
     ];
 
     /// What the scheduler shows on the pod.
@@ -41,8 +51,17 @@ impl Denial {
             Self::Interrupted => "node is taken back by the cloud",
             Self::Draining => "node is being drained",
             Self::Reserved => "free room of the node is promised to other pods",
+            Self::Daemons => "free room of the node is kept for its DaemonSet pods",
             Self::Elsewhere => "room is kept for the pod on another node",
+            Self::Retiring => "node is to go as soon as its pods allow it",
+            Self::Ending => "node ends before the pod does",
         }
+    }
+
+    /// It only says what would be better: it holds as long as another node is left.
+    #[must_use]
+    pub const fn is_soft(self) -> bool {
+        matches!(self, Self::Retiring | Self::Ending)
     }
 }
 
@@ -60,10 +79,10 @@ impl From<FenceReason> for Denial {
 pub struct Verdicts<'a> {
     /// The cluster.
     pub snapshot: &'a Snapshot,
-    /// What passed pods may be about to take.
-    pub charges: &'a Charges,
+    /// What is known from earlier calls.
+    pub memory: &'a Memory,
     /// The pod.
-    pub pod: &'a Arc<Pod>,
+    pub asker: &'a Asker,
     /// Now.
     pub now: Timestamp,
 }
@@ -86,15 +105,20 @@ impl Verdicts<'_> {
         let Some(node) = self.snapshot.node(name) else {
             return Verdict::Passed;
         };
-        if let Some(fence) = self.fence(node) {
+        // The scheduler has evicted pods to make room there: a decision that can still be taken back gives way.
+        let nominated = self.asker.nominated.as_deref() == Some(name);
+        if let Some(fence) = self.fence(node)
+            && !(nominated && fence == Denial::Disrupting)
+        {
             return Verdict::Denied(fence);
         }
-        if self.held(node).next().is_none() {
-            Verdict::Passed
-        } else if self.has_room(name, node) {
-            Verdict::BesidePromises
-        } else {
-            Verdict::Denied(Denial::Reserved)
+        if nominated {
+            return Verdict::Passed;
+        }
+        let room = self.room(name, node);
+        match room {
+            Verdict::Denied(_) => room,
+            _ => self.soft(node).map_or(room, Verdict::Denied),
         }
     }
 
@@ -111,20 +135,67 @@ impl Verdicts<'_> {
             .map(|fence| fence.reason.into())
     }
 
-    /// Whether the pod still fits after everything that is promised to pods of equal or higher priority. A pod that is
-    /// itself promised room there always does.
-    fn has_room(&self, name: &str, node: &StateNode) -> bool {
+    /// Whether the pod still fits after everything that is promised to pods of equal or higher priority, and after the
+    /// DaemonSet pods that are to come. A pod that is itself promised room there always does.
+    fn room(&self, name: &str, node: &Arc<StateNode>) -> Verdict {
+        let missing = self
+            .memory
+            .rooms
+            .missing_on(self.snapshot, name, node, self.now);
+        if missing.is_none() && self.held(node).next().is_none() {
+            return Verdict::Passed;
+        }
+        let pod = &self.asker.pod;
         let mut free = node.free();
+        let mut before: Vec<&Arc<Nomination>> = Vec::new();
         for each in self.held(node) {
-            if each.uid == self.pod.uid {
-                return true;
+            if each.uid == pod.uid {
+                return Verdict::BesidePromises;
             }
-            if each.priority >= self.pod.class.priority {
+            if each.priority >= pod.class.priority {
                 free.sub_assign(&each.requests);
+                before.push(each);
             }
         }
-        free.sub_assign(&self.charges.others(name, &self.pod.uid, self.now));
-        self.pod.class.requests.fits_in(&free)
+        free.sub_assign(&self.memory.charges.others(name, &pod.uid, self.now));
+        if !pod.class.requests.fits_in(&free) || !self.attaches(node, &before) {
+            return Verdict::Denied(Denial::Reserved);
+        }
+        if let Some(missing) = missing {
+            free.sub_assign(&missing);
+            if !pod.class.requests.fits_in(&free) {
+                return Verdict::Denied(Denial::Daemons);
+            }
+        }
+        Verdict::BesidePromises
+    }
+
+    /// Whether the node has slots for the pod's volumes beside those of the pods that come before it.
+    fn attaches(&self, node: &StateNode, before: &[&Arc<Nomination>]) -> bool {
+        let pod = &self.asker.pod;
+        if pod.class.volumes.is_empty() {
+            return true;
+        }
+        let others = before.iter().filter_map(|each| {
+            let pod = self.snapshot.pods.get(&each.pod);
+            pod.filter(|pod| pod.uid == each.uid)
+        });
+        volumes_fit(self.snapshot, node, others, pod)
+    }
+
+    /// Why the pod should rather not go there.
+    fn soft(&self, node: &StateNode) -> Option<Denial> {
+        if node.claim.is_none() || self.is_expected(node) {
+            return None;
+        }
+        let life = Life::of(node, self.now);
+        if life.ends_before(self.asker) {
+            Some(Denial::Ending)
+        } else if life.is_blocked() {
+            Some(Denial::Retiring)
+        } else {
+            None
+        }
     }
 
     /// Promises on a node that still hold.
@@ -138,7 +209,7 @@ impl Verdicts<'_> {
     /// is sent there: on another one it might take what others need who were placed with it (room, a port, a domain).
     #[must_use]
     pub fn kept_on<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        let promise = self.snapshot.ledger.nomination(&self.pod.uid)?;
+        let promise = self.snapshot.ledger.nomination(&self.asker.pod.uid)?;
         if promise.until <= self.now {
             return None;
         }
@@ -157,6 +228,6 @@ impl Verdicts<'_> {
     /// The pod is expected on this node.
     #[must_use]
     pub fn is_expected(&self, node: &StateNode) -> bool {
-        self.held(node).any(|each| each.uid == self.pod.uid)
+        self.held(node).any(|each| each.uid == self.asker.pod.uid)
     }
 }

@@ -110,6 +110,22 @@ pub struct PreemptionArgs {
     pub node_name_to_meta_victims: Option<BTreeMap<String, Option<MetaVictims>>>,
 }
 
+impl PreemptionArgs {
+    /// How many nodes are named, of whichever half is filled.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let whole = self.node_name_to_victims.as_ref().map_or(0, BTreeMap::len);
+        let by_uid = self.node_name_to_meta_victims.as_ref();
+        whole + by_uid.map_or(0, BTreeMap::len)
+    }
+
+    /// Whether no node is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Victims on one node, as whole pods of which only the UID matters here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]

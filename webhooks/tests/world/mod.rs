@@ -9,6 +9,7 @@
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
+use mortise_core::apis::{NodeClaim, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, NodeClassObject, Offering};
 use mortise_core::index::{Index, News, Object, Source};
@@ -287,6 +288,77 @@ impl World {
             "status": { "expectedPods": expected, "currentHealthy": expected },
         });
         self.apply(Object::Pdb(Box::new(serde_json::from_value(pdb).unwrap())));
+    }
+
+    /// Changes promises.
+    pub(crate) fn ledger(&mut self, op: mortise_core::ledger::LedgerOp) {
+        self.index.change_ledger(op);
+    }
+
+    fn change_claim(&mut self, name: &str, change: impl FnOnce(&mut NodeClaim)) {
+        let known = self.index.claim(&name.into()).unwrap();
+        let mut claim = NodeClaim::clone(known);
+        change(&mut claim);
+        self.apply(Object::Claim(Box::new(claim)));
+    }
+
+    /// A node has drifted at that time.
+    pub(crate) fn drifted(&mut self, name: &str, at: Timestamp) {
+        let drifted = json!({ "type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "", "lastTransitionTime": at });
+        let drifted = serde_json::from_value(drifted).unwrap();
+        self.change_claim(name, |claim| claim.status.conditions.push(drifted));
+    }
+
+    /// A node is replaced at this age.
+    pub(crate) fn expires(&mut self, name: &str, age: &str) {
+        let age = serde_json::from_value(json!(age)).unwrap();
+        self.change_claim(name, |claim| claim.spec.expire_after = Some(age));
+    }
+
+    /// A node is on spot capacity.
+    pub(crate) fn spot(&mut self, name: &str) {
+        let mut node = k8s::Node::clone(self.index.node(&name.into()).unwrap());
+        let labels = node.metadata.labels.get_or_insert_default();
+        labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+        self.apply(Object::Node(Box::new(node)));
+    }
+
+    /// Puts a DaemonSet that runs on every node.
+    pub(crate) fn daemon_set(&mut self, name: &str, cpu: &str) {
+        let spec = json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }],
+            "tolerations": [{ "operator": "Exists" }] });
+        let set = json!({
+            "metadata": { "name": name, "namespace": "default", "uid": name },
+            "spec": { "selector": {}, "template": { "metadata": { "labels": { "app": name } }, "spec": spec } },
+        });
+        self.apply(Object::DaemonSet(Box::new(
+            serde_json::from_value(set).unwrap(),
+        )));
+    }
+
+    /// A node can attach so many volumes of the driver `disks`.
+    pub(crate) fn volume_slots(&mut self, node: &str, count: i32) {
+        let csi = json!({ "metadata": { "name": node },
+            "spec": { "drivers": [{ "name": "disks", "nodeID": node, "topologyKeys": [], "allocatable": { "count": count } }] } });
+        self.apply(Object::CsiNode(Box::new(
+            serde_json::from_value(csi).unwrap(),
+        )));
+    }
+
+    /// Puts a claim that is bound to a volume of the driver `disks`.
+    pub(crate) fn claimed_volume(&mut self, name: &str) {
+        let volume = json!({ "metadata": { "name": name },
+            "spec": { "csi": { "driver": "disks", "volumeHandle": name } } });
+        let claim = json!({
+            "metadata": { "name": name, "namespace": "default", "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
+            "spec": { "volumeName": name }, "status": { "phase": "Bound" },
+        });
+        self.apply(Object::Volume(Box::new(
+            serde_json::from_value(volume).unwrap(),
+        )));
+        self.apply(Object::VolumeClaim(Box::new(
+            serde_json::from_value(claim).unwrap(),
+        )));
     }
 
     pub(crate) fn snapshot(&mut self) -> Snapshot {

@@ -6,6 +6,7 @@
 
 mod amounts;
 mod explain;
+mod extender;
 mod machine;
 mod stream;
 mod table;
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::shared::Shared;
 pub use explain::Subject;
+pub(crate) use extender::router as extender;
 
 /// Most decisions in one answer.
 const MOST_DECISIONS: usize = 1000;

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::retry::{self, Class};
 
 /// Kind, plural and name of each configuration, as `mortise manifests webhooks` writes them.
-const CONFIGURATIONS: [(&str, &str, &str); 2] = [
+const CONFIGURATIONS: [(&str, &str, &str); 3] = [
     (
         "ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
@@ -22,6 +22,11 @@ const CONFIGURATIONS: [(&str, &str, &str); 2] = [
         "MutatingWebhookConfiguration",
         "mutatingwebhookconfigurations",
         "defaulting.mortise.sh",
+    ),
+    (
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        "schedulers.mortise.sh",
     ),
 ];
 

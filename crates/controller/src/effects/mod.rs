@@ -15,6 +15,7 @@ mod lanes;
 pub(crate) mod lease;
 pub(crate) mod limiter;
 mod log;
+pub(crate) mod poke;
 pub(crate) mod retry;
 pub(crate) mod secret;
 pub(crate) mod transitions;

@@ -272,7 +272,7 @@ impl Metrics {
                 r,
                 "mortise_effects",
                 "Effects by what became of them",
-                80,
+                60,
                 d,
             ),
             effect_duration: histograms(

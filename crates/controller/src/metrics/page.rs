@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use mortise_core::deciders::budget_states;
-use mortise_core::ledger::PoolUsage;
+use mortise_core::ledger::{PoolUsage, Tally};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::PoolName;
 use mortise_core::snapshot::Snapshot;
@@ -245,6 +245,11 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
         "Machines that get no new pods",
         ConstGauge::new(as_i64(snapshot.ledger.fences().len())),
     );
+    live.register(
+        "mortise_promises",
+        "Promises of room for pods that ended, by what became of them",
+        promises(snapshot),
+    );
     let (records, bytes) = shared.records.size();
     live.register(
         "mortise_records",
@@ -256,6 +261,29 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
         "Size of the decisions kept in memory",
         ConstGauge::new(as_i64(bytes)),
     );
+}
+
+fn promises(
+    snapshot: &Snapshot,
+) -> Family<labels::Outcome, prometheus_client::metrics::counter::Counter> {
+    let Tally {
+        kept,
+        elsewhere,
+        ran_out,
+        lost,
+    } = snapshot.ledger.tally();
+    let family = Family::<labels::Outcome, prometheus_client::metrics::counter::Counter>::default();
+    for (outcome, count) in [
+        ("kept", kept),
+        ("elsewhere", elsewhere),
+        ("ran_out", ran_out),
+        ("lost", lost),
+    ] {
+        family
+            .get_or_create(&labels::Outcome { outcome })
+            .inc_by(count);
+    }
+    family
 }
 
 /// Returns how many pools have no series.

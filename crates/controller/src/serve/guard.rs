@@ -189,13 +189,14 @@ fn access_of(path: &str) -> Access {
 
 /// The path as a metric label, from a closed list.
 fn label(path: &str) -> &'static str {
-    const OTHERS: [&str; 8] = [
+    const OTHERS: [&str; 9] = [
         "/debug/config",
         "/debug/snapshot",
         "/debug/pending",
         "/debug/reservations",
         "/debug/decisions",
         "/debug/explain",
+        "/debug/extender",
         "/api/v1/state",
         "/api/v1/stream",
     ];

@@ -56,6 +56,11 @@ impl Service {
         );
         mortise_webhooks::router::router(self.webhooks.clone())
             .merge(crate::debug::router(Arc::clone(&self.shared)))
+            .merge(crate::debug::extender(
+                Arc::clone(&self.shared),
+                Arc::clone(&self.webhooks.memory),
+                Arc::clone(&self.webhooks.counters),
+            ))
             .merge(crate::ui::routes())
             .route("/", get(|| async { Redirect::temporary("/ui/") }))
             .layer(axum::middleware::from_fn_with_state(guard, guard::check))

@@ -18,7 +18,7 @@ fn service(debug: DebugAccess) -> Service {
     let webhooks = App {
         world: Arc::<Shared>::clone(&shared),
         counters: Arc::default(),
-        charges: Arc::default(),
+        memory: Arc::default(),
         rules: Arc::default(),
     };
     Service {

@@ -18,12 +18,10 @@ use super::agenda::Agenda;
 use super::outbox::Outbox;
 use super::writes;
 use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
-use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::index::Changes;
 use crate::names::ClaimName;
 use crate::record::{Reason, Verdict};
-use crate::values::NillableDuration;
 
 /// At most one claim expires in this time.
 const PACE_MS: i64 = 1_000;
@@ -61,7 +59,9 @@ impl Expiration {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let claim = input.snapshot.claims.get(name)?;
-        let expires = expires_at(claim).filter(|_| claim.metadata.deletion_timestamp.is_none())?;
+        let expires = claim
+            .expires_at()
+            .filter(|_| claim.metadata.deletion_timestamp.is_none())?;
         if expires > input.now {
             return Some(expires);
         }
@@ -101,18 +101,6 @@ impl Expiration {
         );
         None
     }
-}
-
-/// When a claim expires; `None` for never.
-fn expires_at(claim: &NodeClaim) -> Option<Timestamp> {
-    let text = claim.spec.expire_after.as_ref()?;
-    let span = NillableDuration::parse(text.as_str()).ok()?.duration()?;
-    let created = claim.metadata.creation_timestamp.as_ref()?.0;
-    Some(
-        created
-            .checked_add(jiff::SignedDuration::from(span))
-            .unwrap_or(Timestamp::MAX),
-    )
 }
 
 impl Decider for Expiration {

@@ -71,6 +71,7 @@ impl Index {
         }
         self.read_fence(&claim);
         self.read_promises(&claim);
+        self.end_promises(&claim);
         let launched = claim.provider_id().is_some();
         self.changes.claims.insert(name.clone());
         self.state.claims.insert(name.clone(), Arc::new(claim));

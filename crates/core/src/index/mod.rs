@@ -390,9 +390,17 @@ impl Index {
 
     /// A pod that is bound, over or gone no longer needs its promise.
     fn release(&mut self, pod: &Pod) {
-        if self.state.ledger.nomination(&pod.uid).is_some() {
+        let Some(promise) = self.state.ledger.nomination(&pod.uid) else {
+            return;
+        };
+        let Some(node) = &pod.node else {
             self.change_ledger(LedgerOp::Withdraw(pod.uid.clone()));
-        }
+            return;
+        };
+        let there = self.is_at(node, &promise.place);
+        Arc::make_mut(&mut self.state.ledger).bound(&pod.uid, there);
+        self.changes.ledger = true;
+        self.stale = true;
     }
 
     fn unplace(&mut self, pod: &Pod) {

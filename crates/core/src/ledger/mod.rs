@@ -121,6 +121,19 @@ pub enum LedgerOp {
     Unfence(ClaimName),
 }
 
+/// What became of promises of room for pods, since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// The pod was bound where its room was.
+    pub kept: u64,
+    /// The pod was bound elsewhere.
+    pub elsewhere: u64,
+    /// The time was over while the pod still waited.
+    pub ran_out: u64,
+    /// The machine went, or never came.
+    pub lost: u64,
+}
+
 /// The promises at one moment. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -130,6 +143,7 @@ pub struct Ledger {
     held_on_claims: Table<ClaimName, Vec<Arc<Nomination>>>,
     coming: Arc<BTreeMap<ClaimName, Coming>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
+    tally: Tally,
 }
 
 impl Ledger {
@@ -213,7 +227,7 @@ impl Ledger {
             .map(|each| each.uid.clone())
             .collect();
         for uid in over {
-            self.withdraw(&uid);
+            self.tally.ran_out += u64::from(self.withdraw(&uid));
         }
         self.nominations.values().map(|each| each.until).min()
     }
@@ -223,10 +237,38 @@ impl Ledger {
         let place = Place::Claim(claim.clone());
         let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
         for uid in uids {
-            self.withdraw(&uid);
+            self.tally.lost += u64::from(self.withdraw(&uid));
         }
         self.apply(LedgerOp::Settle(claim.clone()));
         self.apply(LedgerOp::Unfence(claim.clone()));
+    }
+
+    /// Lets what is held on a place end at `until`, unless it ends earlier by itself. Returns whether anything changed.
+    pub fn shorten(&mut self, place: &Place, until: Timestamp) -> bool {
+        let longer = self.held(place).filter(|each| each.until > until);
+        let longer: Vec<Nomination> = longer.map(|each| Nomination::clone(each)).collect();
+        for nomination in &longer {
+            self.withdraw(&nomination.uid);
+            self.nominate(Nomination {
+                until,
+                ..nomination.clone()
+            });
+        }
+        !longer.is_empty()
+    }
+
+    /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.
+    pub fn bound(&mut self, uid: &Uid, there: bool) {
+        if self.withdraw(uid) {
+            self.tally.kept += u64::from(there);
+            self.tally.elsewhere += u64::from(!there);
+        }
+    }
+
+    /// What became of promises.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Where a pod is expected.
@@ -280,3 +322,6 @@ impl Ledger {
         &self.fences
     }
 }
+
+#[cfg(test)]
+mod tests;

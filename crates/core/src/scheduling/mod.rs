@@ -59,6 +59,7 @@ pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
     SolveReport, Unplaced,
 };
+pub use volumes::volumes_fit;
 
 use crate::names::Uid;
 use crate::snapshot::{Pod, Snapshot};

@@ -302,6 +302,23 @@ pub(super) fn attached(snapshot: &Snapshot, node: &StateNode) -> BTreeSet<Attach
         .collect()
 }
 
+/// Whether a machine can attach the volumes of `pod` beside those of its own pods and of `others`, who are expected there.
+#[must_use]
+pub fn volumes_fit<'a>(
+    snapshot: &Snapshot,
+    node: &StateNode,
+    others: impl Iterator<Item = &'a Arc<Pod>>,
+    pod: &Pod,
+) -> bool {
+    let more = attachments(snapshot, pod);
+    if more.is_empty() {
+        return true;
+    }
+    let mut attached = attached(snapshot, node);
+    attached.extend(others.flat_map(|other| attachments(snapshot, other)));
+    can_attach(snapshot, node, &attached, &more)
+}
+
 fn attachments(snapshot: &Snapshot, pod: &Pod) -> Vec<Attachment> {
     let volumes = pod
         .class

@@ -75,6 +75,9 @@ pub struct PodSpec {
     /// Seconds it may take to end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
+    /// Seconds it may run at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
     /// Gates that keep it from being scheduled.
     #[serde(skip_serializing_if = "is_default")]
     pub scheduling_gates: Vec<Named>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::ledger::Place;
 use crate::names::Uid;
+use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Pod, Snapshot, StateNode};
 
 /// The snapshot without the pods that wait for a machine that is coming. Their promises stay, so their room is taken.
@@ -45,7 +46,9 @@ pub(in crate::deciders) fn without_promised(snapshot: &Snapshot) -> Snapshot {
     view
 }
 
-/// The pod has a promise on a machine that is still coming and not about to go.
+/// The pod has a promise on a machine that is still coming and not about to go; or on one that has just come up and still has
+/// room for everybody who is promised some: the scheduler is about to find it, and another place would only leave that
+/// machine emptier than it was bought for.
 pub(super) fn is_promised(pod: &Uid, snapshot: &Snapshot) -> bool {
     let Some(promise) = snapshot.ledger.nomination(pod) else {
         return false;
@@ -57,7 +60,17 @@ pub(super) fn is_promised(pod: &Uid, snapshot: &Snapshot) -> bool {
         return false;
     }
     match snapshot.node_of_claim(name) {
-        Some(machine) => !machine.deleting && !machine.initialized,
+        Some(machine) if machine.deleting => false,
+        Some(machine) => !machine.initialized || has_room(machine, &promise.place, snapshot),
         None => snapshot.ledger.coming().contains_key(name),
     }
+}
+
+/// Whether everything that is promised on a machine fits beside what is there.
+fn has_room(machine: &StateNode, place: &Place, snapshot: &Snapshot) -> bool {
+    let mut promised = Resources::zero();
+    for each in snapshot.ledger.held(place) {
+        promised.add_assign(&each.requests);
+    }
+    promised.fits_in(&machine.free())
 }

@@ -1,0 +1,288 @@
+//! `compare`: what the extender changes, on a real control plane with kwok.
+//!
+//! Two workloads, each played with every way of asking the extender in turn, so that what else goes on on the machine hits
+//! all of them alike:
+//!
+//! - `throughput`: pods that all fit wait for a scheduler that is then started; how fast are they bound?
+//! - `provisioning`: services come and go while short-lived pods arrive all the time; what is bought for them, what is
+//!   evicted, and do pods land on the machines that were bought for them?
+
+mod chart;
+mod plot;
+mod provisioning;
+mod script;
+mod seen;
+mod table;
+mod throughput;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use mortise_tests::harness::{Mortise, SchedulerOptions, Verbs, mortise_binary};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::recorded::keep;
+
+/// Everything that goes into the binaries.
+const SOURCES: [&str; 6] = [
+    "../Cargo.toml",
+    "../Cargo.lock",
+    "../src",
+    "../crates",
+    "../webhooks",
+    "src",
+];
+
+// Default sizes, which are those of the recorded results.
+const NODES: [u32; 2] = [200, 1_000];
+const PODS: u32 = 2_000;
+const RUNS: u32 = 5;
+const SERVICES: u32 = 12;
+const SECONDS: u32 = 150;
+const RATE: u32 = 100;
+
+/// Options of `compare`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// Throughput: numbers of nodes; 0 = without this part.
+    #[arg(long, value_delimiter = ',', default_values_t = NODES, value_parser = clap::value_parser!(u32).range(0..=5_000))]
+    nodes: Vec<u32>,
+    /// Throughput: pods that wait for the scheduler.
+    #[arg(long, default_value_t = PODS, value_parser = clap::value_parser!(u32).range(10..=20_000))]
+    pods: u32,
+    /// How often each way is played.
+    #[arg(long, default_value_t = RUNS, value_parser = clap::value_parser!(u32).range(1..=50))]
+    runs: u32,
+    /// Provisioning: services, each of some pods that need machines of their own; 0 = without this part.
+    #[arg(long, default_value_t = SERVICES, value_parser = clap::value_parser!(u32).range(0..=500))]
+    services: u32,
+    /// Provisioning: how long pods come and go.
+    #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u32).range(20..=3_600))]
+    seconds: u32,
+    /// Provisioning: short-lived pods a second, while a service waits for its machines.
+    #[arg(long, default_value_t = RATE, value_parser = clap::value_parser!(u32).range(0..=500))]
+    rate: u32,
+    /// Fixes what comes and goes when.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Print the results as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/compare.json in the source, if the sizes are the default
+    /// ones.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Directory for the plots (SVG). Default: docs/scheduler in the source, if the sizes are the default ones.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+impl CompareArgs {
+    fn has_default_sizes(&self) -> bool {
+        self.nodes == NODES
+            && (self.pods, self.runs, self.services) == (PODS, RUNS, SERVICES)
+            && (self.seconds, self.rate) == (SECONDS, RATE)
+    }
+}
+
+/// How kube-scheduler asks the extender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// Not at all.
+    Without,
+    /// Everything, as recommended.
+    With,
+    /// filter and preempt.
+    FilterOnly,
+    /// prioritize.
+    PrioritizeOnly,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [
+        Self::Without,
+        Self::With,
+        Self::FilterOnly,
+        Self::PrioritizeOnly,
+    ];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Without => "without",
+            Self::With => "with",
+            Self::FilterOnly => "filter only",
+            Self::PrioritizeOnly => "prioritize only",
+        }
+    }
+
+    /// The scheduler's configuration.
+    fn options(self, mortise: &Mortise) -> Result<SchedulerOptions> {
+        let mut extender = mortise.extender()?;
+        extender.verbs = match self {
+            Self::Without => return Ok(SchedulerOptions::default()),
+            Self::With => Verbs::ALL,
+            Self::FilterOnly => Verbs {
+                prioritize: false,
+                ..Verbs::ALL
+            },
+            Self::PrioritizeOnly => Verbs {
+                filter: false,
+                prioritize: true,
+                preempt: false,
+            },
+        };
+        Ok(SchedulerOptions::with_extender(extender))
+    }
+
+    /// All ways, beginning with another one in each round.
+    fn turns(round: u32) -> Vec<Self> {
+        let mut ways = Self::ALL.to_vec();
+        ways.rotate_left(round as usize % Self::ALL.len());
+        ways
+    }
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    inputs: Inputs,
+    throughput: Vec<throughput::Row>,
+    provisioning: Vec<provisioning::Row>,
+}
+
+/// What was played.
+#[derive(Debug, Serialize)]
+pub(crate) struct Inputs {
+    seed: u64,
+    kubernetes: String,
+    nodes: Vec<u32>,
+    pods: u32,
+    runs: u32,
+    services: u32,
+    seconds: u32,
+    rate: u32,
+    settings: &'static str,
+}
+
+const SETTINGS: &str = "kube-scheduler with default plugins and back-off of 1 to 2 s; mortise runs in every way, with default flags but for \
+     --bind-grace 2s and --churn-rest 30s in provisioning; extender of weight 5 with nodeCacheCapable, mutual TLS";
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    let machine = Machine::here(&SOURCES);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")?;
+    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
+    let text = serde_json::to_string_pretty(&results)?;
+    if args.json {
+        writeln!(std::io::stdout(), "{text}")?;
+    }
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scheduler");
+    let plots = args
+        .plots
+        .clone()
+        .or_else(|| args.has_default_sizes().then_some(own));
+    if let Some(dir) = plots {
+        plot::write(&dir, &results)?;
+    }
+    keep(
+        "compare",
+        text,
+        args.out.as_deref(),
+        args.has_default_sizes(),
+    )
+}
+
+async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
+    let out = &mut std::io::stdout();
+    progress("building mortise, if it is not up to date");
+    mortise_binary().await?;
+    let mut results = Results {
+        machine,
+        inputs: Inputs {
+            seed: args.seed,
+            kubernetes: String::new(),
+            nodes: args.nodes.clone(),
+            pods: args.pods,
+            runs: args.runs,
+            services: args.services,
+            seconds: args.seconds,
+            rate: args.rate,
+            settings: SETTINGS,
+        },
+        throughput: Vec::new(),
+        provisioning: Vec::new(),
+    };
+    for nodes in args.nodes.iter().filter(|nodes| **nodes > 0) {
+        let measured = throughput::measure(*nodes, args.pods, args.runs);
+        let (version, rows) = Box::pin(measured).await?;
+        results.inputs.kubernetes = version;
+        results.throughput.extend(rows);
+    }
+    if args.services > 0 {
+        let script = script::Script::new(args.services, args.seconds, args.rate, args.seed);
+        for round in 0..args.runs {
+            for way in Way::turns(round) {
+                progress(&format!(
+                    "provisioning {}, round {}",
+                    way.label(),
+                    round + 1
+                ));
+                let (version, row) = Box::pin(provisioning::play(way, round, &script)).await?;
+                results.inputs.kubernetes = version;
+                results.provisioning.push(row);
+            }
+        }
+    }
+    if !args.json {
+        table::write(out, &results)?;
+    }
+    Ok(results)
+}
+
+/// One line about what goes on, on standard error.
+fn progress(line: &str) {
+    // A closed standard error must not stop a measurement.
+    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
+}
+
+/// The middle one of these; of an even number the mean of both. `NaN` of none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let middle = all.len() / 2;
+    match (
+        all.get(middle),
+        middle.checked_sub(1).and_then(|at| all.get(at)),
+    ) {
+        (Some(upper), Some(lower)) if all.len().is_multiple_of(2) => f64::midpoint(*lower, *upper),
+        (Some(only), _) => *only,
+        (None, _) => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+        assert!(median(std::iter::empty()).is_nan());
+    }
+
+    #[test]
+    fn every_way_is_first_once_in_four_rounds() {
+        let first: Vec<Way> = (0..4)
+            .filter_map(|round| Way::turns(round).first().copied())
+            .collect();
+        assert_eq!(first, Way::ALL);
+    }
+}

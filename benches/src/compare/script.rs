@@ -1,0 +1,141 @@
+//! What comes and goes when: the same for every way of asking, whatever becomes of it.
+
+/// Short-lived pods live so long, in milliseconds.
+const JOB_LIFE_MS: (u64, u64) = (8_000, 25_000);
+/// They ask for so much CPU, in thousandths.
+const JOB_CPU: (u64, u64) = (100, 600);
+/// Pods of a service ask for so much.
+const SERVICE_CPU: (u64, u64) = (3_000, 7_000);
+const REPLICAS: (u64, u64) = (3, 6);
+/// After a service has come, short-lived pods come at the full rate for so long: its machines come up in this time.
+const RUSH_MS: u64 = 4_000;
+/// At other times they come at this part of it.
+const CALM: u64 = 10;
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// A service comes.
+    Up {
+        service: u64,
+        replicas: u64,
+        cpu: u64,
+    },
+    /// A service goes.
+    Down { service: u64 },
+    /// A short-lived pod comes.
+    Job { job: u64, cpu: u64 },
+    /// It is over.
+    Over { job: u64 },
+}
+
+/// Actions with the milliseconds at which they are due, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) actions: Vec<(u64, Action)>,
+}
+
+impl Script {
+    /// Services come in the first 60 % of the time; every second one goes after 30 % of it.
+    pub(crate) fn new(services: u32, seconds: u32, rate: u32, seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let length = u64::from(seconds) * 1_000;
+        let services = u64::from(services);
+        let mut actions = Vec::new();
+        let mut rushes = Vec::new();
+        for service in 0..services {
+            let at = service * (length * 6 / 10) / services.max(1);
+            let (replicas, cpu) = (dice.within(REPLICAS), dice.within(SERVICE_CPU));
+            actions.push((
+                at,
+                Action::Up {
+                    service,
+                    replicas,
+                    cpu,
+                },
+            ));
+            rushes.push(at);
+            if service % 2 == 0 {
+                actions.push((at + length * 3 / 10, Action::Down { service }));
+            }
+        }
+        // A tenth of a second at a time: so many pods that the rate comes out.
+        let rate = u64::from(rate);
+        let mut owed = 0;
+        let mut job = 0;
+        for tick in 0..length / 100 {
+            let at = tick * 100;
+            let rush = rushes
+                .iter()
+                .any(|from| (*from..from + RUSH_MS).contains(&at));
+            owed += if rush { rate * CALM } else { rate };
+            while owed >= 10 * CALM {
+                owed -= 10 * CALM;
+                let at = at + dice.within((0, 99));
+                let end = at + dice.within(JOB_LIFE_MS);
+                let cpu = dice.within(JOB_CPU);
+                actions.push((at, Action::Job { job, cpu }));
+                actions.push((end, Action::Over { job }));
+                job += 1;
+            }
+        }
+        actions.sort_by_key(|(at, _)| *at);
+        Self { actions }
+    }
+}
+
+/// Numbers that look like chance (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn within(&mut self, (least, most): (u64, u64)) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_gives_one_script_at_the_wanted_rate() {
+        let script = Script::new(4, 60, 100, 7);
+        assert_eq!(script.actions, Script::new(4, 60, 100, 7).actions);
+        assert_ne!(script.actions, Script::new(4, 60, 100, 8).actions);
+        assert!(script.actions.is_sorted_by_key(|(at, _)| *at));
+        let jobs = |from: u64, to: u64| {
+            let all = script.actions.iter();
+            all.filter(|(at, action)| {
+                (from..to).contains(at) && matches!(action, Action::Job { .. })
+            })
+            .count()
+        };
+        assert_eq!(jobs(0, 4_000), 400, "a rush");
+        assert!(
+            (45..=55).contains(&jobs(4_000, 9_000)),
+            "{}",
+            jobs(4_000, 9_000)
+        );
+        let count = |wanted: fn(&Action) -> bool| {
+            script
+                .actions
+                .iter()
+                .filter(|(_, action)| wanted(action))
+                .count()
+        };
+        assert_eq!(count(|action| matches!(action, Action::Up { .. })), 4);
+        assert_eq!(count(|action| matches!(action, Action::Down { .. })), 2);
+        assert_eq!(
+            count(|action| matches!(action, Action::Job { .. })),
+            count(|action| matches!(action, Action::Over { .. }))
+        );
+    }
+}

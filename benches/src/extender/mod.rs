@@ -1,0 +1,220 @@
+//! `extender`: how long its answers take while the cluster changes, whether its memory stays flat over a million calls, and
+//! how often pods that it holds back are tried again.
+
+mod held;
+mod load;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use crate::live::cluster::Cluster;
+use crate::machine::Machine;
+use crate::recorded::keep;
+
+const SOURCES: [&str; 6] = [
+    "../Cargo.toml",
+    "../Cargo.lock",
+    "../src",
+    "../crates",
+    "../webhooks",
+    "src",
+];
+
+// Default sizes, which are those of the recorded results.
+const NODES: u32 = 500;
+const MANY_NODES: u32 = 5_000;
+const SECONDS: u32 = 60;
+const CALLS: u32 = 1_000_000;
+const HELD: u32 = 1_000;
+
+/// Options of `extender`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExtenderArgs {
+    /// Machines in the cluster, and node names in each question.
+    #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    nodes: u32,
+    /// Node objects in the larger cluster, and node names in each question about it; 0 = without it.
+    #[arg(long, default_value_t = MANY_NODES, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    many_nodes: u32,
+    /// How long each kind of question is asked.
+    #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Questions over which memory is watched; 0 = without this part.
+    #[arg(long, default_value_t = CALLS, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    calls: u32,
+    /// Pods that are held back; 0 = without this part.
+    #[arg(long, default_value_t = HELD, value_parser = clap::value_parser!(u32).range(0..=5_000))]
+    held: u32,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where to write the results as JSON. Default: benches/results/extender.json in the source, if the sizes are the default
+    /// ones.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl ExtenderArgs {
+    fn has_default_sizes(&self) -> bool {
+        (
+            self.nodes,
+            self.many_nodes,
+            self.seconds,
+            self.calls,
+            self.held,
+        ) == (NODES, MANY_NODES, SECONDS, CALLS, HELD)
+    }
+}
+
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    kubernetes: String,
+    load: Vec<load::Row>,
+    flat: Option<load::Flat>,
+    held: Option<held::Held>,
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &ExtenderArgs) -> Result<()> {
+    ensure!(
+        args.many_nodes == 0 || args.many_nodes >= args.nodes,
+        "--many-nodes={} is less than --nodes={}; give at least as many, or 0",
+        args.many_nodes,
+        args.nodes
+    );
+    let machine = Machine::here(&SOURCES);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")?;
+    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
+    let text = serde_json::to_string_pretty(&results)?;
+    let out = &mut std::io::stdout();
+    if args.json {
+        writeln!(out, "{text}")?;
+    } else {
+        table(out, &results)?;
+    }
+    keep(
+        "extender",
+        text,
+        args.out.as_deref(),
+        args.has_default_sizes(),
+    )
+}
+
+async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
+    let mut cluster = Box::pin(Cluster::start()).await?;
+    let kubernetes = cluster.version().await?;
+    progress(&format!("{} machines", args.nodes));
+    let pods = cluster.launch_machines(args.nodes as usize).await?;
+    let mut load = load::rows(&cluster, "waits", args.nodes, args.seconds).await?;
+    let flat = match args.calls {
+        0 => None,
+        calls => Some(load::flat(&cluster, "waits", args.nodes, calls).await?),
+    };
+    if args.many_nodes > 0 {
+        progress(&format!("{} nodes", args.many_nodes));
+        cluster.let_run(&pods).await?;
+        cluster.add_nodes(args.many_nodes as usize).await?;
+        load.extend(load::rows(&cluster, "waits-late", args.many_nodes, args.seconds).await?);
+    }
+    cluster.end().await;
+    let held = match args.held {
+        0 => None,
+        pods => Some(Box::pin(held::measure(pods)).await?),
+    };
+    Ok(Results {
+        machine,
+        kubernetes,
+        load,
+        flat,
+        held,
+    })
+}
+
+/// What is wanted of the 99th per cent, in milliseconds.
+const WANTED_MS: [(u32, f64); 2] = [(500, 2.0), (5_000, 5.0)];
+
+fn table(out: &mut impl Write, results: &Results) -> Result<()> {
+    let Results {
+        machine,
+        kubernetes,
+        load,
+        flat,
+        held,
+    } = results;
+    machine.heading(out, "control plane, mortise and this client share it; one connection over mutual TLS, one question after the other")?;
+    writeln!(out, "Kubernetes {kubernetes}")?;
+    writeln!(
+        out,
+        "\n{:<12}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
+        "",
+        "names",
+        "promises",
+        "pictures/s",
+        "calls",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "max ms",
+        "calls/s",
+        "cpu us"
+    )?;
+    for row in load {
+        let wanted = WANTED_MS.iter().find(|(names, _)| row.names <= *names);
+        let verdict = match wanted {
+            Some((_, most)) if row.p99_ms <= *most => format!("  (wanted: p99 {most} ms)"),
+            Some((_, most)) => format!("  MISSED (wanted: p99 {most} ms)"),
+            None => String::new(),
+        };
+        writeln!(
+            out,
+            "{:<12}{:>7}{:>10}{:>11.1}{:>9}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}{:>9.0}{:>8.0}{verdict}",
+            row.call,
+            row.names,
+            row.promises,
+            row.pictures_per_s,
+            row.calls,
+            row.mean_ms,
+            row.p50_ms,
+            row.p99_ms,
+            row.p999_ms,
+            row.max_ms,
+            row.calls_per_s,
+            row.cpu_us_per_call
+        )?;
+    }
+    if let Some(flat) = flat {
+        writeln!(
+            out,
+            "\n{} calls: resident memory {:.1} MiB after a tenth of them, {:.1} MiB after all ({:+.1} %; wanted: within 5 %); {:.0} calls/s, {:.0} per second of mortise's processor time",
+            flat.calls,
+            flat.early_mib,
+            flat.late_mib,
+            flat.growth_percent,
+            flat.calls_per_s,
+            flat.calls_per_cpu_s
+        )?;
+    }
+    if let Some(held) = held {
+        writeln!(
+            out,
+            "{} pods held back for {} s on a quiet cluster: {:.1} filter calls/s in the first half, {:.1} in the second (wanted: at most 110, not growing)",
+            held.pods, held.seconds, held.first_per_s, held.second_per_s
+        )?;
+    }
+    Ok(())
+}
+
+/// One line about what goes on, on standard error.
+fn progress(line: &str) {
+    // A closed standard error must not stop a measurement.
+    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
+}

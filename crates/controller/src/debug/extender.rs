@@ -1,0 +1,91 @@
+//! What the scheduler asked lately, and what it was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Query;
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use http::{HeaderMap, StatusCode};
+use mortise_core::deciders::since;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::{Call, Memory};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::table::{Table, ago};
+use super::{View, answer};
+use crate::shared::Shared;
+
+/// Most calls in one answer; no more are kept.
+const MOST_CALLS: usize = 1_000;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallsQuery {
+    limit: Option<usize>,
+}
+
+/// `/debug/extender`.
+pub(crate) fn router(shared: Arc<Shared>, memory: Arc<Memory>, counters: Arc<Counters>) -> Router {
+    let calls = move |headers: HeaderMap,
+                      query: Result<
+        Query<CallsQuery>,
+        axum::extract::rejection::QueryRejection,
+    >| async move {
+        match query {
+            Ok(Query(CallsQuery { limit })) => {
+                let limit = limit.unwrap_or(100).min(MOST_CALLS);
+                answer(&headers, view(&shared, &memory, &counters, limit))
+            }
+            Err(error) => (
+                StatusCode::BAD_REQUEST,
+                format!(
+                    "limit must be a number of calls, at most {MOST_CALLS}: {}\n",
+                    error.body_text()
+                ),
+            )
+                .into_response(),
+        }
+    };
+    Router::new().route("/debug/extender", get(calls))
+}
+
+fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> View {
+    let calls = memory.calls.newest(limit);
+    let now = shared.now();
+    let mut table = Table::new(&["AGO", "CALL", "POD", "NODES", "DENIED", "BEST", "US"]);
+    for call in &calls {
+        table.row(vec![
+            ago(since(now, call.at)),
+            call.call.to_owned(),
+            call.pod.clone(),
+            call.nodes.to_string(),
+            denied(call),
+            call.best
+                .map_or_else(|| "-".to_owned(), |best| best.to_string()),
+            call.micros.to_string(),
+        ]);
+    }
+    let tally = shared.snapshot().ledger.tally();
+    let counts: BTreeMap<&str, u64> = counters.snapshot();
+    View {
+        json: json!({
+            "calls": calls, "counts": counts, "promises": tally, "waiting_for_us": memory.held.len(),
+            "charges": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
+        }),
+        text: table.render("the scheduler has not asked yet"),
+    }
+}
+
+fn denied(call: &Call) -> String {
+    if call.denied.is_empty() {
+        return "-".to_owned();
+    }
+    let all = call.denied.iter();
+    let parts: Vec<String> = all
+        .map(|(message, count)| format!("{count} {message}"))
+        .collect();
+    parts.join("; ")
+}

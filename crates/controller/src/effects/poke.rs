@@ -1,0 +1,92 @@
+//! Waking pods that the extender denied everything.
+//!
+//! kube-scheduler asks again after an event only, and what makes our answer another one (a fence is lifted, a promise runs
+//! out) is often none. So one is made: an annotation on a node that such a pod may now use. Every replica does this, since any of
+//! them may be the one that is asked; it changes nothing but the annotation. One node a turn is enough: an event about any
+//! node wakes all pods that an extender denied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use mortise_core::labels;
+use mortise_core::names::NodeName;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::Memory;
+use serde_json::json;
+use tokio::time::MissedTickBehavior;
+
+use super::retry;
+use crate::shared::Shared;
+
+/// Between two looks, and so the least time between two annotations. A denied pod is asked about again within two seconds
+/// of a change.
+const TURN: Duration = Duration::from_secs(1);
+/// The mode that sends whole nodes is complained about this often.
+const COMPLAINT: Duration = Duration::from_mins(10);
+
+/// Looks until it is cancelled.
+pub(crate) async fn run(
+    client: Client,
+    shared: Arc<Shared>,
+    memory: Arc<Memory>,
+    counters: Arc<Counters>,
+) {
+    let nodes: Api<Node> = Api::all(client);
+    let mut turns = tokio::time::interval(TURN);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut mode = Mode::default();
+    loop {
+        turns.tick().await;
+        mode.look(&counters);
+        if memory.held.is_empty() {
+            continue;
+        }
+        if let Some(node) = memory.freed(&shared.snapshot(), shared.now()) {
+            poke(&nodes, &node, &shared, &counters).await;
+        }
+    }
+}
+
+async fn poke(nodes: &Api<Node>, node: &NodeName, shared: &Shared, counters: &Counters) {
+    let patch =
+        json!({ "metadata": { "annotations": { labels::FREED: shared.now().to_string() } } });
+    match nodes
+        .patch_metadata(node, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(_) => {
+            counters.pokes.inc();
+            tracing::debug!(%node, "pods that were denied every node may use this one now");
+        }
+        // A node that is gone is an event too.
+        Err(error) if retry::classify(&error) == retry::Class::NotFound => {}
+        Err(error) => {
+            tracing::warn!(%node, error = %retry::message(&error), "waiting pods were not woken");
+        }
+    }
+}
+
+/// Says when the scheduler sends whole nodes.
+#[derive(Debug, Default)]
+struct Mode {
+    seen: u64,
+    said: Option<tokio::time::Instant>,
+}
+
+impl Mode {
+    fn look(&mut self, counters: &Counters) {
+        let seen = counters.full_nodes.get();
+        let new = seen > std::mem::replace(&mut self.seen, seen);
+        let silent = self.said.is_none_or(|at| at.elapsed() >= COMPLAINT);
+        if new && silent {
+            self.said = Some(tokio::time::Instant::now());
+            tracing::warn!(
+                calls = seen,
+                "kube-scheduler sends whole nodes to the extender, megabytes for each pod; set nodeCacheCapable: true in its configuration"
+            );
+        }
+    }
+}

@@ -1,0 +1,58 @@
+use super::*;
+use crate::deciders::after;
+
+fn nomination(uid: &str, place: Place, until_ms: i64) -> Nomination {
+    Nomination {
+        pod: PodKey::new("default", uid),
+        uid: uid.into(),
+        place,
+        requests: Resources::of(1_000, 0),
+        priority: 0,
+        from: Timestamp::UNIX_EPOCH,
+        until: after(Timestamp::UNIX_EPOCH, until_ms),
+    }
+}
+
+#[test]
+fn what_became_of_promises_is_counted_once() {
+    let mut ledger = Ledger::default();
+    let node = Place::Node("n".into());
+    let claim = Place::Claim("c".into());
+    for (uid, place) in [("a", &node), ("b", &node), ("c", &node), ("d", &claim)] {
+        assert!(ledger.apply(LedgerOp::Nominate(nomination(uid, place.clone(), 1_000))));
+    }
+    ledger.bound(&"a".into(), true);
+    ledger.bound(&"a".into(), true);
+    ledger.bound(&"b".into(), false);
+    ledger.forget_claim(&"c".into());
+    ledger.expire(after(Timestamp::UNIX_EPOCH, 1_000));
+    let expected = Tally {
+        kept: 1,
+        elsewhere: 1,
+        ran_out: 1,
+        lost: 1,
+    };
+    assert_eq!(ledger.tally(), expected);
+    assert_eq!(ledger.nominations().count(), 0);
+}
+
+#[test]
+fn promises_are_shortened_and_never_made_longer() {
+    let mut ledger = Ledger::default();
+    let claim = Place::Claim("c".into());
+    for (uid, until) in [("long", 9_000), ("short", 1_000)] {
+        ledger.apply(LedgerOp::Nominate(nomination(uid, claim.clone(), until)));
+    }
+    let at = |ms| after(Timestamp::UNIX_EPOCH, ms);
+    assert!(ledger.shorten(&claim, at(5_000)));
+    assert!(
+        !ledger.shorten(&claim, at(5_000)),
+        "nothing is longer any more"
+    );
+    let until = |uid: &str| ledger.nomination(uid).map(|each| each.until);
+    assert_eq!(
+        (until("long"), until("short")),
+        (Some(at(5_000)), Some(at(1_000)))
+    );
+    assert_eq!(ledger.held(&claim).count(), 2, "they are still held there");
+}

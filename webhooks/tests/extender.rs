@@ -1,0 +1,636 @@
+//! The extender's answers: laws that hold for every body, and tables of what each rule does.
+//!
+//! Numbers in names and comments are those of the acceptance criteria in `docs/scheduler.md`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::names::{NodeName, PodKey};
+use mortise_core::resources::Resources;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::{Denial, Memory, STALE_MS, filter, preempt, prioritize, wire};
+use serde_json::{Value, json};
+use world::{World, now, pool};
+
+/// The process around the handlers, at a moment.
+struct At {
+    snapshot: Arc<Snapshot>,
+    now: Timestamp,
+    age_ms: i64,
+}
+
+impl mortise_webhooks::World for At {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
+    fn age_ms(&self) -> i64 {
+        self.age_ms
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+}
+
+/// A cluster and the extender in it.
+struct Stage {
+    world: World,
+    memory: Memory,
+    counters: Counters,
+    later: SignedDuration,
+    age_ms: i64,
+}
+
+impl Stage {
+    /// Three machines of four CPUs with one pod of one CPU each: `web-0`, `web-1` and `web-2`.
+    fn new() -> Self {
+        let mut world = World::new();
+        world.pool(&pool("web", &json!({})));
+        for number in 0..3 {
+            world.node("web", "m5.xlarge", number, 1);
+        }
+        Self {
+            world,
+            memory: Memory::of("kube-system"),
+            counters: Counters::default(),
+            later: SignedDuration::ZERO,
+            age_ms: 0,
+        }
+    }
+
+    fn at(&mut self) -> At {
+        At {
+            snapshot: Arc::new(self.world.snapshot()),
+            now: now() + self.later,
+            age_ms: self.age_ms,
+        }
+    }
+
+    fn ask(&mut self, body: &Value, real: bool) -> Value {
+        let (at, body) = (self.at(), body.to_string());
+        let args: wire::Args<'_> = serde_json::from_str(&body).unwrap();
+        let answer = filter(&at, &self.memory, &self.counters, &args, real);
+        serde_json::to_value(answer).unwrap()
+    }
+
+    /// Names that stay, and messages of those that do not.
+    fn filter(&mut self, pod: &Value) -> (Vec<String>, BTreeMap<String, String>) {
+        self.filter_of(pod, &["web-0", "web-1", "web-2"])
+    }
+
+    fn filter_of(
+        &mut self,
+        pod: &Value,
+        names: &[&str],
+    ) -> (Vec<String>, BTreeMap<String, String>) {
+        let answer = self.ask(
+            &json!({ "Pod": pod, "Nodes": null, "NodeNames": names }),
+            true,
+        );
+        let kept = serde_json::from_value(answer["NodeNames"].clone()).unwrap();
+        let failed = &answer["FailedAndUnresolvableNodes"];
+        let failed: Option<BTreeMap<String, String>> =
+            serde_json::from_value(failed.clone()).unwrap();
+        (kept, failed.unwrap_or_default())
+    }
+
+    fn scores(&mut self, pod: &Value) -> BTreeMap<String, i64> {
+        let at = self.at();
+        let body =
+            json!({ "Pod": pod, "NodeNames": ["web-0", "web-1", "web-2", "nobody"] }).to_string();
+        let args: wire::Args<'_> = serde_json::from_str(&body).unwrap();
+        prioritize(&at, &self.memory, &self.counters, &args)
+            .into_iter()
+            .map(|each| (each.host.to_owned(), each.score))
+            .collect()
+    }
+
+    /// Room on a node is promised to another pod.
+    fn promise(&mut self, uid: &str, node: &str, milli_cpu: i64, priority: i32) {
+        self.world.ledger(LedgerOp::Nominate(Nomination {
+            pod: PodKey::new("default", uid),
+            uid: uid.into(),
+            place: Place::Node(NodeName::from(node)),
+            requests: Resources::of(milli_cpu, 0).with("pods", 1),
+            priority,
+            from: now(),
+            until: now() + SignedDuration::from_secs(30),
+        }));
+    }
+
+    fn fence(&mut self, claim: &str, reason: FenceReason) {
+        self.world.ledger(LedgerOp::Fence(Fence {
+            claim: claim.into(),
+            reason,
+            from: now(),
+        }));
+    }
+}
+
+/// A pod that waits and asks for so much CPU.
+fn pod(uid: &str, cpu: &str) -> Value {
+    json!({
+        "metadata": { "name": uid, "namespace": "default", "uid": uid, "labels": { "app": "web" } },
+        "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] },
+        "status": { "phase": "Pending" },
+    })
+}
+
+fn with(pod: Value, change: Value) -> Value {
+    world::merged(pod, &change)
+}
+
+fn names(all: &[&str]) -> Vec<String> {
+    all.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn room_that_is_promised_is_given_to_nobody_of_equal_priority() {
+    let mut stage = Stage::new();
+    stage.promise("owner", "web-0", 2_500, 0);
+    // Three CPUs are free: half of one is left beside the promise.
+    let (kept, failed) = stage.filter(&pod("other", "1"));
+    assert_eq!(kept, names(&["web-1", "web-2"]));
+    assert_eq!(failed["web-0"], Denial::Reserved.message());
+    let (kept, _) = stage.filter(&pod("small", "500m"));
+    assert_eq!(kept.len(), 3, "what is left over may be had");
+    // A second small one finds that taken, although no bind was seen yet; the first may ask again.
+    let (kept, _) = stage.filter(&pod("second", "500m"));
+    assert_eq!(kept, names(&["web-1", "web-2"]));
+    assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3, "idempotent");
+    stage.later = SignedDuration::from_secs(3);
+    assert_eq!(
+        stage.filter(&pod("second", "500m")).0.len(),
+        3,
+        "charges are short"
+    );
+    stage.later = SignedDuration::from_secs(31);
+    assert_eq!(
+        stage.filter(&pod("other", "1")).0.len(),
+        3,
+        "the promise is over"
+    );
+}
+
+#[test]
+fn a_promise_never_blocks_a_pod_of_higher_priority() {
+    let mut stage = Stage::new();
+    stage.promise("owner", "web-0", 3_000, 10);
+    let of = |priority: i32| {
+        with(
+            pod("other", "2"),
+            json!({ "spec": { "priority": priority } }),
+        )
+    };
+    assert_eq!(stage.filter(&of(10)).0.len(), 2);
+    assert_eq!(stage.filter(&of(11)).0.len(), 3);
+}
+
+#[test]
+fn a_pod_goes_where_its_own_room_is() {
+    let mut stage = Stage::new();
+    stage.promise("owner", "web-1", 2_000, 0);
+    let (kept, failed) = stage.filter(&pod("owner", "2"));
+    assert_eq!(kept, names(&["web-1"]));
+    assert_eq!(failed["web-0"], Denial::Elsewhere.message());
+    let (kept, failed) = stage.filter_of(&pod("owner", "2"), &["web-0", "web-2"]);
+    assert!(
+        kept.len() == 2 && failed.is_empty(),
+        "the scheduler does not offer it: anywhere"
+    );
+    assert_eq!(stage.scores(&pod("owner", "2"))["web-1"], 10);
+}
+
+#[test]
+fn fences_hold_for_everybody_but_exempt_pods() {
+    for (reason, denial) in [
+        (FenceReason::Disruption, Denial::Disrupting),
+        (FenceReason::Interruption, Denial::Interrupted),
+        (FenceReason::Draining, Denial::Draining),
+    ] {
+        let mut stage = Stage::new();
+        stage.fence("web-2", reason);
+        let (kept, failed) = stage.filter(&pod("other", "1"));
+        assert_eq!(kept, names(&["web-0", "web-1"]));
+        assert_eq!(failed["web-2"], denial.message());
+        assert_eq!(stage.scores(&pod("other", "1"))["web-2"], 0);
+
+        let owned = |kind: &str| {
+            let owner = json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true }]);
+            with(
+                pod("exempt", "1"),
+                json!({ "metadata": { "ownerReferences": owner } }),
+            )
+        };
+        let class = json!({ "spec": { "priorityClassName": "system-node-critical" } });
+        let number = json!({ "spec": { "priority": 2_000_000_001 } });
+        let ours = json!({ "metadata": { "namespace": "kube-system", "labels": { "app.kubernetes.io/name": "mortise" } } });
+        let mirror =
+            json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "x" } } });
+        for exempt in [
+            owned("DaemonSet"),
+            owned("Node"),
+            with(pod("exempt", "1"), class),
+            with(pod("exempt", "1"), number),
+            with(pod("exempt", "1"), ours.clone()),
+            with(pod("exempt", "1"), mirror),
+        ] {
+            assert_eq!(stage.filter(&exempt).0.len(), 3, "{exempt}");
+        }
+        let elsewhere = json!({ "metadata": { "namespace": "default" } });
+        let like_ours = with(with(pod("exempt", "1"), ours), elsewhere);
+        assert_eq!(stage.filter(&like_ours).0.len(), 2, "not in our namespace");
+    }
+}
+
+#[test]
+fn a_pod_that_others_were_evicted_for_is_let_in_unless_the_node_goes_for_good() {
+    let nominated = with(
+        pod("preemptor", "4"),
+        json!({ "status": { "nominatedNodeName": "web-0" } }),
+    );
+    let mut stage = Stage::new();
+    stage.promise("owner", "web-0", 3_000, 0);
+    stage.fence("web-0", FenceReason::Disruption);
+    assert_eq!(stage.filter_of(&nominated, &["web-0"]).0, names(&["web-0"]));
+    let mut stage = Stage::new();
+    stage.fence("web-0", FenceReason::Interruption);
+    assert!(stage.filter_of(&nominated, &["web-0"]).0.is_empty());
+}
+
+#[test]
+fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
+    let mut stage = Stage::new();
+    stage.world.drifted("web-0", now());
+    let other = pod("other", "1");
+    assert_eq!(stage.filter(&other).0.len(), 3, "at first by score only");
+    let scores = stage.scores(&other);
+    assert_eq!(scores["web-0"], 1);
+    assert!(scores["web-1"] > 1, "{scores:?}");
+    stage.later = SignedDuration::from_mins(3);
+    let (kept, failed) = stage.filter(&other);
+    assert_eq!(kept, names(&["web-1", "web-2"]));
+    assert_eq!(failed["web-0"], Denial::Retiring.message());
+    // Soft rules never leave a pod without a node.
+    let (kept, failed) = stage.filter_of(&other, &["web-0"]);
+    assert!(kept == names(&["web-0"]) && failed.is_empty(), "{failed:?}");
+    assert_eq!(stage.counters.soft_dropped.get(), 1);
+    // Hard ones may.
+    stage.fence("web-1", FenceReason::Draining);
+    stage.fence("web-2", FenceReason::Draining);
+    assert_eq!(stage.filter(&other).0, names(&["web-0"]));
+    stage.fence("web-0", FenceReason::Draining);
+    assert!(stage.filter(&other).0.is_empty());
+}
+
+#[test]
+fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
+    let mut stage = Stage::new();
+    // Made at `now()`: so much is left of each.
+    stage.world.expires("web-0", "2h");
+    stage.world.expires("web-1", "30m");
+    stage.world.expires("web-2", "Never");
+    let said = |time: &str| {
+        with(
+            pod("job", "1"),
+            json!({ "metadata": { "annotations": { "mortise.sh/run-time": time } } }),
+        )
+    };
+    let deadline = with(
+        pod("job", "1"),
+        json!({ "spec": { "activeDeadlineSeconds": 3_600 } }),
+    );
+    let protected = with(
+        pod("job", "1"),
+        json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
+    for (pod, kept) in [
+        (pod("service", "1"), vec!["web-0", "web-1", "web-2"]),
+        (said("20m"), vec!["web-0", "web-1", "web-2"]),
+        (said("1h"), vec!["web-0", "web-2"]),
+        (said("3h"), vec!["web-2"]),
+        (said("soon"), vec!["web-0", "web-1", "web-2"]),
+        (deadline, vec!["web-0", "web-2"]),
+        (protected, vec!["web-0", "web-2"]),
+    ] {
+        assert_eq!(stage.filter(&pod).0, names(&kept), "{pod}");
+    }
+    let (kept, failed) = stage.filter_of(&said("3h"), &["web-0", "web-1"]);
+    assert!(
+        kept.len() == 2 && failed.is_empty(),
+        "only while there are others"
+    );
+    let scores = stage.scores(&said("3h"));
+    assert_eq!((scores["web-0"], scores["web-1"]), (1, 1));
+}
+
+#[test]
+fn jobs_are_packed_with_jobs() {
+    let mut stage = Stage::new();
+    let job = |name: &str| {
+        json!({ "metadata": { "name": name, "ownerReferences": [
+            { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true } ] } })
+    };
+    // web-1 has two jobs and a service's pod, the others have a service's pods only.
+    stage.world.pod("a", "web-1", job("a"));
+    stage.world.pod("b", "web-1", job("b"));
+    for node in ["web-0", "web-2"] {
+        stage.world.pod(&format!("{node}-x"), node, json!({}));
+        stage.world.pod(&format!("{node}-y"), node, json!({}));
+    }
+    let of_job = stage.scores(&with(pod("c", "1"), job("c")));
+    assert!(of_job["web-1"] > of_job["web-0"], "{of_job:?}");
+    let of_service = stage.scores(&pod("d", "1"));
+    assert!(of_service["web-1"] < of_service["web-0"], "{of_service:?}");
+}
+
+#[test]
+fn fuller_nodes_and_those_that_stay_score_higher() {
+    let mut stage = Stage::new();
+    let before = stage.scores(&pod("x", "1"));
+    assert_eq!(before["nobody"], 0, "nothing is known of it");
+    stage.world.pod("more", "web-1", json!({}));
+    stage.world.pod(
+        "stays",
+        "web-2",
+        json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
+    let after = stage.scores(&pod("x", "1"));
+    assert!(after["web-1"] > before["web-1"], "fuller: {after:?}");
+    assert!(
+        after["web-2"] > after["web-1"],
+        "and it cannot go: {after:?}"
+    );
+    assert!(after.values().all(|score| (0..=10).contains(score)));
+}
+
+#[test]
+fn a_workload_gets_the_spot_share_that_it_wants() {
+    let mut stage = Stage::new();
+    stage.world.spot("web-0");
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs", "controller": true }]);
+    let wish = |percent: &str, base: &str| {
+        let annotations =
+            json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base": base });
+        with(
+            pod("x", "1"),
+            json!({ "metadata": { "annotations": annotations, "ownerReferences": owner } }),
+        )
+    };
+    // One of its three pods is on spot capacity.
+    let all_spot = stage.scores(&wish("100", "0"));
+    assert!(all_spot["web-0"] > all_spot["web-1"], "{all_spot:?}");
+    let none = stage.scores(&wish("0", "0"));
+    assert!(none["web-0"] < none["web-1"], "{none:?}");
+    let enough = stage.scores(&wish("50", "3"));
+    assert!(
+        enough["web-0"] < enough["web-1"],
+        "one beyond the base, half of one: {enough:?}"
+    );
+}
+
+#[test]
+fn young_nodes_keep_room_for_their_daemon_sets() {
+    let mut stage = Stage::new();
+    stage.world.daemon_set("logs", "2500m");
+    // Three CPUs are free, of which the DaemonSet's pod takes two and a half.
+    let (kept, failed) = stage.filter(&pod("other", "1"));
+    assert!(kept.is_empty(), "{kept:?}");
+    assert_eq!(failed["web-0"], Denial::Daemons.message());
+    assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3);
+    // On one of them it has come: nothing is kept any more. (Two CPUs more are used.)
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "logs", "controller": true }]);
+    let there = json!({ "metadata": { "ownerReferences": owner },
+        "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "2500m" } } }] } });
+    stage.world.pod("logs-0", "web-0", there);
+    assert!(!stage.filter(&pod("tiny", "400m")).1.contains_key("web-0"));
+    // An old node keeps nothing: a DaemonSet's pod that is not there by then has a reason of its own.
+    stage.later = SignedDuration::from_mins(16);
+    assert_eq!(stage.filter(&pod("other", "1")).0.len(), 3);
+}
+
+#[test]
+fn promised_pods_keep_their_volume_slots() {
+    let mut stage = Stage::new();
+    stage.world.volume_slots("web-0", 1);
+    stage.world.claimed_volume("data-owner");
+    stage.world.claimed_volume("data-other");
+    let volume = |claim: &str| json!({ "spec": { "volumes": [{ "name": "d", "persistentVolumeClaim": { "claimName": claim } }] } });
+    let waiting = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
+    stage
+        .world
+        .pod("owner", "", with(volume("data-owner"), waiting));
+    stage.promise("owner", "web-0", 100, 0);
+    let other = with(pod("other", "100m"), volume("data-other"));
+    let (kept, failed) = stage.filter(&other);
+    assert_eq!(kept, names(&["web-1", "web-2"]), "{failed:?}");
+    assert_eq!(failed["web-0"], Denial::Reserved.message());
+    assert_eq!(
+        stage.filter(&pod("dry", "100m")).0.len(),
+        3,
+        "a pod without volumes takes no slot"
+    );
+}
+
+#[test]
+fn a_stale_or_unfinished_picture_denies_nothing_and_scores_all_alike() {
+    let mut stage = Stage::new();
+    stage.fence("web-0", FenceReason::Draining);
+    stage.age_ms = STALE_MS + 1;
+    assert_eq!(stage.filter(&pod("other", "1")).0.len(), 3);
+    assert!(
+        stage
+            .scores(&pod("other", "1"))
+            .values()
+            .all(|score| *score == 0)
+    );
+    assert_eq!(stage.counters.passed_stale.get(), 2);
+    stage.age_ms = STALE_MS;
+    assert_eq!(stage.filter(&pod("other", "1")).0.len(), 2);
+}
+
+#[test]
+fn whole_nodes_are_answered_with_whole_nodes() {
+    let mut stage = Stage::new();
+    stage.fence("web-1", FenceReason::Draining);
+    let node = |name: &str| json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": { "x": [1] }, "status": {} });
+    let items = ["web-0", "web-1", "stranger"].map(node);
+    let body = json!({ "Pod": pod("other", "1"), "Nodes": { "metadata": {}, "items": items }, "NodeNames": null });
+    let answer = stage.ask(&body, true);
+    assert_eq!(
+        answer["Nodes"]["items"],
+        json!([node("web-0"), node("stranger")]),
+        "as they came"
+    );
+    assert_eq!(answer["NodeNames"], Value::Null);
+    assert_eq!(
+        answer["FailedAndUnresolvableNodes"],
+        json!({ "web-1": Denial::Draining.message() })
+    );
+    assert_eq!(
+        stage.counters.full_nodes.get(),
+        1,
+        "and it is counted, so that somebody can complain"
+    );
+}
+
+#[test]
+fn preemption_is_kept_off_fenced_nodes() {
+    let mut stage = Stage::new();
+    stage.fence("web-1", FenceReason::Disruption);
+    let at = stage.at();
+    let victims = json!({ "Pods": [{ "UID": "v" }], "NumPDBViolations": 2 });
+    let none = json!({ "Pods": null, "NumPDBViolations": 0 });
+    let body = json!({ "Pod": pod("other", "4"), "NodeNameToVictims": null,
+        "NodeNameToMetaVictims": { "web-0": victims, "web-1": victims, "web-2": none, "stranger": null } });
+    let args = serde_json::from_value(body).unwrap();
+    let answer = serde_json::to_value(preempt(&at, &stage.memory, &stage.counters, args)).unwrap();
+    assert_eq!(
+        answer,
+        json!({ "NodeNameToMetaVictims": { "web-0": victims, "web-2": none, "stranger": none } })
+    );
+    let whole = json!({ "Pods": [{ "metadata": { "uid": "v", "name": "x" }, "spec": {} }], "NumPDBViolations": 2 });
+    let body = json!({ "Pod": pod("other", "4"), "NodeNameToVictims": { "web-0": whole, "web-1": whole } });
+    let args = serde_json::from_value(body).unwrap();
+    let answer = serde_json::to_value(preempt(&at, &stage.memory, &stage.counters, args)).unwrap();
+    assert_eq!(
+        answer,
+        json!({ "NodeNameToMetaVictims": { "web-0": victims } }),
+        "by UID in both modes"
+    );
+}
+
+/// Criterion 11, the part that is ours: a pod that was denied everything is known, and a node is named as soon as one is no
+/// longer denied.
+#[test]
+fn criterion_11_a_pod_that_was_denied_everything_is_woken_when_a_node_is_free() {
+    let mut stage = Stage::new();
+    let waiting = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
+    stage.world.pod("other", "", waiting);
+    for node in ["web-0", "web-1", "web-2"] {
+        stage.promise(&format!("owner-of-{node}"), node, 3_000, 0);
+    }
+    let freed = |stage: &mut Stage| {
+        let at = stage.at();
+        stage.memory.freed(&at.snapshot, at.now)
+    };
+    assert!(stage.filter(&pod("other", "1")).0.is_empty());
+    assert_eq!(stage.memory.held.len(), 1);
+    assert_eq!(freed(&mut stage), None, "nothing has changed");
+    stage
+        .world
+        .ledger(LedgerOp::Withdraw("owner-of-web-1".into()));
+    assert_eq!(freed(&mut stage), Some(NodeName::from("web-1")));
+    assert_eq!(freed(&mut stage), None, "once is enough");
+    assert!(stage.memory.held.is_empty());
+    // A promise that runs out is no event in the cluster either.
+    stage.promise("owner-of-web-1", "web-1", 3_000, 0);
+    assert!(stage.filter(&pod("other", "1")).0.is_empty());
+    stage.later = SignedDuration::from_secs(31);
+    assert!(freed(&mut stage).is_some());
+    // A pod that is bound or gone is forgotten; one that passes too.
+    stage.later = SignedDuration::ZERO;
+    assert!(stage.filter(&pod("other", "1")).0.is_empty());
+    stage.world.pod("other", "web-0", json!({}));
+    assert_eq!(freed(&mut stage), None);
+    assert!(stage.memory.held.is_empty());
+    // A call of people changes nothing.
+    let body = json!({ "Pod": pod("third", "1"), "NodeNames": ["web-0", "web-2"] });
+    stage.ask(&body, false);
+    assert!(stage.memory.held.is_empty());
+}
+
+/// Criterion 8: output ⊆ input, in its order; the same answer twice; DaemonSet pods never denied; messages from the list.
+#[test]
+fn criterion_8_laws_of_the_filter() {
+    let messages: Vec<&str> = Denial::ALL.iter().map(|denial| denial.message()).collect();
+    let mut dice = 0x2545_F491_4F6C_DD1D_u64;
+    let mut roll = |below: u64| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        dice % below
+    };
+    for round in 0..400 {
+        let mut stage = Stage::new();
+        for number in 0..roll(4) {
+            let (node, cpu) = (
+                format!("web-{}", roll(3)),
+                i64::try_from(roll(4_000)).unwrap(),
+            );
+            stage.promise(
+                &format!("owner-{number}"),
+                &node,
+                cpu,
+                i32::try_from(roll(3)).unwrap(),
+            );
+        }
+        for node in 0..3 {
+            let name = format!("web-{node}");
+            match roll(6) {
+                0 => stage.fence(&name, FenceReason::Disruption),
+                1 => stage.fence(&name, FenceReason::Draining),
+                2 => stage
+                    .world
+                    .drifted(&name, now() - SignedDuration::from_hours(1)),
+                3 => stage.world.expires(&name, "10m"),
+                _ => {}
+            }
+        }
+        let cpu = format!("{}m", roll(4_000));
+        let uid = ["owner-0", "owner-1", "other"][usize::try_from(roll(3)).unwrap()];
+        let change = json!({ "spec": { "priority": roll(3) },
+            "metadata": { "annotations": { "mortise.sh/run-time": "1h" } } });
+        let asked = with(pod(uid, &cpu), change);
+        let mut offered: Vec<&str> = ["web-2", "stranger", "web-0", "web-1"]
+            .into_iter()
+            .filter(|_| roll(4) > 0)
+            .collect();
+        if roll(2) == 0 {
+            offered.reverse();
+        }
+        let (kept, failed) = stage.filter_of(&asked, &offered);
+        let mut left = offered.iter();
+        assert!(
+            kept.iter().all(|name| left.any(|offered| offered == name)),
+            "{round}: {kept:?} of {offered:?}"
+        );
+        for name in &offered {
+            assert!(
+                kept.iter().any(|kept| kept == name) != failed.contains_key(*name),
+                "{round}: {name}"
+            );
+        }
+        assert!(
+            failed
+                .values()
+                .all(|message| messages.contains(&&**message)),
+            "{round}: {failed:?}"
+        );
+        assert_eq!(
+            stage.filter_of(&asked, &offered),
+            (kept, failed),
+            "{round}: idempotent"
+        );
+        let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true }]);
+        let daemon = with(
+            pod("daemon", &cpu),
+            json!({ "metadata": { "ownerReferences": owner } }),
+        );
+        assert_eq!(stage.filter_of(&daemon, &offered).0, offered, "{round}");
+        assert_eq!(stage.counters.passed_daemon.get(), 1);
+    }
+}
