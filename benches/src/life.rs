@@ -159,6 +159,7 @@ async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
     let per_node = |count: f64| count / lives;
     let writes: Vec<Writes> = EFFECTS
         .into_iter()
+        .chain([EVENT])
         .zip(before.iter().zip(&after))
         .map(|(effect, (before, after))| Writes {
             effect,
@@ -166,7 +167,7 @@ async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
         })
         .collect();
     let (events, api): (Vec<&Writes>, Vec<&Writes>) =
-        writes.iter().partition(|each| each.effect == "event");
+        writes.iter().partition(|each| each.effect == EVENT);
     let sum = |all: &[&Writes]| all.iter().map(|each| each.per_node).sum::<f64>();
     // The provider's own write, which is no effect of a decider.
     let writes_per_node = sum(&api) + 1.0;
@@ -196,8 +197,10 @@ async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
     })
 }
 
-/// Effects that are writes to the API server, and events.
-const EFFECTS: [&str; 5] = ["create_claim", "patch", "delete", "evict", "event"];
+/// Effects that are writes to the API server.
+const EFFECTS: [&str; 4] = ["create_claim", "patch", "delete", "evict"];
+/// What events are called among them.
+const EVENT: &str = "event";
 
 /// What is seen of Nodes: names of those that are there, Initialized, tainted.
 #[derive(Debug, Default)]
@@ -276,7 +279,7 @@ impl World {
         Memory::of(self.mortise.pid(), when)
     }
 
-    /// Effects done so far, in the order of [`EFFECTS`].
+    /// Effects done so far, in the order of [`EFFECTS`], and events sent.
     async fn writes(&self) -> Result<Vec<f64>> {
         let mut all = Vec::new();
         for effect in EFFECTS {
@@ -287,6 +290,11 @@ impl World {
                     .await?,
             );
         }
+        all.push(
+            self.mortise
+                .metric("mortise_events_sent_total", &[])
+                .await?,
+        );
         Ok(all)
     }
 

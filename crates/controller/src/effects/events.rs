@@ -81,9 +81,12 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: Api, shared: Arc<Shared>) 
                 continue;
             }
         };
-        if let Err(error) = api.send(request).await {
-            shared.metrics.event_dropped("refused");
-            tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "an event was not taken");
+        match api.send(request).await {
+            Ok(_) => shared.metrics.event_sent(),
+            Err(error) => {
+                shared.metrics.event_dropped("refused");
+                tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "an event was not taken");
+            }
         }
     }
 }

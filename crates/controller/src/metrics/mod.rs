@@ -76,6 +76,7 @@ pub struct Metrics {
     effect_duration: Histograms<labels::EffectName>,
     effects_waiting: Gauges<labels::Lane>,
     effects_running: Gauges<labels::Lane>,
+    events_sent: Counter,
     events_dropped: Counters<labels::Why>,
     events_waiting: Gauge,
     inputs_waiting: Gauge,
@@ -297,6 +298,7 @@ impl Metrics {
                 8,
                 d,
             ),
+            events_sent: plain(r, "mortise_events_sent", "Events sent"),
             events_dropped: counters(r, "mortise_events_dropped", "Events not sent", 6, d),
             events_waiting: level(r, "mortise_events_waiting", "Events not sent yet"),
             inputs_waiting: level(

@@ -275,6 +275,11 @@ impl Metrics {
         });
     }
 
+    /// An event was sent.
+    pub(crate) fn event_sent(&self) {
+        self.events_sent.inc();
+    }
+
     /// An event was not sent.
     pub(crate) fn event_dropped(&self, why: &'static str) {
         self.events_dropped.with(&labels::Why { why }, count);

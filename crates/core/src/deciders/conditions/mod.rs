@@ -15,6 +15,7 @@
 //!
 //! Implements karpenter-core 4.6 (podevents, consistency), 4.7 and the pods' part of 1.7.
 
+mod checks;
 mod consistency;
 mod drift;
 mod protection;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::agenda::{Agenda, attempt, earlier};
+use super::agenda::{Agenda, earlier};
 use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
@@ -38,7 +39,6 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::{NodePool, NodePoolSpec};
-use crate::cloud::NodeClassObject;
 use crate::effect::{Done, Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, PoolName};
@@ -347,61 +347,6 @@ impl ClaimConditions {
                 } else {
                     Drift::No
                 }
-            }
-        }
-    }
-
-    /// Queues the provider's check if it is due; returns when it will be.
-    fn check_later(&mut self, now: Timestamp, claim: &NodeClaim) -> Option<Timestamp> {
-        let name = claim.name();
-        if self.running.contains(&name) {
-            return None;
-        }
-        let due = match self.checked.get(&name) {
-            Some(checked) => checked.next,
-            None => *self
-                .first_checks
-                .entry(name.clone())
-                .or_insert_with(|| after(now, spread(&name))),
-        };
-        let due = self.checks.waits_until(&name).map_or(due, |at| at.max(due));
-        if due > now {
-            return Some(due);
-        }
-        self.waiting.insert(name);
-        None
-    }
-
-    /// Sends as many due checks as may run at once.
-    fn send_checks(&mut self, input: &StepInput<'_>, step: &mut Step) {
-        while self.running.len() < MAX_CHECKS
-            && let Some(name) = self.waiting.pop_first()
-        {
-            let Some(claim) = input.snapshot.claims.get(&name) else {
-                continue;
-            };
-            // Without its class, or with one that is about to go, nothing can be compared.
-            let class = input.snapshot.node_classes.get(&claim.node_class_key());
-            let going = |class: &NodeClassObject| {
-                class
-                    .object
-                    .pointer("/metadata/deletionTimestamp")
-                    .is_some()
-            };
-            let Some(class) = class.filter(|class| !going(class)) else {
-                self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
-                continue;
-            };
-            match attempt(&mut self.checks, &name, input.now) {
-                Ok(()) => {
-                    self.running.insert(name);
-                    step.effect(Effect::CheckDrift {
-                        claim: Arc::clone(claim),
-                        class: class.clone(),
-                    });
-                }
-                Err(Some(at)) => self.agenda.sooner(&name, at),
-                Err(None) => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use serde_json::json;
 use super::Detail;
 use crate::shared::Shared;
 use crate::testing;
+
+mod upstream;
 
 /// A word that nobody has used before.
 fn word(n: usize) -> &'static str {
@@ -218,139 +220,6 @@ fn decisions_to_disrupt_have_upstream_labels() {
         assert!(page.contains(line), "{line} in\n{page}");
     }
     assert!(page.ends_with("# EOF\n"));
-}
-
-/// A row of the table of Karpenter's metrics.
-struct Row {
-    type_: &'static str,
-    labels: BTreeSet<&'static str>,
-    /// `default`, `full`, or `left out: ` with the reason.
-    shown: &'static str,
-}
-
-/// What Karpenter calls its metrics, and when they are served here.
-fn upstream() -> BTreeMap<&'static str, Row> {
-    let rows = include_str!("upstream.tsv").lines().map(|line| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let labels = fields[2].split(',').filter(|label| !label.is_empty());
-        let row = Row {
-            type_: fields[1],
-            labels: labels.collect(),
-            shown: fields[3],
-        };
-        (fields[0], row)
-    });
-    rows.collect()
-}
-
-/// Metrics on a page: name as Karpenter writes it, type, labels of its series together.
-fn on_page(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let mut all: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
-    let mut current = (String::new(), String::new());
-    for line in page.lines() {
-        if let Some(typed) = line.strip_prefix("# TYPE ") {
-            let (name, type_) = typed.split_once(' ').unwrap();
-            let total = if type_ == "counter" { "_total" } else { "" };
-            current = (format!("{name}{total}"), type_.to_owned());
-        } else if !line.starts_with('#') {
-            let entry = all.entry(current.0.clone()).or_default();
-            entry.0.clone_from(&current.1);
-            let labels = line
-                .split_once('{')
-                .and_then(|(_, rest)| rest.rsplit_once('}'));
-            let labels = labels.map_or("", |(labels, _)| labels).split("\",");
-            let names = labels.filter_map(|label| label.split_once('='));
-            let names = names.map(|(name, _)| name.to_owned());
-            entry
-                .1
-                .extend(names.filter(|name| name != "le" && name != "quantile"));
-        }
-    }
-    all
-}
-
-/// Labels of a metric on the page without what is added to Karpenter's by pool, class and provider.
-fn own_labels<'a>(
-    name: &str,
-    type_: &str,
-    labels: &'a BTreeSet<String>,
-    detail: Detail,
-) -> BTreeSet<&'a str> {
-    let mut labels: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
-    let mut take = |label: &str| assert!(labels.remove(label), "{name} has no {label}");
-    if type_ == "gauge" && name.starts_with("operator_node") && !name.contains("_nodepool_") {
-        take("karpenter_sh_nodepool");
-        take("karpenter_kwok_sh_kwoknodeclass");
-        if name.starts_with("operator_node_") {
-            take("karpenter_sh_initialized");
-        }
-    }
-    if name.starts_with("karpenter_nodes_") && detail == Detail::Full && type_ == "gauge" {
-        for of_kwok in ["cpu", "family", "memory", "size"] {
-            take(&format!("instance_{of_kwok}"));
-        }
-    }
-    // A number for each plan is no label by default.
-    if detail == Detail::Bounded
-        && [
-            "karpenter_scheduler_queue_depth",
-            "karpenter_scheduler_unfinished_work_seconds",
-        ]
-        .contains(&name)
-    {
-        labels.insert("scheduling_id");
-    }
-    labels
-}
-
-#[test]
-fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_a_reason() {
-    let known = upstream();
-    assert_eq!(known.len(), 128, "as many as Karpenter has");
-    for detail in [Detail::Bounded, Detail::Full] {
-        let shared = everything_counted(detail);
-        let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
-        let page = on_page(&page);
-        for (name, (type_, labels)) in &page {
-            let own = ["mortise_", "process_", "operator_kwoknodeclass_"];
-            if own.iter().any(|prefix| name.starts_with(prefix)) {
-                continue;
-            }
-            let Some(row) = known.get(name.as_str()) else {
-                panic!("{name} is no metric of Karpenter");
-            };
-            assert_eq!(type_, row.type_, "{name}");
-            let labels = own_labels(name, type_, labels, detail);
-            assert_eq!(labels, row.labels, "{name}");
-        }
-        for (name, row) in &known {
-            let is_there = page.contains_key(*name);
-            let wanted = match row.shown {
-                "default" => true,
-                "full" => detail == Detail::Full,
-                why => {
-                    let why = why.strip_prefix("left out: ").unwrap();
-                    assert!(why.len() > 10, "{name}: {why}");
-                    false
-                }
-            };
-            assert_eq!(is_there, wanted, "{name}, {detail:?}: {}", row.shown);
-        }
-    }
-}
-
-/// Users find the same table in the documentation.
-#[test]
-fn the_documentation_lists_every_metric_of_karpenter() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    for (name, row) in upstream() {
-        let line = format!("| `{name}` | {} | {} |", row.type_, row.shown);
-        assert!(text.contains(&line), "{path} has no line {line}");
-    }
-    let rows = text.lines().filter(|line| line.starts_with("| `"));
-    let of_karpenter = rows.filter(|line| !line.starts_with("| `mortise_"));
-    assert_eq!(of_karpenter.count(), upstream().len());
 }
 
 /// A cluster in which everything has happened once.

@@ -1,0 +1,69 @@
+//! When the provider is asked whether a machine drifted: spread over time, and so many at once.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{ClaimConditions, DRIFT_CHECK_MS, MAX_CHECKS, spread};
+use crate::apis::nodeclaim::NodeClaim;
+use crate::cloud::NodeClassObject;
+use crate::deciders::agenda::attempt;
+use crate::deciders::{Step, StepInput, after};
+use crate::effect::Effect;
+
+impl ClaimConditions {
+    /// Queues the provider's check if it is due; returns when it will be.
+    pub(super) fn check_later(&mut self, now: Timestamp, claim: &NodeClaim) -> Option<Timestamp> {
+        let name = claim.name();
+        if self.running.contains(&name) {
+            return None;
+        }
+        let due = match self.checked.get(&name) {
+            Some(checked) => checked.next,
+            None => *self
+                .first_checks
+                .entry(name.clone())
+                .or_insert_with(|| after(now, spread(&name))),
+        };
+        let due = self.checks.waits_until(&name).map_or(due, |at| at.max(due));
+        if due > now {
+            return Some(due);
+        }
+        self.waiting.insert(name);
+        None
+    }
+
+    /// Sends as many due checks as may run at once.
+    pub(super) fn send_checks(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        while self.running.len() < MAX_CHECKS
+            && let Some(name) = self.waiting.pop_first()
+        {
+            let Some(claim) = input.snapshot.claims.get(&name) else {
+                continue;
+            };
+            // Without its class, or with one that is about to go, nothing can be compared.
+            let class = input.snapshot.node_classes.get(&claim.node_class_key());
+            let going = |class: &NodeClassObject| {
+                class
+                    .object
+                    .pointer("/metadata/deletionTimestamp")
+                    .is_some()
+            };
+            let Some(class) = class.filter(|class| !going(class)) else {
+                self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
+                continue;
+            };
+            match attempt(&mut self.checks, &name, input.now) {
+                Ok(()) => {
+                    self.running.insert(name);
+                    step.effect(Effect::CheckDrift {
+                        claim: Arc::clone(claim),
+                        class: class.clone(),
+                    });
+                }
+                Err(Some(at)) => self.agenda.sooner(&name, at),
+                Err(None) => {}
+            }
+        }
+    }
+}
