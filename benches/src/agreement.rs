@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use mortise_tests::agreement::{Advice, Arena, Feature, Landing, Outcome, Scenario};
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, runtime};
 
 /// Options of `agreement`.
 #[derive(Debug, clap::Args)]
@@ -65,10 +65,7 @@ pub(crate) fn run(args: &AgreementArgs) -> Result<()> {
         return show(args);
     }
     let machine = Machine::here(&SOURCES);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")?;
+    let runtime = runtime()?;
     let all = [Advice::None, Advice::Plan, Advice::Promises];
     let advice = if args.advice.is_empty() {
         &all[..]

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::live::cluster::stage;
 use crate::live::process::{Memory, cpu_seconds};
-use crate::machine::Machine;
+use crate::machine::{Machine, runtime};
 use crate::recorded::keep;
 
 const NODES: u32 = 1_000;
@@ -118,10 +118,7 @@ pub(crate) fn run(args: &LifeArgs) -> Result<()> {
         "../webhooks",
         "src",
     ]);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")?;
+    let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args.nodes, machine)))?;
     let text = serde_json::to_string_pretty(&results)?;
     let out = &mut std::io::stdout();

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::process::Command;
 
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 /// The machine and the source that a result belongs to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +60,14 @@ impl Machine {
         }
         Ok(())
     }
+}
+
+/// A runtime for measurements that talk to other programs.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")
 }
 
 fn git(args: &[&str]) -> Option<String> {

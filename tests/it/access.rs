@@ -1,9 +1,6 @@
 //! Who may call what: the extender needs a certificate, debug paths a token whose owner has the right.
 
-use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, PostParams};
+use anyhow::{Result, ensure};
 use mortise_tests::harness::{Authority, Http, Reply, wait_until};
 use serde_json::{Value, json};
 
@@ -26,23 +23,6 @@ metadata: {name: mortise-debug}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: mortise-debug}
 subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 "#;
-
-async fn token(scene: &Scene, account: &str) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(scene.plane.client());
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            expiration_seconds: Some(600),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let made = accounts
-        .create_token_request(account, &PostParams::default(), &request)
-        .await?;
-    made.status
-        .and_then(|status| status.token)
-        .context("a token")
-}
 
 #[tokio::test]
 async fn callers_must_say_who_they_are() -> Result<()> {
@@ -70,10 +50,7 @@ async fn callers_must_say_who_they_are() -> Result<()> {
     let refused = get(&wrong, "debug/config").await?;
     ensure!(refused.status == 401, "{refused:?}");
 
-    let reader = nobody.clone().with_header(
-        "Authorization",
-        &format!("Bearer {}", token(&scene, "reader").await?),
-    );
+    let reader = scene.caller("reader").await?;
     // The authorizer reads roles from a watch: the first answer may be older than the role, and is believed for a while.
     wait_until("the reader's right to be known", SOON, || async {
         let reply = get(&reader, "debug/pending").await?;
@@ -89,10 +66,7 @@ async fn callers_must_say_who_they_are() -> Result<()> {
         "{refused:?}"
     );
 
-    let stranger = nobody.clone().with_header(
-        "Authorization",
-        &format!("Bearer {}", token(&scene, "stranger").await?),
-    );
+    let stranger = scene.caller("stranger").await?;
     let refused = get(&stranger, "debug/config").await?;
     ensure!(
         refused.status == 403 && refused.body.contains("nonResourceURLs"),

@@ -1,8 +1,7 @@
 //! Acceptance criteria of the extender that need real peers, by the numbers of `docs/scheduler.md`.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use mortise_core::apis::{KwokNodeClass, NodeClaim, NodePool};
 use mortise_core::labels;
@@ -318,26 +317,6 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 /// What no answer may hold.
 const SECRET: &str = "correct-horse-battery-staple";
 
-async fn caller(scene: &Scene, account: &str) -> Result<Http> {
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(scene.plane.client());
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            expiration_seconds: Some(600),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let made = accounts
-        .create_token_request(account, &PostParams::default(), &request)
-        .await?;
-    let token = made
-        .status
-        .and_then(|status| status.token)
-        .context("a token")?;
-    let http = scene.mortise.http()?;
-    Ok(http.with_header("Authorization", &format!("Bearer {token}")))
-}
-
 /// Criterion 18: every debug path, the page's data among them (which all users of a cluster may otherwise read: the role
 /// `system:discovery` lets them get everything below `/api`), refuses callers without a token (401) and without the right (403), answers those who have it
 /// (200), and shows no value of an environment variable and nothing of a Secret.
@@ -373,8 +352,8 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
 
     let nobody = scene.mortise.http()?;
     let (reader, stranger) = (
-        caller(&scene, "reader").await?,
-        caller(&scene, "stranger").await?,
+        scene.caller("reader").await?,
+        scene.caller("stranger").await?,
     );
     wait_until(
         "the reader's right and the pod to be known",

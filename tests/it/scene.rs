@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use kube::Resource;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_tests::harness::{
-    Component, ControlPlane, FaultProxy, Mortise, MortiseOptions, SchedulerOptions, wait_until,
+    Component, ControlPlane, FaultProxy, Http, Mortise, MortiseOptions, SchedulerOptions,
+    wait_until,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -188,6 +190,24 @@ impl Scene {
     {
         let all: Api<K> = Api::all(self.plane.client());
         Ok(all.list(&ListParams::default()).await?.items)
+    }
+
+    /// A client of mortise with the token of a service account in `default`.
+    pub(crate) async fn caller(&self, account: &str) -> Result<Http> {
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(self.plane.client());
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(600),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let made = accounts
+            .create_token_request(account, &PostParams::default(), &request)
+            .await?;
+        let token = made.status.and_then(|status| status.token);
+        let token = format!("Bearer {}", token.context("a token")?);
+        Ok(self.mortise.http()?.with_header("Authorization", &token))
     }
 
     /// Nodes by name, those only that mortise launched.

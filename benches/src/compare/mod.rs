@@ -18,11 +18,11 @@ mod throughput;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use mortise_tests::harness::{Mortise, SchedulerOptions, Verbs, mortise_binary};
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, runtime};
 use crate::recorded::keep;
 
 /// Everything that goes into the binaries.
@@ -174,10 +174,7 @@ const SETTINGS: &str = "kube-scheduler with default plugins and back-off of 1 to
 /// Runs the benchmark.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")?;
+    let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
     let text = serde_json::to_string_pretty(&results)?;
     if args.json {

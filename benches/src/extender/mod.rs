@@ -7,11 +7,11 @@ mod load;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::live::cluster::Cluster;
-use crate::machine::Machine;
+use crate::machine::{Machine, runtime};
 use crate::recorded::keep;
 
 const SOURCES: [&str; 6] = [
@@ -88,10 +88,7 @@ pub(crate) fn run(args: &ExtenderArgs) -> Result<()> {
         args.nodes
     );
     let machine = Machine::here(&SOURCES);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")?;
+    let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
     let text = serde_json::to_string_pretty(&results)?;
     let out = &mut std::io::stdout();

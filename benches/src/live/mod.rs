@@ -15,10 +15,10 @@ mod table;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, runtime};
 use crate::recorded::keep;
 use cluster::Cluster;
 
@@ -104,10 +104,7 @@ const SETTINGS: &str = "mortise with default flags (batch idle 1s, max 10s; 200 
 /// Runs the benchmark.
 pub(crate) fn run(args: &LiveArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")?;
+    let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
     let text = serde_json::to_string_pretty(&results)?;
     if args.json {
