@@ -391,6 +391,10 @@ impl Simulation {
             .cycle(&snapshot, self.now, self.extender.as_deref(), body)
         {
             Some(Verdict::Bind(pod, node)) => {
+                if self.extender.is_some() {
+                    let (pod, at) = (pod.uid.clone(), self.now);
+                    self.engine.apply(Input::Feasible { pod, at }, at);
+                }
                 self.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
                 self.write(&ObjectKey::Pod(pod.key.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));

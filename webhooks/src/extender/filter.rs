@@ -118,6 +118,7 @@ fn denials<'a>(
             memory.held.hold(&asker, names, now);
         } else {
             memory.held.passed(&asker.pod.uid);
+            memory.signals.tell(&asker.pod.uid, now);
         }
     }
     denied

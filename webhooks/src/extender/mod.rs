@@ -14,6 +14,7 @@ mod preempt;
 mod prioritize;
 mod rooms;
 mod shares;
+mod signals;
 mod standing;
 mod verdict;
 pub mod wire;
@@ -28,6 +29,7 @@ pub use preempt::preempt;
 pub use prioritize::prioritize;
 pub use rooms::Rooms;
 pub use shares::Shares;
+pub use signals::Signals;
 pub use standing::{Company, Life};
 pub use verdict::{Denial, Verdict, Verdicts};
 

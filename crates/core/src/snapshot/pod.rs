@@ -65,6 +65,8 @@ pub struct Pod {
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.
     pub unschedulable: bool,
+    /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
+    pub scheduler_failed: bool,
     /// It has scheduling gates.
     pub gated: bool,
     /// Condition `Ready` is `True`.
