@@ -247,7 +247,7 @@ impl Pass<'_> {
         }
         let bought = |(at, good): (usize, &Good)| {
             let mut kinds = market.kinds.iter();
-            kinds.any(|kind| kind.own.has(at) && fit(&good.amounts, &kind.net))
+            kinds.any(|kind| kind.buys(at, good))
         };
         let complete = lot.goods.iter().enumerate().all(bought);
         (complete && market.kinds.len().saturating_mul(lot.goods.len()) <= LARGEST)
