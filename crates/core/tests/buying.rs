@@ -168,7 +168,11 @@ fn a_pool_over_its_limits_keeps_no_other_pool_from_buying() {
     });
     let alone = pods(large_ones_are_dear(), "a", 24, "3", &json!({}));
     let beside = pods(large_ones_are_dear(), "a", 24, "3", &json!({}))
-        .pool(pool("over", of("on-demand"), json!({"spec": {"limits": {"cpu": "4"}}})))
+        .pool(pool(
+            "over",
+            of("on-demand"),
+            json!({"spec": {"limits": {"cpu": "4"}}}),
+        ))
         .node(node("eight-cpus", "z1", over));
     let snapshot = beside.snapshot();
     let usage = &PoolUsage::all(&snapshot)["over"];
