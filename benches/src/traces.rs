@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use crate::bound::{self, Buyable, Shape};
 use crate::machine::{Machine, cpu_seconds};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 const GPU: &str = "nvidia.com/gpu";
 const GPU_NAME: &str = "gpu.example.com/name";
@@ -50,12 +50,8 @@ pub(crate) struct TracesArgs {
     /// Steps per pod that go into making the new machines cheaper.
     #[arg(long, default_value_t = REPACK)]
     repack: u32,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/traces.json in the source, unless `--only` is given.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Debug, Serialize)]
@@ -421,7 +417,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
         })
         .collect();
     files.sort();
-    if !args.json {
+    if !args.output.json {
         machine.heading(
             &mut out,
             "all pods of a trace pending at once; gap is what the plan costs above the bound",
@@ -444,7 +440,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
                 continue;
             }
             let row = measure(args, path, form)?;
-            if !args.json {
+            if !args.output.json {
                 writeln!(
                     out,
                     "{:<14}{:<5}{:>7}{:>8}{:>9}{:>9.2}{:>12.3}{:>12.3}{:>7.2}%{}",
@@ -472,11 +468,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
         inputs: "cluster-trace-gpu-v2023".to_owned(),
         rows,
     };
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(out, "{text}")?;
-    }
-    keep("traces", text, args.out.as_deref(), args.only.is_none())?;
+    args.output.keep("traces", &results, args.only.is_none())?;
     if overfull > 0 {
         bail!("{overfull} machines are too small for their pods");
     }
