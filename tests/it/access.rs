@@ -9,7 +9,8 @@ use crate::scene::{SOON, Scene, Setting};
 
 #[tokio::test]
 async fn callers_must_say_who_they_are() -> Result<()> {
-    let two_paths = json!({ "nonResourceURLs": ["/debug/config", "/debug/pending"], "verbs": ["get"] });
+    let two_paths =
+        json!({ "nonResourceURLs": ["/debug/config", "/debug/pending"], "verbs": ["get"] });
     let setting = Setting {
         insecure_debug: false,
         manifests: vec![reader_and_stranger(two_paths)],

@@ -8,9 +8,7 @@ use mortise_core::labels;
 use mortise_tests::harness::{Http, Mortise, SchedulerOptions, wait_until};
 use serde_json::{Value, json};
 
-use crate::objects::{
-    ON_DEMAND, deployment, kwok_class, pod, pool, reader_and_stranger, types,
-};
+use crate::objects::{ON_DEMAND, deployment, kwok_class, pod, pool, reader_and_stranger, types};
 use crate::scene::{SOON, Scene, Setting, on_node, runs};
 
 async fn scene() -> Result<Scene> {

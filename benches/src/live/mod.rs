@@ -101,8 +101,7 @@ pub(crate) fn run(args: &LiveArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    args.output
-        .keep("live", &results, args.has_default_sizes())
+    args.output.keep("live", &results, args.has_default_sizes())
 }
 
 async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
