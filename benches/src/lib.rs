@@ -13,7 +13,8 @@
 //! reviews.
 //!
 //! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go
-//! there, `mortise-bench compare` runs the same workloads with and without the extender. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
+//! there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains` disrupts
+//! machines while pods look for room. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
 
 mod admission;
 mod agreement;
@@ -61,6 +62,8 @@ enum Command {
     Life(life::LifeArgs),
     /// The same workloads on real kube-schedulers that ask the extender, ask a part of it, or do not.
     Compare(compare::CompareArgs),
+    /// Disrupts machines by the hundred while pods come and go, and looks who is bound to one that is being drained.
+    Drains(compare::drains::DrainsArgs),
     /// Asks the extender while the cluster changes: time of answers, memory over a million of them, pods that are held back.
     Extender(extender::ExtenderArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
@@ -81,6 +84,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Agreement(args) => agreement::run(&args),
         Command::Life(args) => life::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Drains(args) => compare::drains::run(&args),
         Command::Extender(args) => extender::run(&args),
         Command::Live(args) => live::run(&args),
     }

@@ -8,6 +8,7 @@
 //!   evicted, and do pods land on the machines that were bought for them?
 
 mod chart;
+pub(crate) mod drains;
 mod plot;
 mod provisioning;
 mod script;

@@ -82,7 +82,11 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
         .full()
         .without(Component::Scheduler)
         .manifests(&crds)
-        .manifests(&objects());
+        .manifests(&objects(
+            &["c-8x-amd64-linux", "c-16x-amd64-linux", "c-32x-amd64-linux"],
+            "5s",
+            "20%",
+        ));
     let mut plane = Box::pin(builder.start()).await?;
     let version = plane.client().apiserver_version().await?.git_version;
     let flags = ["--bind-grace=2s", "--churn-rest=30s"];
@@ -107,11 +111,6 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
     };
     settle(&pods, &claims).await?;
     let told = mortise.debug("extender?limit=1").await?;
-    let numbers = |value: &Value| -> BTreeMap<String, u64> {
-        let all = value.as_object().into_iter().flatten();
-        all.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)))
-            .collect()
-    };
     let row = row(way, round, &pods.pods.all(), &claims.all());
     let row = Row {
         dollars_per_hour: price.mean(),
@@ -161,16 +160,7 @@ fn row(
             }
         }
     }
-    let mut drains: BTreeMap<&str, u64> = BTreeMap::new();
-    for claim in claims.values() {
-        if let (Some(node), Some(version)) = (&claim.node, claim.drains_version) {
-            drains.insert(node, version);
-        }
-    }
-    let bound_in_drain = workload().filter(|pod| {
-        let drain = pod.node.as_deref().and_then(|node| drains.get(node));
-        drain.is_some_and(|drain| pod.bound_version.is_some_and(|bound| bound > *drain))
-    });
+    let (drained, bound_in_drain) = drained(pods, claims);
     let daemon_waits: Vec<Duration> = pods
         .values()
         .filter(|pod| pod.is_daemon())
@@ -187,8 +177,8 @@ fn row(
         empty_on_arrival,
         redundant,
         evictions: pods.values().filter(|pod| pod.evicted).count(),
-        bound_in_drain: bound_in_drain.count(),
-        drained: drains.len(),
+        bound_in_drain,
+        drained,
         dollars_per_hour: f64::NAN,
         daemon_pods_late: daemon_waits
             .iter()
@@ -206,8 +196,32 @@ fn row(
     }
 }
 
+/// How many machines were drained, and how many pods were bound to one after its drain had begun, DaemonSet pods not
+/// counted.
+pub(super) fn drained(
+    pods: &BTreeMap<String, SeenPod>,
+    claims: &BTreeMap<String, SeenClaim>,
+) -> (usize, usize) {
+    let begun = claims.values();
+    let begun = begun.filter_map(|claim| Some((claim.node.as_deref()?, claim.drains_version?)));
+    let drains: BTreeMap<&str, u64> = begun.collect();
+    let workload = pods.values().filter(|pod| !pod.is_daemon());
+    let too_late = workload.filter(|pod| {
+        let drain = pod.node.as_deref().and_then(|node| drains.get(node));
+        drain.is_some_and(|drain| pod.bound_version.is_some_and(|bound| bound > *drain))
+    });
+    (drains.len(), too_late.count())
+}
+
+/// The counts of an object of counts.
+pub(super) fn numbers(value: &Value) -> BTreeMap<String, u64> {
+    let all = value.as_object().into_iter().flatten();
+    all.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)))
+        .collect()
+}
+
 /// Carries the script out; returns by how much its latest action was late.
-async fn act(plane: &ControlPlane, script: &Script) -> Result<Duration> {
+pub(super) async fn act(plane: &ControlPlane, script: &Script) -> Result<Duration> {
     let begun = Instant::now();
     let mut late = Duration::ZERO;
     let mut writing: JoinSet<Result<()>> = JoinSet::new();
@@ -325,22 +339,26 @@ impl Price {
 
 /// One claim, as long as it was there and after.
 #[derive(Clone, Debug, Default)]
-struct SeenClaim {
+pub(super) struct SeenClaim {
     node: Option<String>,
     /// Version of the claim that its deletion made: from then on it drains.
     drains_version: Option<u64>,
     nominated: BTreeSet<String>,
     initialized: Option<Instant>,
-    gone: bool,
+    pub(super) gone: bool,
 }
 
 impl SeenClaim {
-    const fn is_coming(&self) -> bool {
+    pub(super) const fn is_coming(&self) -> bool {
         self.initialized.is_none() && !self.gone
+    }
+
+    pub(super) const fn is_going(&self) -> bool {
+        self.drains_version.is_some() && !self.gone
     }
 }
 
-struct Claims {
+pub(super) struct Claims {
     seen: Arc<Mutex<BTreeMap<String, SeenClaim>>>,
     task: JoinHandle<()>,
 }
@@ -352,7 +370,7 @@ impl Drop for Claims {
 }
 
 impl Claims {
-    fn all(&self) -> BTreeMap<String, SeenClaim> {
+    pub(super) fn all(&self) -> BTreeMap<String, SeenClaim> {
         self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -360,7 +378,7 @@ impl Claims {
     }
 }
 
-fn follow_claims(client: Client) -> Claims {
+pub(super) fn follow_claims(client: Client) -> Claims {
     let seen = Arc::<Mutex<BTreeMap<String, SeenClaim>>>::default();
     let known = Arc::clone(&seen);
     let task = tokio::spawn(async move {
@@ -401,8 +419,8 @@ fn follow_claims(client: Client) -> Claims {
     Claims { seen, task }
 }
 
-/// A pool of three sizes, and two DaemonSets that run everywhere.
-fn objects() -> String {
+/// A pool of these types, which is consolidated after so long with such a budget, and two DaemonSets that run everywhere.
+pub(super) fn objects(types: &[&str], consolidate_after: &str, budget: &str) -> String {
     let class = json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } });
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "default" },
@@ -411,12 +429,12 @@ fn objects() -> String {
                 "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" },
                 "requirements": [
                     { "key": "node.kubernetes.io/instance-type", "operator": "In",
-                      "values": ["c-8x-amd64-linux", "c-16x-amd64-linux", "c-32x-amd64-linux"] },
+                      "values": types },
                     { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] },
                 ],
                 "expireAfter": "Never",
             } },
-            "disruption": { "consolidateAfter": "5s", "budgets": [{ "nodes": "20%" }] },
+            "disruption": { "consolidateAfter": consolidate_after, "budgets": [{ "nodes": budget }] },
         },
     });
     let [first, second] =
@@ -436,7 +454,7 @@ fn daemon_set(name: &str, cpu: &str) -> Value {
     })
 }
 
-fn deployment(service: u64, replicas: u64, cpu: u64) -> Value {
+pub(super) fn deployment(service: u64, replicas: u64, cpu: u64) -> Value {
     let name = format!("service-{service}");
     let labels = json!({ "app": name });
     json!({

@@ -59,16 +59,33 @@ impl Script {
                 actions.push((at + length * 3 / 10, Action::Down { service }));
             }
         }
+        let is_rush = |at: u64| {
+            let mut rushes = rushes.iter();
+            rushes.any(|from| (*from..from + RUSH_MS).contains(&at))
+        };
+        Self::with_jobs(actions, length, rate, &mut dice, is_rush)
+    }
+
+    /// Short-lived pods at one rate, and nothing else.
+    pub(crate) fn steady(seconds: u32, rate: u32, seed: u64) -> Self {
+        let length = u64::from(seconds) * 1_000;
+        Self::with_jobs(Vec::new(), length, rate, &mut Dice(seed), |_| true)
+    }
+
+    fn with_jobs(
+        mut actions: Vec<(u64, Action)>,
+        length: u64,
+        rate: u32,
+        dice: &mut Dice,
+        is_rush: impl Fn(u64) -> bool,
+    ) -> Self {
         // A tenth of a second at a time: so many pods that the rate comes out.
         let rate = u64::from(rate);
         let mut owed = 0;
         let mut job = 0;
         for tick in 0..length / 100 {
             let at = tick * 100;
-            let rush = rushes
-                .iter()
-                .any(|from| (*from..from + RUSH_MS).contains(&at));
-            owed += if rush { rate * CALM } else { rate };
+            owed += if is_rush(at) { rate * CALM } else { rate };
             while owed >= 10 * CALM {
                 owed -= 10 * CALM;
                 let at = at + dice.within((0, 99));
