@@ -359,7 +359,7 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .map(|(key, _)| ObjectKey::Pod(key.clone()))
             .collect(),
         ObjectKind::Node => snapshot
-            .node_keys
+            .named
             .iter()
             .map(|(key, _)| ObjectKey::Node(key.clone()))
             .collect(),

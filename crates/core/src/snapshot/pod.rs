@@ -106,6 +106,14 @@ impl Pod {
             .is_some_and(|owner| &*owner.kind == "DaemonSet")
     }
 
+    /// Owned by a Job: it ends by itself.
+    #[must_use]
+    pub fn is_of_job(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| &*owner.kind == "Job")
+    }
+
     /// Owned by a Node (static pods).
     #[must_use]
     pub fn is_node_owned(&self) -> bool {
