@@ -231,6 +231,9 @@ struct OwnArgs {
     /// A node that is not initialized this long after it registered is given up (0s = never)
     #[arg(long, env = "MORTISE_INITIALIZATION_TIMEOUT", default_value = "0s")]
     initialization_timeout: Millis,
+    /// Nodes expire up to so many per cent sooner than `expireAfter`, each at its own time (0 = all exactly then)
+    #[arg(long, env = "MORTISE_EXPIRY_SPREAD", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=50))]
+    expiry_spread: u32,
     /// Machines that are tried at a time until the first of a pool's present template registers (0 = any number)
     #[arg(long, env = "MORTISE_LAUNCH_TRIAL", default_value_t = 8)]
     launch_trial: usize,
@@ -385,6 +388,7 @@ impl ServeArgs {
             launch_timeout_ms: own.launch_timeout.0,
             registration_timeout_ms: own.registration_timeout.0,
             initialization_timeout_ms: own.initialization_timeout.0,
+            expiry_spread_percent: own.expiry_spread,
             launch_trial: own.launch_trial,
             launch_failures: own.launch_failures,
             launch_backoff_ms: own.launch_backoff.0,

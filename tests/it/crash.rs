@@ -1,6 +1,7 @@
 //! Killed when it matters who goes on: on EC2, where a second launch would cost money, and with a second process that waits.
 
-use std::time::Duration;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use mortise_tests::harness::{Mortise, MortiseOptions, Moto, wait_until};
@@ -58,13 +59,13 @@ async fn on_ec2_nothing_is_bought_twice() -> Result<()> {
     Ok(())
 }
 
-/// A second process waits for the Lease, and takes over when the first is killed.
+/// A second process waits for the Lease, takes over when the first is killed, and hands over when it is asked to end.
 #[tokio::test]
 async fn a_second_process_takes_over() -> Result<()> {
     let mut scene = Scene::kwok().await?;
     let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
     let options = MortiseOptions::with_flags(&["--batch-idle-duration=500ms", &kubeconfig]);
-    let second = Mortise::start(&scene.plane, options).await?;
+    let mut second = Mortise::start(&scene.plane, options).await?;
     second.wait_ready().await?;
     let requirements = [types(&["c-4x-amd64-linux"]), ON_DEMAND];
     scene
@@ -93,6 +94,23 @@ async fn a_second_process_takes_over() -> Result<()> {
         scene.settled(2).await?;
     }
     ensure!(first_leads, "the first one was there first");
+
+    // Asked to end, the second gives the Lease back: the first does not wait for its end, as it would for a dead one's.
+    scene.mortise.start_again(&[]).await?;
+    scene.mortise.wait_ready().await?;
+    ensure!(!leads(&scene.mortise).await?, "two lead");
+    let asked = Instant::now();
+    let code = second.terminate().await;
+    ensure!(code == 0, "SIGTERM ends it in order, not with {code}");
+    wait_until("the first to lead again", SOON, || async {
+        ensure!(leads(&scene.mortise).await?, "not yet");
+        Ok(())
+    })
+    .await?;
+    let took = asked.elapsed();
+    // Wanted are 2 s, on a quiet machine; a Lease runs out after 15 s.
+    ensure!(took < Duration::from_secs(10), "handed over after {took:?}");
+    writeln!(std::io::stderr(), "handed over after {took:?}")?;
     scene.end().await;
     Ok(())
 }

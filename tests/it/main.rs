@@ -25,6 +25,7 @@ mod devices;
 mod drains;
 mod edges;
 mod emulator;
+mod endings;
 mod extender;
 mod extender_criteria;
 mod extender_wire;

@@ -29,8 +29,11 @@ use crate::shared::Shared;
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// How long the holder tries to renew before it gives up.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Time between attempts.
+/// Time between attempts of the holder.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Time between looks of those who wait, and how much later each may be: a Lease that is given back is taken within a second.
+const WAITING_PERIOD: (Duration, Duration) =
+    (Duration::from_millis(700), Duration::from_millis(300));
 
 /// Time for one attempt, so that one lost answer is not the end: half of the renew deadline, as client-go has it.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -212,11 +215,12 @@ impl<S: LeaseStore> Election<S> {
                 self.lead(false).await;
             }
             // Followers spread their attempts, as client-go does; the holder must not, and must not sleep past its deadline.
-            let wake = Instant::now() + RETRY_PERIOD;
+            let now = Instant::now();
             let wake = if leading {
-                wake.min(renewed + RENEW_DEADLINE)
+                (now + RETRY_PERIOD).min(renewed + RENEW_DEADLINE)
             } else {
-                wake + jitter(RETRY_PERIOD * 6 / 5)
+                let (period, later) = WAITING_PERIOD;
+                now + period + jitter(later)
             };
             tokio::select! {
                 () = self.end.cancelled() => break,

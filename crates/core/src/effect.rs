@@ -264,7 +264,7 @@ pub enum Done {
     Written,
     /// Deletion was accepted, or there was nothing to delete.
     Deleted,
-    /// The eviction was accepted, or the pod was gone.
+    /// The eviction was accepted. A pod that was gone, or is another by now, is an error: not found, or a conflict.
     Evicted,
     /// The machine is there.
     Launched(Box<Launched>),

@@ -402,6 +402,8 @@ pub const FENCE: &str = "mortise.sh/fence";
 pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
 /// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
+/// Annotation of ours on claims that go by force: which decider ended them, and why.
+pub const ENDED_BY: &str = "mortise.sh/ended-by";
 /// Annotation of ours on pools: how sick nodes are replaced: `forceful` (as without it), `graceful` or `off`.
 pub const REPAIR: &str = "mortise.sh/repair";
 /// Annotation of ours on pools: how long a bad condition of a node is borne, such as `10m`, instead of the provider's times.

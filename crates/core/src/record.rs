@@ -216,6 +216,8 @@ pub enum Reason {
     },
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
+    /// It goes by force: which decider ended it, and why.
+    Ended { by: String },
     /// The cloud does not have its machine any more.
     MachineGone { machine: ProviderId },
     /// No claim speaks for this machine.
@@ -341,6 +343,7 @@ impl fmt::Display for Reason {
                 since,
             } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
+            Self::Ended { by } => f.write_str(by),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
             Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),

@@ -43,6 +43,8 @@ pub struct Settings {
     pub registration_timeout_ms: i64,
     /// A claim whose node is not initialized so long after it registered is given up; 0 for never, as upstream.
     pub initialization_timeout_ms: i64,
+    /// A new claim's `expireAfter` is its pool's less up to so many per cent, each its own; 0 for the pool's itself (10).
+    pub expiry_spread_percent: u32,
     /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
     pub launch_trial: usize,
     /// After so many machines of a pool in a row that did not register, launches are held back; 0 for never.
@@ -79,6 +81,7 @@ impl Default for Settings {
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
             initialization_timeout_ms: 0,
+            expiry_spread_percent: 10,
             launch_trial: 8,
             launch_failures: 3,
             launch_backoff_ms: 5 * 60_000,

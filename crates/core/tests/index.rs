@@ -15,7 +15,7 @@ use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, Offering};
 use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Requirement, Requirements};
@@ -176,6 +176,44 @@ fn a_node_and_its_claim_are_one_machine() {
         snapshot.nodes.len(),
         1,
         "an earlier snapshot keeps what it saw"
+    );
+}
+
+#[test]
+fn nodes_of_nobody_count_as_they_are_and_what_goes_does_not_count() {
+    let mut index = index();
+    // Without a provider id, a claim and a pool.
+    let theirs = json!({ "spec": { "providerID": null }, "status": { "allocatable": { "cpu": "2" }, "capacity": { "cpu": "2" } } });
+    index.apply(News::Applied(node("theirs", 1, theirs), Source::Watch));
+    for name in ["stays", "goes", "ends"] {
+        let launched = json!({ "status": { "providerID": format!("kwok://{name}"), "capacity": { "cpu": "4" }, "allocatable": { "cpu": "4" } } });
+        index.apply(News::Applied(claim(name, 2, launched), Source::Watch));
+    }
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let machine = snapshot.node("theirs").unwrap();
+    assert!(!machine.is_managed() && machine.registered && machine.initialized);
+    assert_eq!((machine.name(), machine.free().cpu), ("theirs", 2000));
+    let usage = |snapshot: &Snapshot| PoolUsage::all(snapshot)["default"].clone();
+    assert_eq!(
+        (usage(&snapshot).nodes, usage(&snapshot).capacity.cpu),
+        (3, 12_000)
+    );
+
+    let launched = |name: &str, more: Value| {
+        let mut all = json!({ "status": { "providerID": format!("kwok://{name}"), "capacity": { "cpu": "4" }, "allocatable": { "cpu": "4" } } });
+        json_patch_merge(&mut all, &more);
+        claim(name, 3, all)
+    };
+    let deleted = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": ["karpenter.sh/termination"] } });
+    let ending = json!({ "status": { "conditions": [{ "type": "InstanceTerminating", "status": "True", "reason": "InstanceTerminating", "lastTransitionTime": "1970-01-01T00:00:00Z" }] } });
+    index.apply(News::Applied(launched("goes", deleted), Source::Watch));
+    index.apply(News::Applied(launched("ends", ending), Source::Watch));
+    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+    let deleting = |name: &str| snapshot.node_of_claim(name).unwrap().deleting;
+    assert_eq!(["stays", "goes", "ends"].map(deleting), [false, true, true]);
+    assert_eq!(
+        (usage(&snapshot).nodes, usage(&snapshot).capacity.cpu),
+        (1, 4_000)
     );
 }
 

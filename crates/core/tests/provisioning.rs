@@ -132,6 +132,35 @@ fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
     assert_eq!(world.claim_times().len(), 2);
 }
 
+/// The first machine that the cloud does not make is no reason to leave all others alone.
+#[test]
+fn a_claim_that_is_never_launched_holds_up_nothing_else() {
+    let mut world = SmallWorld::ordinary();
+    world.machine("empty", "small", "default");
+    let slow = json!({
+        "metadata": {
+            "name": "slow", "uid": "claim-slow", "creationTimestamp": world.stamp(),
+            "labels": { "karpenter.sh/nodepool": "default" }, "finalizers": ["karpenter.sh/termination"],
+        },
+        "spec": {
+            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" }, "requirements": [],
+            "taints": [{ "key": "for-others", "effect": "NoSchedule" }],
+        },
+    });
+    world.put("NodeClaim", "slow", slow);
+    world.run(1_000);
+    world.pods("web", 1, 7_000, &json!({}));
+    world.run(60_000);
+    assert!(world.get("NodeClaim", "slow").unwrap()["status"]["providerID"].is_null());
+    assert_eq!(world.pending(), 0, "a pod got its machine");
+    assert_eq!(world.claim_times().len(), 1);
+    assert!(
+        world.get("NodeClaim", "empty").is_none(),
+        "an empty machine went: {:?}",
+        world.names("NodeClaim")
+    );
+}
+
 #[test]
 fn a_pod_that_no_type_fits_is_told_why_once() {
     let mut world = SmallWorld::ordinary();

@@ -95,6 +95,16 @@ impl Api {
         request: Request<Vec<u8>>,
         urgency: Urgency,
     ) -> Result<String, kube::Error> {
+        self.send_told(request, urgency, &|_| {}).await
+    }
+
+    /// Sends a request, and again while it may go through later. `answered` hears the HTTP status of every answer.
+    async fn send_told(
+        &self,
+        request: Request<Vec<u8>>,
+        urgency: Urgency,
+        answered: &(dyn Fn(u16) + Send + Sync),
+    ) -> Result<String, kube::Error> {
         let deadline = Instant::now() + DEADLINE;
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
@@ -110,10 +120,16 @@ impl Api {
             let attempt =
                 tokio::time::timeout(ATTEMPT, self.client.request_text(request.clone())).await;
             let error = match attempt {
-                Ok(Ok(text)) => return Ok(text),
+                Ok(Ok(text)) => {
+                    answered(200);
+                    return Ok(text);
+                }
                 Ok(Err(error)) => error,
                 Err(elapsed) => kube::Error::Service(Box::new(elapsed)),
             };
+            if let kube::Error::Api(status) = &error {
+                answered(status.code);
+            }
             let wait = retry::retry_after(&error)
                 .unwrap_or_default()
                 .max(backoff.next());
@@ -254,7 +270,12 @@ impl Api {
     }
 
     /// Asks for an eviction.
-    pub(super) async fn evict(&self, pod: &PodKey, uid: &Uid) -> Written {
+    pub(super) async fn evict(
+        &self,
+        pod: &PodKey,
+        uid: &Uid,
+        answered: &(dyn Fn(u16) + Send + Sync),
+    ) -> Written {
         let kind = match self.kind(&ObjectRef::Pod(pod.clone())) {
             Ok(kind) => kind,
             Err(error) => return (Err(error), None),
@@ -275,15 +296,9 @@ impl Api {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
-        let result = match self.send(request).await {
-            Ok(_) => Ok(Done::Evicted),
-            Err(error) => match retry::classify(&error) {
-                // Gone, or a new pod of the same name: the one that was meant has left.
-                Class::NotFound | Class::Conflict => Ok(Done::Evicted),
-                _ => Err(retry::effect_error(&error)),
-            },
-        };
-        (result, None)
+        let sent = self.send_told(request, Urgency::Usual, answered).await;
+        let result = sent.map(|_| Done::Evicted);
+        (result.map_err(|error| retry::effect_error(&error)), None)
     }
 
     async fn answered(

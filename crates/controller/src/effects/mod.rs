@@ -187,9 +187,6 @@ async fn carry_out(
         }
         _ => {}
     }
-    if let Effect::Evict { .. } = &*order.effect {
-        outside.shared.metrics.eviction(eviction_code(&result));
-    }
     if term.is_cancelled() {
         tracing::debug!(
             effect = order.effect.label(),
@@ -228,7 +225,9 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
             uid,
             grace_seconds,
         } => Box::pin(api.delete(target, uid.as_ref(), *grace_seconds)).await,
-        Effect::Evict { pod, uid } => Box::pin(api.evict(pod, uid)).await,
+        Effect::Evict { pod, uid } => {
+            Box::pin(api.evict(pod, uid, &|code| metrics.eviction(code))).await
+        }
         Effect::Launch(request) => cloud(Box::pin(clouds.launch(by, request, metrics)).await),
         Effect::Terminate {
             provider,
@@ -247,18 +246,6 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
             outside.events.send(event.clone());
             (Ok(Done::Sent), None)
         }
-    }
-}
-
-/// Status code of the answer to an eviction, as Karpenter's metric has it.
-const fn eviction_code(result: &Result<Done, EffectError>) -> &'static str {
-    match result {
-        Ok(_) => "200",
-        Err(EffectError::Blocked(_)) => "429",
-        Err(EffectError::NotFound(_)) => "404",
-        Err(EffectError::Conflict(_)) => "409",
-        Err(EffectError::Refused { .. }) => "4xx",
-        Err(_) => "500",
     }
 }
 

@@ -390,13 +390,18 @@ async fn evictions_have_answers_of_their_own() {
             "Conflict",
             "the UID in the precondition does not match",
         ),
+        status(503, "ServiceUnavailable", "try again"),
+        (201, json!({ "kind": "Status", "status": "Success" })),
+        status(403, "Forbidden", "cannot create pods/eviction"),
     ]);
     for want in [
         "Evicted",
         "blocked",
         "multiple_budgets",
+        "not_found",
+        "conflict",
         "Evicted",
-        "Evicted",
+        "refused",
     ] {
         bench.order(Effect::Evict {
             pod: PodKey::new("a", "p"),
@@ -412,6 +417,21 @@ async fn evictions_have_answers_of_their_own() {
         bench.server.body(0)["deleteOptions"]["preconditions"]["uid"],
         "u"
     );
+    // Every answer counts, also one after which the request was repeated.
+    let page = bench.shared.metrics.page(&bench.shared, &BTreeMap::new());
+    let page = page.unwrap();
+    for (code, times) in [
+        (200, 2),
+        (403, 1),
+        (404, 1),
+        (409, 1),
+        (429, 1),
+        (500, 1),
+        (503, 1),
+    ] {
+        let line = format!("karpenter_pods_eviction_requests_total{{code=\"{code}\"}} {times}\n");
+        assert!(page.contains(&line), "{line} in\n{page}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,7 +211,8 @@ async fn the_lease_is_handed_over_at_shutdown_without_waiting_for_its_end() {
     first.task.await.unwrap();
     let start = Instant::now();
     assert!(second.leading().await);
-    assert!(start.elapsed() <= RETRY_PERIOD * 3, "{:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took <= Duration::from_secs(1), "{took:?}");
     assert_eq!(
         store.0.lock().unwrap().lease.as_ref().unwrap().transitions,
         1

@@ -215,7 +215,7 @@ impl Metrics {
                 r,
                 "karpenter_pods_eviction_requests",
                 "Eviction requests by HTTP status",
-                10,
+                16,
                 d,
             ),
             scheduling_duration: histograms(

@@ -171,7 +171,8 @@ impl Metrics {
     }
 
     /// An eviction was answered with this HTTP status.
-    pub(crate) fn eviction(&self, code: &'static str) {
+    pub(crate) fn eviction(&self, code: u16) {
+        let code = code_word(code);
         self.evictions.with(&labels::Code { code }, count);
     }
 
@@ -483,4 +484,24 @@ fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
         .find(|(key, _)| &**key == mortise_core::labels::aws::ZONE_ID)
         .map(|(_, id)| id.to_string())
         .unwrap_or_default()
+}
+
+/// A status as a label; those that the API server does not answer evictions with are told by their class.
+const fn code_word(code: u16) -> &'static str {
+    match code {
+        200..=299 => "200",
+        400 => "400",
+        401 => "401",
+        403 => "403",
+        404 => "404",
+        408 => "408",
+        409 => "409",
+        422 => "422",
+        429 => "429",
+        500 => "500",
+        503 => "503",
+        504 => "504",
+        ..500 => "4xx",
+        _ => "5xx",
+    }
 }

@@ -3,8 +3,10 @@
 //! May: delete a claim at its creation time plus `expireAfter`, whatever budgets and protecting annotations say; the drain
 //! that follows honours disruption budgets of pods and protected pods until the termination grace period ends.
 //!
-//! Must never: delete more than one claim a second (a fleet that was made together would otherwise go together), or touch
-//! a claim whose `expireAfter` is `Never` or cannot be read.
+//! Must never: delete more than one claim a second, or touch a claim whose `expireAfter` is `Never` or cannot be read.
+//!
+//! So that a fleet that was made together does not go together, each claim is born with an `expireAfter` of its own
+//! ([`crate::settings::Settings::expiry_spread_percent`]).
 //!
 //! The only state is when the last claim was deleted, so a restart changes nothing.
 //!
@@ -16,7 +18,6 @@ use jiff::Timestamp;
 
 use super::agenda::Agenda;
 use super::outbox::Outbox;
-use super::writes;
 use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::index::Changes;
@@ -68,10 +69,8 @@ impl Expiration {
         if let Some(at) = self.not_before.filter(|at| *at > input.now) {
             return Some(at);
         }
-        if let Err(at) = self
-            .outbox
-            .send(input.now, writes::delete_claim(claim), step)
-        {
+        let why = (DeciderId::Expiration, &Reason::Expired);
+        if let Err(at) = self.outbox.end(input.now, claim, why, step) {
             return at;
         }
         self.not_before = Some(after(input.now, PACE_MS));
@@ -116,14 +115,16 @@ impl Decider for Expiration {
         let mut step = Step::default();
         let mut todo: BTreeSet<ClaimName> = BTreeSet::new();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery
-                && let Effect::Delete {
-                    target: ObjectRef::Claim(name),
-                    ..
-                } = &*outcome.effect
+            let Delivery::Outcome(outcome) = delivery else {
+                continue;
+            };
+            self.outbox
+                .answered(input.now, &outcome.effect, &outcome.result);
+            if let Effect::Delete {
+                target: ObjectRef::Claim(name),
+                ..
+            } = &*outcome.effect
             {
-                self.outbox
-                    .answered(input.now, &outcome.effect, &outcome.result);
                 todo.insert(name.clone());
             }
         }
@@ -163,6 +164,7 @@ mod tests {
             world.pass(10);
         }
         world.up("for-ever", &json!({ "expireAfter": "Never" }));
+        world.pod("web", "node-b", &json!({}));
         world.pass(30 * 60_000);
         world.restart();
         world.pass(30 * 60_000 - 1_000);
@@ -185,6 +187,16 @@ mod tests {
         assert_eq!(
             world.event("DisruptionTerminating").unwrap().message,
             "Disrupting NodeClaim: Expired"
+        );
+        let told: Vec<&str> = world
+            .events
+            .iter()
+            .filter(|event| event.reason == "Evicted")
+            .map(|event| event.message.as_str())
+            .collect();
+        assert_eq!(
+            told,
+            ["Evicted pod: Forceful Termination; expiration: older than expireAfter"]
         );
     }
 }

@@ -17,7 +17,6 @@ use jiff::Timestamp;
 
 use super::agenda::attempt;
 use super::outbox::Outbox;
-use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
 use crate::cloud::Instance;
 use crate::effect::{Done, Effect, Listing, ObjectRef, Outcome, ProviderRef};
@@ -71,7 +70,9 @@ impl GarbageCollection {
                 _ => self.next = Some(self.list.failed(&(), input.now)),
             },
             // A deletion that failed is tried again after the next list: nothing is in a hurry here.
-            Effect::Delete { .. } => drop(self.outbox.answered(input.now, &outcome.effect, result)),
+            Effect::Delete { .. } | Effect::Patch(_) => {
+                self.outbox.answered(input.now, &outcome.effect, result);
+            }
             Effect::Terminate { provider_id, .. } => match result {
                 Ok(_) => self.orphans.succeeded(provider_id),
                 Err(_) => drop(self.orphans.failed(provider_id, input.now)),
@@ -126,18 +127,17 @@ impl GarbageCollection {
             {
                 continue;
             }
-            let delete = writes::delete_claim(claim);
-            if self.outbox.send(input.now, delete, step).is_err() {
+            let gone = Reason::MachineGone { machine: id.into() };
+            let why = (DeciderId::GarbageCollection, &gone);
+            if self.outbox.end(input.now, claim, why, step).is_err() {
                 continue;
             }
-            let target = ObjectRef::Claim(name.clone());
-            let reasons = vec![Reason::MachineGone { machine: id.into() }];
             step.record(
                 input,
                 DeciderId::GarbageCollection,
-                target,
+                ObjectRef::Claim(name.clone()),
                 Verdict::Disrupted,
-                reasons,
+                vec![gone],
             );
         }
     }

@@ -1,11 +1,14 @@
 //! Turning a planned claim into effects: its name, its annotations, and the promises that hold before it exists.
 
 use std::collections::BTreeSet;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::{Step, StepInput, after};
+use crate::apis::DurationText;
 use crate::apis::nodepool::NodePool;
 use crate::effect::{Effect, ObjectRef};
 use crate::labels;
@@ -15,6 +18,7 @@ use crate::overlays;
 use crate::record::Reason;
 use crate::scheduling::PlannedClaim;
 use crate::snapshot::{Pod, Snapshot};
+use crate::values::{GoDuration, NillableDuration};
 
 /// Letters of the random part of a name: no vowels (no words), and none that are taken for one another.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -104,6 +108,10 @@ impl NewClaim<'_> {
         } = self;
         let now = input.now;
         let mut claim = planned.to_claim(name, pool, now);
+        let percent = input.settings.expiry_spread_percent;
+        if let Some(own) = claim.spec.expire_after.as_mut() {
+            *own = spread(own, name, percent);
+        }
         let annotations = claim.metadata.annotations.get_or_insert_default();
         let uids: Vec<&str> = planned
             .pods
@@ -159,6 +167,26 @@ impl NewClaim<'_> {
     }
 }
 
+/// A claim's own `expireAfter`: the pool's less up to `percent` of it, in whole seconds, so that machines that were made
+/// together do not end together. It is the same for the same name. What is `Never` or cannot be read stays as it is.
+fn spread(of_pool: &DurationText, name: &ClaimName, percent: u32) -> DurationText {
+    let parsed = NillableDuration::parse(of_pool.as_str()).ok();
+    let Some(most) = parsed
+        .and_then(|all| all.duration())
+        .map(GoDuration::as_secs)
+    else {
+        return of_pool.clone();
+    };
+    let widest = i128::from(most) * i128::from(percent) / 100;
+    // The upper half of the hash as a part of the whole.
+    let part = i128::from(FixedState::default().hash_one(name.as_str()) >> 32);
+    let sooner = i64::try_from(((widest + 1) * part) >> 32).unwrap_or(0);
+    if sooner <= 0 {
+        return of_pool.clone();
+    }
+    DurationText(GoDuration::from_secs(most - sooner).to_string())
+}
+
 /// A promise of room to a pod.
 pub(crate) fn nominate(pod: &Pod, place: Place, from: Timestamp, until: Timestamp) -> LedgerOp {
     LedgerOp::Nominate(Nomination {
@@ -178,5 +206,53 @@ pub(crate) fn for_pods<'a>(pods: impl Iterator<Item = &'a PodKey>) -> Reason {
     Reason::ForPods {
         more: all.len().saturating_sub(MAX_RECORDED),
         pods: all.into_iter().take(MAX_RECORDED).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deciders::testing::World;
+
+    fn ends(of_pool: &str, percent: u32) -> Vec<String> {
+        let mut namer = Namer::new(1);
+        let snapshot = World::new().snapshot();
+        let names = (0..1_000).map(|_| namer.claim("general", &snapshot));
+        names
+            .map(|name| spread(&of_pool.into(), &name, percent).0)
+            .collect()
+    }
+
+    #[test]
+    fn claims_of_one_pool_end_at_different_times_and_never_late() {
+        let ends = ends("720h", 10);
+        let hours: Vec<i64> = ends
+            .iter()
+            .map(|text| GoDuration::parse(text).unwrap().as_secs() / 3_600)
+            .collect();
+        assert!(hours.iter().all(|hours| (648..=720).contains(hours)));
+        // Of 72 hours each has its part: a fleet that was made together goes a few in an hour.
+        for hour in 648..720 {
+            let count = hours.iter().filter(|each| **each == hour).count();
+            assert!((2..=35).contains(&count), "{count} of 1000 at {hour} h");
+        }
+        let form = |text: &String| text.ends_with('s') && !text.contains('.');
+        assert!(ends.iter().all(form), "{:?}", ends.first());
+    }
+
+    #[test]
+    fn what_has_no_end_or_is_to_be_exact_stays_as_written() {
+        for (of_pool, percent) in [
+            ("Never", 10),
+            ("1h0m", 0),
+            ("0s", 10),
+            ("a while", 10),
+            ("5s", 10),
+        ] {
+            assert!(
+                ends(of_pool, percent).iter().all(|each| each == of_pool),
+                "{of_pool}"
+            );
+        }
     }
 }

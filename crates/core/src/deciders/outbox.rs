@@ -12,8 +12,10 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::agenda::attempt;
-use super::{InFlight, Step, after, since};
+use super::{DeciderId, InFlight, Step, after, since, writes};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Done, Effect, EffectError, ObjectRef};
+use crate::record::Reason;
 use crate::snapshot::Snapshot;
 
 /// Back-off after a refusal or a conflict. The first wait is about one watch delay.
@@ -78,6 +80,28 @@ impl Outbox {
         }
         attempt(&mut self.flights, &key, now)?;
         step.effect(effect);
+        Ok(())
+    }
+
+    /// Ends a claim by force: writes on it who does and why, then deletes it. Whether the first write is taken decides
+    /// nothing: the claim goes in any case.
+    ///
+    /// # Errors
+    /// As [`Outbox::send`], of the deletion.
+    pub(crate) fn end(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        (who, why): (DeciderId, &Reason),
+        step: &mut Step,
+    ) -> Result<(), Option<Timestamp>> {
+        let mut deletion = Step::default();
+        self.send(now, writes::delete_claim(claim), &mut deletion)?;
+        if let Some(mark) = writes::ended_by(claim, who, why) {
+            // A mark that waits behind an earlier write of this decider is left out.
+            self.send(now, mark, step).ok();
+        }
+        step.effects.append(&mut deletion.effects);
         Ok(())
     }
 
@@ -172,7 +196,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::deciders::writes;
 
     fn label(value: &str) -> Effect {
         writes::unversioned(

@@ -5,13 +5,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::{Step, after};
+use super::{DeciderId, Step, after};
 use crate::apis::Condition;
 use crate::apis::conditions::{self, Conditions, KnownConditions};
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Effect, Event, ObjectRef, Patch};
+use crate::labels;
 use crate::names::Uid;
+use crate::record::Reason;
 
 /// The object has this finalizer.
 pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
@@ -102,6 +104,17 @@ pub(crate) fn delete_claim(claim: &NodeClaim) -> Effect {
         uid: claim.uid(),
         grace_seconds: None,
     }
+}
+
+/// Writes on a claim that is about to be deleted by force who ends it and why, for those who are told when its pods leave.
+/// `None` when it says so.
+pub(crate) fn ended_by(claim: &NodeClaim, who: DeciderId, why: &Reason) -> Option<Effect> {
+    let text = format!("{who}: {why}");
+    if claim.annotation(labels::ENDED_BY) == Some(&text) {
+        return None;
+    }
+    let merge = json!({ "metadata": { "annotations": { labels::ENDED_BY: text } } });
+    Some(unversioned(ObjectRef::Claim(claim.name()), merge))
 }
 
 /// Deletes a node, and no other of the same name.

@@ -125,7 +125,7 @@ fn the_page_stays_below_its_ceiling() {
         let with = |status: &str| claim_with(word(n), status, 0);
         metrics.claim_changed(Some(&with("False")), &with("True"));
         metrics.effect_done(word(n), word(n), took);
-        metrics.eviction(word(n));
+        metrics.eviction(u16::try_from(n).unwrap_or(u16::MAX));
         metrics.cloud_call(DeciderId::Lifecycle, word(n), word(n), took, Some(word(n)));
         metrics.notice(NoticeKind::Other, Some(took));
         metrics.effects_queued(word(n), 1, 1);
@@ -378,7 +378,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     metrics.claim_gone(&ending, now);
     metrics.pool_gone(&pool, now);
     metrics.node_gone(&leaving, now);
-    metrics.eviction("200");
+    metrics.eviction(200);
     metrics.cloud_call(
         DeciderId::Lifecycle,
         "Create",

@@ -126,12 +126,15 @@ impl Repair {
                 .is_some_and(over)
         {
             let text = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let merge =
-                json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } });
+            let by = format!("{}: {}", DeciderId::Repair, reason(ailment));
+            let merge = json!({ "metadata": { "annotations": {
+                labels::TERMINATION_TIMESTAMP: text, labels::ENDED_BY: by,
+            } } });
             let write = writes::unversioned(target.clone(), merge);
             again = self.outbox.send(now, write, step).err().flatten();
         }
-        if let Err(at) = self.outbox.send(now, writes::delete_claim(claim), step) {
+        let why = (DeciderId::Repair, &reason(ailment));
+        if let Err(at) = self.outbox.end(now, claim, why, step) {
             return earlier(again, at);
         }
         let about = [

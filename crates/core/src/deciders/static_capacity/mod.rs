@@ -28,7 +28,6 @@ pub(super) use census::Census;
 use super::new_claim::{Namer, NewClaim};
 use super::outbox::Outbox;
 use super::told::Told;
-use super::writes;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::nodepool::NodePool;
@@ -102,6 +101,10 @@ impl StaticCapacity {
                         );
                     }
                 }
+            }
+            Effect::Patch(_) => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
             }
             Effect::Delete { uid, .. } => {
                 self.outbox
@@ -242,10 +245,13 @@ impl StaticCapacity {
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         let order = order::by_loss(&census.counted, input.snapshot, input.now);
         for claim in order.iter().take(surplus) {
-            if let Err(at) = self
-                .outbox
-                .send(input.now, writes::delete_claim(claim), step)
-            {
+            let reason = Reason::Replicas {
+                pool: pool.clone(),
+                wanted: replicas,
+                there,
+            };
+            let why = (DeciderId::StaticCapacity, &reason);
+            if let Err(at) = self.outbox.end(input.now, claim, why, step) {
                 // Somebody keeps it (a webhook, a conflict): it still counts as the one that goes.
                 at.into_iter().for_each(|at| step.wake_at(at));
                 continue;
@@ -257,17 +263,12 @@ impl StaticCapacity {
                 "DisruptionTerminating",
                 format!("Disrupting NodeClaim: NodePool {pool} is scaled to {replicas}"),
             ));
-            let reasons = vec![Reason::Replicas {
-                pool: pool.clone(),
-                wanted: replicas,
-                there,
-            }];
             step.record(
                 input,
                 DeciderId::StaticCapacity,
                 subject,
                 Verdict::Disrupted,
-                reasons,
+                vec![reason],
             );
         }
     }

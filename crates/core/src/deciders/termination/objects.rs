@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::writes;
+use crate::deciders::{DeciderId, writes};
 use crate::effect::ObjectRef;
 use crate::labels;
 use crate::record::Reason;
@@ -100,16 +100,26 @@ pub(super) fn why(claim: &NodeClaim) -> Reason {
             }
         }
         _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
-        _ => Reason::Deleted,
+        _ => match claim.annotation(labels::ENDED_BY) {
+            Some(by) => Reason::Ended { by: by.to_owned() },
+            None => Reason::Deleted,
+        },
     }
 }
 
-/// The word for it in events.
-pub(super) const fn reason_word(reason: &Reason) -> &'static str {
-    match reason {
-        Reason::Empty => "Empty",
-        Reason::Underutilized => "Underutilized",
-        Reason::Drifted { .. } => "Drifted",
-        _ => "Forceful Termination",
-    }
+/// Upstream's word for it in events, then who decided and why.
+pub(super) fn who_and_why(reason: &Reason) -> String {
+    let by = |who: DeciderId| format!("{who}: {reason}");
+    let (word, who) = match reason {
+        Reason::Empty => ("Empty", by(DeciderId::Disruption)),
+        Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
+        Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
+        Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
+        Reason::Ended { by } => ("Forceful Termination", by.clone()),
+        _ => (
+            "Forceful Termination",
+            "somebody deleted its NodeClaim or Node".to_owned(),
+        ),
+    };
+    format!("{word}; {who}")
 }

@@ -1,6 +1,6 @@
 //! What became of what termination asked for.
 
-use super::objects::{key_of, reason_word};
+use super::objects::{key_of, who_and_why};
 use super::{LOST_EVERY_MS, POLLS_MS, Termination};
 use crate::cloud::Terminated;
 use crate::deciders::{DeciderId, Step, StepInput, after};
@@ -87,7 +87,7 @@ impl Termination {
                 self.hints.evictions.remove(pod);
                 self.asked.insert(key, input.now);
                 if result.is_ok() {
-                    let text = reason_word(&reason);
+                    let text = who_and_why(&reason);
                     let target = ObjectRef::Pod(pod.clone());
                     let (word, text) = if forced {
                         let why = "Deleting the pod to accommodate the terminationTimestamp";

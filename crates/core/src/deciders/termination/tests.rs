@@ -74,7 +74,7 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
             .event("Evicted")
             .unwrap()
             .message
-            .ends_with("Forceful Termination")
+            .ends_with("Forceful Termination; somebody deleted its NodeClaim or Node")
     );
     world.pass(20_000);
     assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"));
@@ -413,7 +413,7 @@ fn the_reason_of_a_disruption_is_told() {
     world.pass(20_000);
     assert_eq!(
         world.event("Evicted").unwrap().message,
-        "Evicted pod: Underutilized"
+        "Evicted pod: Underutilized; disruption: its pods fit on fewer or cheaper nodes"
     );
     let record = world
         .records
@@ -434,9 +434,10 @@ fn the_reason_is_told_of_pods_that_go_at_once() {
     world.edit("NodeClaim/c", &json!({ "status": { "conditions": list } }));
     world.delete("NodeClaim/c");
     world.pass(20_000);
-    assert_eq!(
-        world.event("Evicted").unwrap().message,
-        "Evicted pod: Drifted"
+    let told = &world.event("Evicted").unwrap().message;
+    assert!(
+        told.starts_with("Evicted pod: Drifted; disruption: drifted"),
+        "{told}"
     );
 }
 
