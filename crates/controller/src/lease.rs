@@ -32,6 +32,10 @@ pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between attempts.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
+/// Time between attempts while the API server does not answer, or says that it cannot: short, so that whoever led before
+/// leads again soon after it does. There is nobody to contend with then.
+const SILENT_PERIOD: Duration = Duration::from_secs(1);
+
 /// Time for one attempt, so that one lost answer is not the end: half of the renew deadline, as client-go has it.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
@@ -182,6 +186,7 @@ impl<S: LeaseStore> Election<S> {
                 () = self.end.cancelled() => break,
                 attempt = tokio::time::timeout_at(deadline, self.attempt(&mut elector, leading)) => attempt,
             };
+            let silent = !matches!(attempt, Ok(Ok(_)));
             match attempt {
                 Ok(Ok(Attempt::Holds)) => {
                     renewed = begun;
@@ -215,6 +220,8 @@ impl<S: LeaseStore> Election<S> {
             let wake = Instant::now() + RETRY_PERIOD;
             let wake = if leading {
                 wake.min(renewed + RENEW_DEADLINE)
+            } else if silent {
+                Instant::now() + SILENT_PERIOD
             } else {
                 wake + jitter(RETRY_PERIOD * 6 / 5)
             };

@@ -45,7 +45,7 @@ impl Termination {
                 return again;
             }
             if let Some(claim) = going.claim
-                && let Some(again) = self.end_machine(input.now, claim, going, step)
+                && let Some(again) = self.end_machine(input, claim, going, step)
             {
                 return again;
             }
