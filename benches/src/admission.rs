@@ -3,8 +3,6 @@
 //! Reviews are answered as the service answers them, from the bytes of the request to the answer; only TLS and HTTP are
 //! left out.
 
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::inputs;
 use crate::machine::{Machine, cpu_seconds};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 /// Options of `admission`.
 #[derive(Debug, clap::Args)]
@@ -42,12 +40,8 @@ pub(crate) struct AdmissionArgs {
     /// Previews.
     #[arg(long, default_value_t = 5)]
     previews: usize,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/admission.json in the source.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// The figures of one sort of review.
@@ -109,14 +103,10 @@ pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
         instance_types: types,
         rows,
     };
-    let text = serde_json::to_string_pretty(&results)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{text}")?;
-    } else {
-        table(&mut out, &results)?;
+    if !args.output.json {
+        table(&mut std::io::stdout().lock(), &results)?;
     }
-    keep("admission", text, args.out.as_deref(), true)
+    args.output.keep("admission", &results, true)
 }
 
 fn table(out: &mut impl std::io::Write, results: &Results) -> Result<()> {

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::live::cluster::stage;
 use crate::live::process::{Memory, cpu_seconds};
 use crate::machine::{Machine, runtime};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 const NODES: u32 = 1_000;
 /// Pods of a machine with four CPUs, and what each asks for.
@@ -52,12 +51,8 @@ pub(crate) struct LifeArgs {
     /// Machines; ten pods come for each.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/life.json in the source, if the size is the default one.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// All figures of a run.
@@ -123,14 +118,10 @@ pub(crate) fn run(args: &LifeArgs) -> Result<()> {
     ]);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args.nodes, machine)))?;
-    let text = serde_json::to_string_pretty(&results)?;
-    let out = &mut std::io::stdout();
-    if args.json {
-        writeln!(out, "{text}")?;
-    } else {
-        table(out, &results)?;
+    if !args.output.json {
+        table(&mut std::io::stdout(), &results)?;
     }
-    keep("life", text, args.out.as_deref(), args.nodes == NODES)
+    args.output.keep("life", &results, args.nodes == NODES)
 }
 
 async fn measure(nodes: u32, machine: Machine) -> Result<Results> {

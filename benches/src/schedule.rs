@@ -12,7 +12,7 @@ use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, so
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib};
-use crate::recorded::keep;
+use crate::recorded::Output;
 use crate::{baseline, bound, inputs, report, verify};
 
 /// The inputs, in the order in which they are run.
@@ -40,9 +40,6 @@ pub(crate) struct ScheduleArgs {
     /// Folder with pods-N.json, catalog.json and nodepool.json (each plain or with .gz). Default: the recorded ones.
     #[arg(long)]
     inputs: Option<PathBuf>,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
     /// Only this input (a number of pods, or preference-4000-respect, preference-4000-ignore). May be repeated.
     #[arg(long = "only", value_name = "INPUT")]
     only: Vec<String>,
@@ -52,9 +49,8 @@ pub(crate) struct ScheduleArgs {
     /// Steps per pod that go into making the new machines cheaper; 0 leaves them as upstream would fill them.
     #[arg(long, default_value_t = REPACK)]
     repack: u32,
-    /// Where to write the results as JSON. Default: benches/results/schedule.json in the source.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// Run this one input in this process and print its row as JSON.
     #[arg(long, hide = true)]
     measure: Option<String>,
@@ -115,7 +111,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
     } else {
         folder.display().to_string()
     };
-    if !args.json {
+    if !args.output.json {
         report::heading(&mut out, &machine, &shown, SEED, args.runs)?;
     }
     let chosen = SIZES
@@ -125,7 +121,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
     let mut rows = Vec::new();
     for input in chosen {
         let row = in_child(args, input)?;
-        if !args.json {
+        if !args.output.json {
             report::row(
                 &mut out,
                 &row,
@@ -150,13 +146,11 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
         rows,
         baselines,
     };
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(out, "{text}")?;
-    } else {
+    if !args.output.json {
         report::closing(&mut out, &results)?;
     }
-    keep("schedule", text, args.out.as_deref(), args.only.is_empty())?;
+    args.output
+        .keep("schedule", &results, args.only.is_empty())?;
     if violations > 0 {
         bail!("{violations} rules broken");
     }

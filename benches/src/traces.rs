@@ -24,16 +24,19 @@ use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
 use mortise_core::resources::Resources;
-use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
+use mortise_core::scheduling::{LaunchPlan, PlannedClaim, REPACK, SolveOptions, solve};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::bound::{self, Buyable, Shape};
 use crate::machine::{Machine, cpu_seconds};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 const GPU: &str = "nvidia.com/gpu";
 const GPU_NAME: &str = "gpu.example.com/name";
+/// The pools by name; that of spot machines has the taint.
+const ON_DEMAND: &str = "on-demand";
+const SPOT: &str = "spot";
 const SPOT_TAINT: &str = "example.com/spot";
 const MIB: i64 = 1 << 20;
 const SPOT_PERCENT: i64 = 35;
@@ -50,12 +53,8 @@ pub(crate) struct TracesArgs {
     /// Steps per pod that go into making the new machines cheaper.
     #[arg(long, default_value_t = REPACK)]
     repack: u32,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/traces.json in the source, unless `--only` is given.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,6 +71,8 @@ struct Row {
     bound: f64,
     /// Machines whose pods do not fit, by an independent sum.
     overfull: usize,
+    /// Pods on machines of a pool whose taint they do not tolerate, or with GPUs of another name than they ask for.
+    misplaced: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -292,8 +293,8 @@ fn world(pods: &[TracePod], kinds: &[Kind]) -> Result<Index> {
     let catalog = Arc::new(Catalog::build(kinds.iter().map(instance_type).collect()));
     let spot_only = json!([{"key": SPOT_TAINT, "effect": "NoSchedule"}]);
     for pool in [
-        pool("on-demand", "on-demand", 1, &json!([]))?,
-        pool("spot", "spot", 10, &spot_only)?,
+        pool(ON_DEMAND, "on-demand", 1, &json!([]))?,
+        pool(SPOT, "spot", 10, &spot_only)?,
     ] {
         index.set_catalog(&pool.node_class_key(), Arc::clone(&catalog));
         index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
@@ -349,6 +350,16 @@ fn least(pods: &BTreeMap<TracePod, usize>, kinds: &[Kind]) -> f64 {
     bound::of_shapes(&shapes, &buyable)
 }
 
+/// The types that a claim of a plan may become, as the cloud describes them; `None` when one is not there, or there is none.
+fn types_of<'a, T>(claim: &PlannedClaim, by_name: &'a BTreeMap<Arc<str>, T>) -> Option<Vec<&'a T>> {
+    let types: Option<Vec<&T>> = claim
+        .instance_types
+        .iter()
+        .map(|name| by_name.get(name))
+        .collect();
+    types.filter(|types| !types.is_empty())
+}
+
 /// Machines of a plan that are too small for their pods.
 fn overfull(plan: &LaunchPlan, kinds: &[Kind]) -> usize {
     let by_name: BTreeMap<Arc<str>, InstanceType> = kinds
@@ -356,18 +367,51 @@ fn overfull(plan: &LaunchPlan, kinds: &[Kind]) -> usize {
         .map(instance_type)
         .map(|of| (Arc::clone(&of.name), of))
         .collect();
-    let is_overfull = |claim: &&mortise_core::scheduling::PlannedClaim| {
-        let name = claim.instance_types.first();
-        let Some(of) = name.and_then(|name| by_name.get(name)) else {
-            return true;
+    let is_overfull = |claim: &&PlannedClaim| {
+        let is_too_small = |of: &&InstanceType| {
+            let mut left = of.capacity.sub(&of.overhead);
+            for pod in &claim.pods {
+                left.sub_assign(&pod.class.requests);
+            }
+            left.iter().any(|(_, amount)| amount < 0)
         };
-        let mut left = of.capacity.sub(&of.overhead);
-        for pod in &claim.pods {
-            left.sub_assign(&pod.class.requests);
-        }
-        left.iter().any(|(_, amount)| amount < 0)
+        types_of(claim, &by_name).is_none_or(|types| types.iter().any(is_too_small))
     };
     plan.claims.iter().filter(is_overfull).count()
+}
+
+/// Pods of a plan that are where they may not be.
+fn misplaced(plan: &LaunchPlan, pods: &[TracePod], kinds: &[Kind]) -> Result<usize> {
+    let gpus: BTreeMap<Arc<str>, &str> = kinds
+        .iter()
+        .map(|kind| (instance_type(kind).name, kind.gpu.as_str()))
+        .collect();
+    let mut misplaced = 0;
+    for claim in &plan.claims {
+        let types = types_of(claim, &gpus);
+        for pod in &claim.pods {
+            let asked = traced(pods, &pod.key.name)?;
+            let has_name = |gpu: &&str| asked.names.iter().any(|name| name == gpu);
+            let is_tolerated = match &*claim.pool {
+                ON_DEMAND => true,
+                SPOT => asked.spot,
+                _ => false,
+            };
+            let is_named = asked.names.is_empty()
+                || types
+                    .as_ref()
+                    .is_some_and(|types| types.iter().copied().all(has_name));
+            misplaced += usize::from(!is_tolerated || !is_named);
+        }
+    }
+    Ok(misplaced)
+}
+
+/// What the trace says of a pod that was made of it.
+fn traced<'a>(pods: &'a [TracePod], name: &str) -> Result<&'a TracePod> {
+    let (_, at) = name.split_once('-').context("name of a pod")?;
+    pods.get(at.parse::<usize>()?)
+        .with_context(|| format!("{name} is in no trace"))
 }
 
 fn measure(args: &TracesArgs, path: &Path, form: &'static str) -> Result<Row> {
@@ -384,10 +428,8 @@ fn measure(args: &TracesArgs, path: &Path, form: &'static str) -> Result<Row> {
     let seconds = cpu_seconds().zip(start).map(|(end, start)| end - start);
     let mut placed: BTreeMap<TracePod, usize> = BTreeMap::new();
     for pod in plan.claims.iter().flat_map(|claim| &claim.pods) {
-        let (_, at) = pod.key.name.split_once('-').context("name of a pod")?;
-        *placed
-            .entry(pods[at.parse::<usize>()?].clone())
-            .or_default() += 1;
+        let of = traced(&pods, &pod.key.name)?.clone();
+        *placed.entry(of).or_default() += 1;
     }
     let input = path.file_stem().map_or_else(String::new, |stem| {
         let stem = stem.to_string_lossy();
@@ -403,6 +445,7 @@ fn measure(args: &TracesArgs, path: &Path, form: &'static str) -> Result<Row> {
         dollars_per_hour: plan.price().map_or(f64::NAN, |price| price.dollars()),
         bound: least(&placed, &kinds),
         overfull: overfull(&plan, &kinds),
+        misplaced: misplaced(&plan, &pods, &kinds)?,
     })
 }
 
@@ -421,7 +464,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
         })
         .collect();
     files.sort();
-    if !args.json {
+    if !args.output.json {
         machine.heading(
             &mut out,
             "all pods of a trace pending at once; gap is what the plan costs above the bound",
@@ -444,7 +487,7 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
                 continue;
             }
             let row = measure(args, path, form)?;
-            if !args.json {
+            if !args.output.json {
                 writeln!(
                     out,
                     "{:<14}{:<5}{:>7}{:>8}{:>9}{:>9.2}{:>12.3}{:>12.3}{:>7.2}%{}",
@@ -457,7 +500,11 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
                     row.dollars_per_hour,
                     row.bound,
                     (row.dollars_per_hour / row.bound - 1.0) * 100.0,
-                    if row.overfull > 0 { "  OVERFULL" } else { "" }
+                    match (row.overfull, row.misplaced) {
+                        (0, 0) => "",
+                        (0, _) => "  MISPLACED",
+                        _ => "  OVERFULL",
+                    }
                 )?;
             }
             rows.push(row);
@@ -467,18 +514,62 @@ pub(crate) fn run(args: &TracesArgs) -> Result<()> {
         bail!("no openb_pod_list_*.csv in {} suits", args.inputs.display());
     }
     let overfull: usize = rows.iter().map(|row| row.overfull).sum();
+    let misplaced: usize = rows.iter().map(|row| row.misplaced).sum();
     let results = Results {
         machine,
         inputs: "cluster-trace-gpu-v2023".to_owned(),
         rows,
     };
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(out, "{text}")?;
-    }
-    keep("traces", text, args.out.as_deref(), args.only.is_none())?;
-    if overfull > 0 {
-        bail!("{overfull} machines are too small for their pods");
+    args.output.keep("traces", &results, args.only.is_none())?;
+    if overfull + misplaced > 0 {
+        bail!(
+            "{overfull} machines are too small for their pods, and {misplaced} pods are on machines that they may not use"
+        );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(gpu: &str) -> Kind {
+        Kind {
+            cpu_milli: 8_000,
+            memory_mib: 32 * 1024,
+            gpus: 4,
+            gpu: gpu.to_owned(),
+        }
+    }
+
+    #[test]
+    fn pods_where_they_may_not_be_are_counted() {
+        let asks = |names: &[&str], spot: bool| TracePod {
+            cpu_milli: 1_000,
+            memory_mib: 1024,
+            gpus: 1,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            spot,
+        };
+        let pods = [asks(&["T4"], true), asks(&["G2"], false), asks(&[], true)];
+        let kinds = [kind("T4"), kind("G2")];
+        let snapshot = world(&pods, &kinds).unwrap().freeze(Timestamp::UNIX_EPOCH);
+        let options = SolveOptions {
+            pending: true,
+            ..SolveOptions::default()
+        };
+        let (plan, _) = solve(Timestamp::UNIX_EPOCH, &snapshot, &options, &|| false);
+        let placed: usize = plan.claims.iter().map(|claim| claim.pods.len()).sum();
+        assert_eq!(placed, pods.len());
+        let count = |pods: &[TracePod]| misplaced(&plan, pods, &kinds).unwrap();
+        assert_eq!(count(&pods), 0);
+        let other_name = [asks(&["G2"], true), pods[1].clone(), pods[2].clone()];
+        assert_eq!(count(&other_name), 1, "its machine has T4s");
+        let none_tolerates = pods.clone().map(|pod| TracePod { spot: false, ..pod });
+        let on_spot = plan.claims.iter().filter(|claim| &*claim.pool == SPOT);
+        let on_spot: usize = on_spot.map(|claim| claim.pods.len()).sum();
+        assert!(on_spot > 0, "the pool of higher weight");
+        assert_eq!(count(&none_tolerates), on_spot);
+        assert_eq!(overfull(&plan, &kinds), 0);
+    }
 }

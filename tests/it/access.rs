@@ -4,31 +4,16 @@ use anyhow::{Result, ensure};
 use mortise_tests::harness::{Authority, Http, Reply, wait_until};
 use serde_json::{Value, json};
 
+use crate::objects::reader_and_stranger;
 use crate::scene::{SOON, Scene, Setting};
-
-/// Two service accounts, of which one may read two debug paths.
-const ACCOUNTS: &str = r#"
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: reader}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: stranger}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: mortise-debug}
-rules: [{nonResourceURLs: [/debug/config, /debug/pending], verbs: [get]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: mortise-debug}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: mortise-debug}
-subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
-"#;
 
 #[tokio::test]
 async fn callers_must_say_who_they_are() -> Result<()> {
+    let two_paths =
+        json!({ "nonResourceURLs": ["/debug/config", "/debug/pending"], "verbs": ["get"] });
     let setting = Setting {
         insecure_debug: false,
-        manifests: vec![ACCOUNTS.to_owned()],
+        manifests: vec![reader_and_stranger(two_paths)],
         ..Setting::default()
     };
     let scene = Scene::start(setting).await?;

@@ -45,6 +45,8 @@ const GOES: [&str; 4] = [
     "remove-node-finalizer",
     "remove-claim-finalizer",
 ];
+/// A node with pods waits, tainted, for the machine that replaces it; it leaves load balancers when it goes.
+const REPLACES: [&str; 1] = ["mark-node"];
 const DISRUPTS: [&str; 3] = [
     "write-disruption",
     // Nothing replaces an empty node: it leaves load balancers with the taint.
@@ -152,7 +154,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
     scene
         .apply(&[
             class,
-            pool("default", &requirements, template),
+            pool("default", &requirements, template.clone()),
             // Nothing is evicted before the story wants it.
             budget("web", 2),
             deployment("web", 2, ("1", "1Gi"), json!({})),
@@ -194,14 +196,41 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
     ensure!(census.claims()? == 2, "{} claims", census.claims()?);
 
     scene.mortise.kill9().await;
-    for app in ["web", "pinned"] {
-        scene.scale(app, 0).await?;
-        scene.running(app, 0).await?;
-    }
+    scene.scale("pinned", 0).await?;
+    scene.running("pinned", 0).await?;
+    let before = scene.settled(1).await?;
+    let edited = json!({ "template": { "metadata": { "labels": { "edited": "true" } }, "spec": template["template"]["spec"] } });
+    scene
+        .apply(&[pool("default", &requirements, edited)])
+        .await?;
+    dies_around(&mut scene, &REPLACES).await?;
+    lives(&mut scene).await?;
+    let replaced = || async {
+        open_nodes(&scene).await?;
+        let names: Vec<String> = scene.nodes().await?.into_keys().collect();
+        ensure!(
+            names.len() == 1 && names[0] != before[0].node_name(),
+            "{names:?}"
+        );
+        Ok(())
+    };
+    wait_until(
+        "another machine in the place of the drifted one",
+        SOON,
+        replaced,
+    )
+    .await?;
+    scene.running("web", 2).await?;
+    scene.settled(1).await?;
+    ensure!(census.claims()? == 3, "{} claims", census.claims()?);
+
+    scene.mortise.kill9().await;
+    scene.scale("web", 0).await?;
+    scene.running("web", 0).await?;
     dies_around(&mut scene, &DISRUPTS).await?;
     lives(&mut scene).await?;
     scene.empty().await?;
-    ensure!(census.claims()? == 2, "{} claims", census.claims()?);
+    ensure!(census.claims()? == 3, "{} claims", census.claims()?);
     scene.end().await;
     Ok(())
 }

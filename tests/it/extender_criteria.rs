@@ -8,7 +8,7 @@ use mortise_core::labels;
 use mortise_tests::harness::{Http, Mortise, SchedulerOptions, wait_until};
 use serde_json::{Value, json};
 
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pod, pool, types};
+use crate::objects::{ON_DEMAND, deployment, kwok_class, pod, pool, reader_and_stranger, types};
 use crate::scene::{SOON, Scene, Setting, on_node, runs};
 
 async fn scene() -> Result<Scene> {
@@ -296,24 +296,6 @@ async fn the_second_scheduler_is_as_recommended() -> Result<()> {
     Ok(())
 }
 
-/// Two service accounts, of which one may read everything that there is to debug.
-const ACCOUNTS: &str = "
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: reader}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: stranger}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: mortise-debug}
-rules: [{nonResourceURLs: ['/debug/*'], verbs: [get, post]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: mortise-debug}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: mortise-debug}
-subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
-";
-
 /// What no answer may hold.
 const SECRET: &str = "correct-horse-battery-staple";
 
@@ -322,9 +304,10 @@ const SECRET: &str = "correct-horse-battery-staple";
 /// (200), and shows no value of an environment variable and nothing of a Secret.
 #[tokio::test]
 async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
+    let everything = json!({ "nonResourceURLs": ["/debug/*"], "verbs": ["get", "post"] });
     let setting = Setting {
         insecure_debug: false,
-        manifests: vec![ACCOUNTS.to_owned()],
+        manifests: vec![reader_and_stranger(everything)],
         ..Setting::default()
     };
     let scene = Scene::start(setting).await?;

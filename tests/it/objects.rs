@@ -29,6 +29,23 @@ pub(crate) fn good(kind: &str) -> Result<Value> {
     all.remove(kind).with_context(|| format!("no good {kind}"))
 }
 
+/// Service accounts `reader` and `stranger` in `default`, as YAML: this rule of a ClusterRole holds for the reader.
+pub(crate) fn reader_and_stranger(rule: Value) -> String {
+    let group = "rbac.authorization.k8s.io";
+    let account = |name: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+    let role = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": { "name": "mortise-debug" }, "rules": [rule],
+    });
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": "mortise-debug" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "mortise-debug" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "reader", "namespace": "default" }],
+    });
+    [account("reader"), account("stranger"), role, binding]
+        .map(|object| object.to_string())
+        .join("\n---\n")
+}
+
 /// A KWOKNodeClass named `default`.
 pub(crate) fn kwok_class() -> Value {
     json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } })

@@ -113,8 +113,9 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
                 let answer = extender::filter(world, memory, counters, &args, real);
                 if real {
                     let mut denied = BTreeMap::new();
-                    for message in answer.failed_and_unresolvable_nodes.iter().flatten() {
-                        *denied.entry(*message.1).or_insert(0) += 1;
+                    let failed = answer.failed_and_unresolvable_nodes.iter();
+                    for (_, message) in failed.flat_map(|failed| &failed.0) {
+                        *denied.entry(*message).or_insert(0) += 1;
                     }
                     let nodes = args.names().len();
                     let call = asked(world, "filter", &args.pod, nodes, begun);

@@ -23,7 +23,7 @@ use mortise_tests::harness::{Mortise, SchedulerOptions, Verbs, mortise_binary};
 use serde::Serialize;
 
 use crate::machine::{Machine, runtime};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 /// Everything that goes into the binaries.
 const SOURCES: [&str; 6] = [
@@ -67,13 +67,8 @@ pub(crate) struct CompareArgs {
     /// Fixes what comes and goes when.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Print the results as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/compare.json in the source, if the sizes are the default
-    /// ones.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// Directory for the plots (SVG). Default: docs/scheduler in the source, if the sizes are the default ones.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
@@ -176,10 +171,6 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(std::io::stdout(), "{text}")?;
-    }
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scheduler");
     let plots = args
         .plots
@@ -188,12 +179,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     if let Some(dir) = plots {
         plot::write(&dir, &results)?;
     }
-    keep(
-        "compare",
-        text,
-        args.out.as_deref(),
-        args.has_default_sizes(),
-    )
+    args.output
+        .keep("compare", &results, args.has_default_sizes())
 }
 
 async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
@@ -237,7 +224,7 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
             }
         }
     }
-    if !args.json {
+    if !args.output.json {
         table::write(out, &results)?;
     }
     Ok(results)

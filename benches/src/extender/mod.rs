@@ -5,14 +5,13 @@ mod held;
 mod load;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::live::cluster::Cluster;
 use crate::machine::{Machine, runtime};
-use crate::recorded::keep;
+use crate::recorded::Output;
 
 const SOURCES: [&str; 6] = [
     "../Cargo.toml",
@@ -48,13 +47,8 @@ pub(crate) struct ExtenderArgs {
     /// Pods that are held back; 0 = without this part.
     #[arg(long, default_value_t = HELD, value_parser = clap::value_parser!(u32).range(0..=5_000))]
     held: u32,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/extender.json in the source, if the sizes are the default
-    /// ones.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl ExtenderArgs {
@@ -90,19 +84,11 @@ pub(crate) fn run(args: &ExtenderArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let text = serde_json::to_string_pretty(&results)?;
-    let out = &mut std::io::stdout();
-    if args.json {
-        writeln!(out, "{text}")?;
-    } else {
-        table(out, &results)?;
+    if !args.output.json {
+        table(&mut std::io::stdout(), &results)?;
     }
-    keep(
-        "extender",
-        text,
-        args.out.as_deref(),
-        args.has_default_sizes(),
-    )
+    args.output
+        .keep("extender", &results, args.has_default_sizes())
 }
 
 async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {

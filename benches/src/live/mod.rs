@@ -13,13 +13,12 @@ pub(crate) mod quantiles;
 mod table;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::machine::{Machine, runtime};
-use crate::recorded::keep;
+use crate::recorded::Output;
 use cluster::Cluster;
 
 // Default sizes, which are those of the recorded results.
@@ -46,12 +45,8 @@ pub(crate) struct LiveArgs {
     /// Fixes the pauses between pods.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/live.json in the source, if the sizes are the default ones.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl LiveArgs {
@@ -106,11 +101,7 @@ pub(crate) fn run(args: &LiveArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(std::io::stdout(), "{text}")?;
-    }
-    keep("live", text, args.out.as_deref(), args.has_default_sizes())
+    args.output.keep("live", &results, args.has_default_sizes())
 }
 
 async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
@@ -121,7 +112,7 @@ async fn measure(args: &LiveArgs, machine: Machine) -> Result<Results> {
         args.nodes
     );
     // Sections are shown as they come: the whole takes minutes.
-    let shown = !args.json;
+    let shown = !args.output.json;
     let out = &mut std::io::stdout();
     let mut cluster = Box::pin(Cluster::start()).await?;
     let inputs = Inputs {

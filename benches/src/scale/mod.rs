@@ -6,7 +6,6 @@ mod one;
 mod world;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -16,7 +15,7 @@ use mortise_core::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, cpu_seconds, peak_mib, resident_mib};
-use crate::recorded::keep;
+use crate::recorded::Output;
 use world::{Mix, World};
 
 /// Options of `scale`.
@@ -31,12 +30,8 @@ pub(crate) struct ScaleArgs {
     /// Only cases whose name contains this: pending, plain, affinity, field, one, memory.
     #[arg(long)]
     only: Option<String>,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Where to write the results as JSON. Default: benches/results/scale.json in the source, unless `--only` is given.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// Run this one case in this process and print its rows as JSON.
     #[arg(long, hide = true)]
     measure: Option<String>,
@@ -246,7 +241,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
         return Ok(());
     }
     let machine = Machine::here(&["../crates/core/src", "src"]);
-    if !args.json {
+    if !args.output.json {
         let measured = format!(
             "seed {}; times in ms: least, median, most of {} runs (one pod: p99), by processor time from 20 ms on",
             args.seed, args.runs
@@ -267,7 +262,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
                 .map(|row| row.within(plain * 3.0))
                 .collect();
         }
-        if !args.json {
+        if !args.output.json {
             writeln!(out, "{case}: {inputs}")?;
             for row in &measured {
                 show(&mut out, row)?;
@@ -288,12 +283,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
         runs: args.runs,
         rows,
     };
-    let text = serde_json::to_string_pretty(&results)?;
-    if args.json {
-        writeln!(out, "{text}")?;
-    }
-    keep("scale", text, args.out.as_deref(), args.only.is_none())?;
-    Ok(())
+    args.output.keep("scale", &results, args.only.is_none())
 }
 
 fn show(out: &mut impl std::io::Write, row: &Row) -> Result<()> {

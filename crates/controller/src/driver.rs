@@ -18,6 +18,7 @@ use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
 use mortise_core::index::{News, ObjectKey, ObjectKind};
 use mortise_core::record::Verdict;
 use mortise_core::snapshot::{Snapshot, Table};
+use mortise_webhooks::extender::Memory;
 use tokio::sync::mpsc;
 
 use crate::clock::until;
@@ -84,6 +85,8 @@ pub(crate) struct Driver {
     pub(crate) engine: Engine,
     pub(crate) shared: Arc<Shared>,
     pub(crate) liveness: Arc<Liveness>,
+    /// What the extender has to tell.
+    pub(crate) extender: Arc<Memory>,
     pub(crate) inputs: mpsc::Receiver<Message>,
     /// For the answers of heavy steps.
     pub(crate) answers: mpsc::Sender<Message>,
@@ -103,6 +106,7 @@ impl Driver {
         let mut published = None;
         loop {
             let turned = tokio::time::Instant::now();
+            self.take_signals();
             self.step_all(&mut threads)?;
             self.publish(&mut published);
             let wait = self.wait();
@@ -122,6 +126,16 @@ impl Driver {
             self.shared.metrics.inputs_queued(self.inputs.len());
             for message in batch.drain(..) {
                 self.take(message)?;
+            }
+        }
+    }
+
+    /// Hands on for which pods kube-scheduler has a node. Only a leader buys, so only a leader has a use for it.
+    fn take_signals(&mut self) {
+        let signals = self.extender.signals.take();
+        if self.shared.health.is_leading() {
+            for (pod, at) in signals {
+                self.engine.apply(Input::Feasible { pod, at }, at);
             }
         }
     }
@@ -345,7 +359,7 @@ fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
             .map(|(key, _)| ObjectKey::Pod(key.clone()))
             .collect(),
         ObjectKind::Node => snapshot
-            .node_keys
+            .named
             .iter()
             .map(|(key, _)| ObjectKey::Node(key.clone()))
             .collect(),

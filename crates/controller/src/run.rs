@@ -370,10 +370,12 @@ impl Parts {
             shared.now(),
         )
         .serving(Served::only(node_classes.clone()));
+        let memory = Arc::new(Memory::of(&namespace));
         let driver = Driver {
             engine,
             shared: Arc::clone(&shared),
             liveness: Arc::clone(&liveness),
+            extender: Arc::clone(&memory),
             inputs: received,
             answers: inputs.clone(),
             effects: commands,
@@ -430,7 +432,6 @@ impl Parts {
             }
         }
 
-        let memory = Arc::new(Memory::of(&namespace));
         let counters = Arc::<Counters>::default();
         spawn_until(
             &mut tasks,

@@ -16,9 +16,11 @@ use crate::catalog::Catalog;
 use crate::cloud::{LaunchError, Notice};
 use crate::deciders::{Decider, DeciderId, Delivery, Step, StepInput};
 use crate::effect::{Done, Effect, EffectError, Outcome};
+use crate::feasible::Feasible;
 use crate::index::{Changes, Index, News};
 use crate::labels::WellKnown;
 use crate::ledger::{LedgerOp, PoolUsage};
+use crate::names::Uid;
 use crate::record::Record;
 use crate::served::Served;
 use crate::settings::Settings;
@@ -45,6 +47,13 @@ pub enum Input {
         provider: Arc<str>,
         /// The message.
         notice: Notice,
+    },
+    /// kube-scheduler has a node for a pod: it asked the extender, and some node was left.
+    Feasible {
+        /// Its UID.
+        pod: Uid,
+        /// When it asked.
+        at: Timestamp,
     },
     /// This process may act, or may not any more.
     Leading(bool),
@@ -86,6 +95,7 @@ pub struct Job {
     changes: Changes,
     inbox: Vec<Delivery>,
     settings: Arc<Settings>,
+    feasible: Arc<Feasible>,
     seed: u64,
     now: Timestamp,
 }
@@ -113,6 +123,7 @@ impl Job {
             changes,
             inbox,
             settings,
+            feasible,
             seed,
             now,
         } = self;
@@ -122,6 +133,7 @@ impl Job {
             changes: &changes,
             inbox: &inbox,
             settings: &settings,
+            feasible: &feasible,
             seed,
         };
         let step = decider.step(&input, stop);
@@ -134,6 +146,7 @@ pub struct Engine {
     index: Index,
     slots: Vec<Slot>,
     settings: Arc<Settings>,
+    feasible: Arc<Feasible>,
     leading: bool,
     steps: u64,
     seed: u64,
@@ -165,6 +178,7 @@ impl Engine {
             index: Index::new(well_known, true, now),
             slots,
             settings: Arc::new(settings),
+            feasible: Arc::default(),
             leading: false,
             steps: 0,
             seed,
@@ -192,6 +206,8 @@ impl Engine {
                 DeciderId::Interruption,
                 Delivery::Notice { provider, notice },
             ),
+            // Nothing is stepped because of it: it only keeps what is stepped from buying.
+            Input::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
             Input::Leading(leading) => {
                 if leading && !self.leading {
                     for slot in &mut self.slots {
@@ -332,6 +348,7 @@ impl Engine {
             changes,
             inbox,
             settings: Arc::clone(&self.settings),
+            feasible: Arc::clone(&self.feasible),
             seed,
             now,
         })

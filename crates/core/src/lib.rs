@@ -17,6 +17,7 @@ pub mod deciders;
 pub mod effect;
 pub mod engine;
 pub mod events;
+pub mod feasible;
 pub mod index;
 pub mod labels;
 pub mod ledger;

@@ -23,6 +23,8 @@ pub enum Verdict {
     Unschedulable,
     /// A pod is not ours to place.
     Ignored,
+    /// A pod needs nothing of us: kube-scheduler has a node for it.
+    LeftToScheduler,
     /// A machine was launched.
     Launched,
     /// A launch failed.
@@ -58,6 +60,7 @@ impl Verdict {
             Self::NodeDecided => "node_decided",
             Self::Unschedulable => "unschedulable",
             Self::Ignored => "ignored",
+            Self::LeftToScheduler => "left_to_scheduler",
             Self::Launched => "launched",
             Self::LaunchFailed => "launch_failed",
             Self::Registered => "registered",

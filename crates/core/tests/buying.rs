@@ -11,9 +11,10 @@ mod one_pool;
 use std::collections::BTreeMap;
 
 use mortise_core::labels;
+use mortise_core::ledger::PoolUsage;
 use mortise_core::money::MicroUsd;
 use mortise_core::scheduling::LaunchPlan;
-use one_pool::{World, instance_type, pod, pool};
+use one_pool::{World, instance_type, node, pod, pool};
 use serde_json::{Value, json};
 
 const TAINT: &str = "example.com/spot";
@@ -130,15 +131,19 @@ fn limits_hold() {
     }
 }
 
-/// Large machines at twice the price for their size are only bought where nothing else holds a pod.
-#[test]
-fn more_machines_are_bought_when_each_saves_its_charge() {
+/// Large machines at twice the price for their size, which are only bought where nothing else holds a pod.
+fn large_ones_are_dear() -> World {
     let mut world = World::new();
     world.types = vec![instance_type(4, "amd64"), instance_type(16, "amd64")];
     for offering in &mut world.types[1].offerings {
         offering.price = offering.price.map(|price| MicroUsd(price.0 * 2));
     }
-    let world = pods(world, "a", 24, "3", &json!({}));
+    world
+}
+
+#[test]
+fn more_machines_are_bought_when_each_saves_its_charge() {
+    let world = pods(large_ones_are_dear(), "a", 24, "3", &json!({}));
     let (filled, bought) = (world.repacked(0).0, world.solve().0);
     assert_eq!(placed(&filled), placed(&bought));
     assert!(bought.claims.len() > filled.claims.len());
@@ -156,17 +161,35 @@ fn more_machines_are_bought_when_each_saves_its_charge() {
 }
 
 #[test]
+fn a_pool_over_its_limits_keeps_no_other_pool_from_buying() {
+    let over = json!({
+        "metadata": {"labels": {labels::NODEPOOL: "over"}},
+        "spec": {"taints": [{"key": "example.com/closed", "effect": "NoSchedule"}]},
+    });
+    let alone = pods(large_ones_are_dear(), "a", 24, "3", &json!({}));
+    let beside = pods(large_ones_are_dear(), "a", 24, "3", &json!({}))
+        .pool(pool(
+            "over",
+            of("on-demand"),
+            json!({"spec": {"limits": {"cpu": "4"}}}),
+        ))
+        .node(node("eight-cpus", "z1", over));
+    let snapshot = beside.snapshot();
+    let usage = &PoolUsage::all(&snapshot)["over"];
+    assert_eq!((usage.nodes, usage.capacity.cpu), (1, 8_000));
+    let plan = beside.solve().0;
+    assert_eq!(counts(&plan).keys().collect::<Vec<_>>(), ["general"]);
+    assert_eq!(plan.price(), alone.solve().0.price());
+    assert!(plan.price() < beside.repacked(0).0.price());
+}
+
+#[test]
 fn pods_that_are_spread_stay_in_their_zones() {
     let spread = |app: &str| {
         json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::TOPOLOGY_ZONE, "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"app": app}}}]})
     };
-    let mut world = World::new();
-    world.types = vec![instance_type(4, "amd64"), instance_type(16, "amd64")];
-    for offering in &mut world.types[1].offerings {
-        offering.price = offering.price.map(|price| MicroUsd(price.0 * 2));
-    }
-    let world = pods(world, "a", 18, "3", &spread("a"));
+    let world = pods(large_ones_are_dear(), "a", 18, "3", &spread("a"));
     let world = pods(world, "b", 9, "900m", &spread("b"));
     let (filled, bought) = (world.repacked(0).0, world.solve().0);
     assert!(bought.price() < filled.price());

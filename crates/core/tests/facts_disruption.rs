@@ -24,6 +24,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use mortise_core::deciders::{Proposal, StepInput, Survey, Terms, consider, survey};
+use mortise_core::feasible::Feasible;
 use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{LedgerOp, Nomination, Place};
@@ -360,6 +361,7 @@ fn disruption_agrees_with_recorded_answers() {
             changes: &changes,
             inbox: &inbox,
             settings: &settings,
+            feasible: &Feasible::default(),
             seed: 0,
         };
         let answer = survey(&input, &|| false);

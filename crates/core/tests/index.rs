@@ -169,7 +169,7 @@ fn a_node_and_its_claim_are_one_machine() {
     index.apply(News::Deleted(ObjectKey::Node("n1".into())));
     let after = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(
-        (after.nodes.len(), after.node_keys.len(), after.claims.len()),
+        (after.nodes.len(), after.named.len(), after.claims.len()),
         (0, 0, 0)
     );
     assert_eq!(

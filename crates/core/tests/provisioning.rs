@@ -347,3 +347,84 @@ fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
     assert_eq!(promised(false), 1);
     assert_eq!(promised(true), 0);
 }
+
+/// kube-scheduler asked the extender about the first of two pods, and a node was left.
+#[test]
+fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
+    let mut world = SmallWorld::ordinary();
+    world.run(1_000);
+    world.pods("web", 2, 500, &json!({}));
+    world.run(50);
+    let asked = world.names("Pod").remove(0);
+    let uid = world.get("Pod", &asked).unwrap()["metadata"]["uid"].clone();
+    let signal = Input::Feasible {
+        pod: uid.as_str().unwrap().into(),
+        at: world.now,
+    };
+    world.engine.apply(signal, world.now);
+    world.run(1_000);
+    assert_eq!(
+        world.claim_times(),
+        [1_100],
+        "the other one waits for nothing"
+    );
+    let promised = |world: &SmallWorld| {
+        let claim = world.names("NodeClaim").remove(0);
+        let annotations = &world.get("NodeClaim", &claim).unwrap()["metadata"]["annotations"];
+        annotations["mortise.sh/nominated-pods"].clone()
+    };
+    let promises = promised(&world);
+    assert_eq!(promises.as_str().unwrap().split(',').count(), 1);
+    let left = world.records_of(Verdict::LeftToScheduler);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].subject.to_string(), format!("pod/{asked}"));
+    assert!(world.events_of("FailedScheduling").is_empty());
+    // It came to nothing, for a reason that nobody tells: after two seconds the pod is ours again.
+    let nominated = world.records_of(Verdict::Nominated).len();
+    world.run(1_500);
+    assert_eq!(world.records_of(Verdict::Nominated).len(), nominated + 1);
+    world.run(60_000);
+    assert_eq!((world.claim_times().len(), world.pending()), (1, 0));
+}
+
+/// Nobody had refused the pod: its binding may take a while.
+#[test]
+fn a_pod_that_the_scheduler_never_refused_is_left_to_it_for_ten_seconds() {
+    let mut world = SmallWorld::ordinary();
+    world.run(1_000);
+    // The small world's scheduler refuses no pod that has a condition.
+    let waits = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "" }] } });
+    world.pods("web", 1, 500, &waits);
+    let signal = Input::Feasible {
+        pod: "uid-1".into(),
+        at: world.now,
+    };
+    world.engine.apply(signal, world.now);
+    world.run(9_900);
+    assert!(world.claim_times().is_empty());
+    world.run(200);
+    assert_eq!(world.claim_times(), [11_000]);
+}
+
+#[test]
+fn no_machine_is_bought_for_a_pod_on_which_the_scheduler_itself_failed() {
+    let mut world = SmallWorld::ordinary();
+    let failed = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "SchedulerError" }] } });
+    world.pods("web", 1, 500, &failed);
+    world.run(60_000);
+    assert!(world.claim_times().is_empty());
+    assert_eq!(world.records_of(Verdict::Ignored).len(), 1);
+    let told = world.events_of("FailedScheduling");
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].message.contains("SchedulerError"),
+        "{}",
+        told[0].message
+    );
+    // As soon as it has an opinion on the pod, that counts.
+    let name = world.names("Pod").remove(0);
+    let refused = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] } });
+    world.change("Pod", &name, &refused);
+    world.run(60_000);
+    assert_eq!((world.claim_times().len(), world.pending()), (1, 0));
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::cloud::Notice;
 use mortise_core::deciders::{Decider, after, since};
-use mortise_core::effect::{Effect, Outcome};
+use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{Engine, Input, Order};
 use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
@@ -173,6 +173,19 @@ impl Simulation {
     /// From now on machines start and never join as nodes, or do so again.
     pub const fn break_images(&mut self, are_bad: bool) {
         self.images_are_bad = are_bad;
+    }
+
+    /// Somebody changes an object by a merge patch, its specification among it.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub fn edit(&mut self, key: &ObjectKey, mut merge: Value) -> Result<(), EffectError> {
+        let generation = self
+            .store
+            .get(key)
+            .and_then(|object| object.pointer("/metadata/generation")?.as_i64());
+        merge["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
+        self.store.patch(key, &merge, None).map(drop)
     }
 
     /// Scales every workload, in per cent of its normal size; 0 = nothing runs.
@@ -391,6 +404,10 @@ impl Simulation {
             .cycle(&snapshot, self.now, self.extender.as_deref(), body)
         {
             Some(Verdict::Bind(pod, node)) => {
+                if self.extender.is_some() {
+                    let (pod, at) = (pod.uid.clone(), self.now);
+                    self.engine.apply(Input::Feasible { pod, at }, at);
+                }
                 self.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
                 self.write(&ObjectKey::Pod(pod.key.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));

@@ -15,6 +15,7 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mortise_core::deciders;
+use mortise_core::index::ObjectKey;
 use mortise_core::life::LifeStep;
 use mortise_sim::{Aim, Deployment, Fault, Options, Rng, Simulation};
 use serde_json::json;
@@ -24,6 +25,8 @@ use world::{left, options, stuck, template};
 const SEEDS: u64 = 4;
 /// Longest virtual time until a step comes by, in milliseconds.
 const PATIENCE_MS: i64 = 12 * 60 * 60_000;
+/// How often the pool's template is edited while a node is to be replaced, in milliseconds.
+const EDIT_MS: i64 = 15 * 60_000;
 
 /// A small cluster in which every step comes by again and again: workloads that swing, one that must not be disrupted on
 /// machines that the cloud takes back, a grace period that ends.
@@ -55,14 +58,9 @@ fn small(seed: u64) -> Options {
     options
 }
 
-/// Steps that do not come by here. Only a claim that a person made lacks the finalizer at its birth; only a machine that is
-/// replaced is tainted without leaving load balancers, and here those that go are empty (`taint-node`); and that a node has
+/// Steps that do not come by here. Only a claim that a person made lacks the finalizer at its birth; and that a node has
 /// drained is told with the answer of the cloud that is to end its machine, which comes within a second.
-const MISSING: [LifeStep; 3] = [
-    LifeStep::AddClaimFinalizer,
-    LifeStep::MarkNode,
-    LifeStep::WriteDrained,
-];
+const MISSING: [LifeStep; 2] = [LifeStep::AddClaimFinalizer, LifeStep::WriteDrained];
 
 /// Every step, before and after, in the order that the seed makes.
 fn shuffled(rng: &mut Rng) -> Vec<(LifeStep, Fault)> {
@@ -78,6 +76,15 @@ fn shuffled(rng: &mut Rng) -> Vec<(LifeStep, Fault)> {
     points
 }
 
+/// Somebody edits the pool's template: its nodes have drifted, and those with pods that fit nowhere else are replaced.
+fn edit_template(simulation: &mut Simulation) {
+    let labels = json!({ "edited": simulation.now().as_second().to_string() });
+    let edit = json!({ "spec": { "template": { "metadata": { "labels": labels } } } });
+    simulation
+        .edit(&ObjectKey::Pool("general".into()), edit)
+        .unwrap();
+}
+
 /// Plays one seed; what is wrong at its end.
 fn play(seed: u64) -> Vec<String> {
     let mut rng = Rng::new(seed);
@@ -85,9 +92,17 @@ fn play(seed: u64) -> Vec<String> {
     for (step, fault) in shuffled(&mut rng) {
         simulation.disturb(Aim::Step(step), rng.below(3), fault, deciders::all());
         let begin = simulation.now();
+        let mut edited = None;
         while !simulation.is_undisturbed() {
-            if deciders::since(simulation.now(), begin) > PATIENCE_MS {
+            let now = simulation.now();
+            if deciders::since(now, begin) > PATIENCE_MS {
                 return vec![format!("no {} in half a day", step.name())];
+            }
+            // What is empty goes without a replacement, and all else goes by itself.
+            let is_due = edited.is_none_or(|at| deciders::since(now, at) >= EDIT_MS);
+            if step == LifeStep::MarkNode && is_due {
+                edit_template(&mut simulation);
+                edited = Some(now);
             }
             simulation.run_until(deciders::after(simulation.now(), 5_000));
         }

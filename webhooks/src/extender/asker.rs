@@ -86,10 +86,9 @@ impl Asker {
             .active_deadline_seconds
             .map(|seconds| seconds.saturating_mul(1_000));
         let run_ms = said.or(deadline).filter(|ms| *ms > 0);
-        let of_job = pod.owner.as_ref().is_some_and(|owner| is_job(&owner.kind));
         let nominated = body.status.nominated_node_name.as_deref();
         Self {
-            ends_itself: of_job || run_ms.is_some(),
+            ends_itself: pod.is_of_job() || run_ms.is_some(),
             run_ms,
             spot: SpotWish::of(annotations),
             nominated: nominated.filter(|name| !name.is_empty()).map(Into::into),
@@ -127,11 +126,6 @@ pub enum Exemption {
     Critical,
     /// It is one of this service: denied, nothing might answer any more.
     Ours,
-}
-
-/// Pods of such an owner end by themselves.
-pub(super) fn is_job(kind: &str) -> bool {
-    kind == "Job"
 }
 
 fn is_ours(pod: &Pod, namespace: &str) -> bool {

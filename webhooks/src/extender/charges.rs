@@ -4,9 +4,10 @@
 //! away twice. So every pass on a node with promises charges that node with the pod for a short time. Over-charging is
 //! the safe side, and only nodes with promises are charged. Asking again replaces the pod's own charge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use mortise_core::deciders::after;
 use mortise_core::names::Uid;
@@ -33,7 +34,7 @@ pub struct Charges {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_node: BTreeMap<Box<str>, BTreeMap<Uid, Charge>>,
+    by_node: HashMap<Box<str>, BTreeMap<Uid, Charge>, FixedState>,
     sweep_at: Option<Timestamp>,
 }
 

@@ -1,9 +1,7 @@
 //! filter: output = input less the denied, in input order.
 
-use std::collections::BTreeMap;
-
 use super::verdict::{Denial, Verdict, Verdicts};
-use super::wire::{Args, FilterResult, NodeList};
+use super::wire::{Args, Failed, FilterResult, NodeList};
 use super::{Asker, Memory, is_usable};
 use crate::{Counters, World};
 
@@ -18,106 +16,91 @@ pub fn filter<'a>(
 ) -> FilterResult<'a> {
     let names = args.names();
     let denied = denials(world, memory, counters, args, &names, real);
-    let failed: BTreeMap<&str, &'static str> = denied
+    let failed: Vec<(&str, &'static str)> = names
         .iter()
-        .map(|(name, denial)| (*name, denial.message()))
+        .zip(&denied)
+        .filter_map(|(name, denial)| Some((*name, (*denial)?.message())))
         .collect();
+    let kept = denied.iter().map(Option::is_none);
     let (nodes, node_names) = match (&args.node_names, &args.nodes) {
         (None, Some(list)) => {
             counters.full_nodes.inc();
-            let kept = list
-                .items
-                .iter()
-                .filter(|node| !denied.contains_key(NodeList::name(node)))
-                .cloned()
-                .collect();
-            (
-                Some(NodeList {
-                    metadata: list.metadata.clone(),
-                    items: kept,
-                }),
-                None,
-            )
+            let kept = list.items.iter().zip(kept).filter(|(_, kept)| *kept);
+            let list = NodeList {
+                metadata: list.metadata.clone(),
+                items: kept.map(|(node, _)| node.clone()).collect(),
+            };
+            (Some(list), None)
         }
-        _ => (
-            None,
-            Some(
-                names
-                    .into_iter()
-                    .filter(|name| !denied.contains_key(name))
-                    .collect(),
-            ),
-        ),
+        _ => {
+            let kept = names.into_iter().zip(kept).filter(|(_, kept)| *kept);
+            (None, Some(kept.map(|(name, _)| name).collect()))
+        }
     };
     FilterResult {
         nodes,
         node_names,
         failed_nodes: None,
-        failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(failed),
+        failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(Failed(failed)),
         error: String::new(),
     }
 }
 
-fn denials<'a>(
+/// What is denied of the names, in their order. An empty list denies nothing.
+fn denials(
     world: &dyn World,
     memory: &Memory,
     counters: &Counters,
     args: &Args<'_>,
-    names: &[&'a str],
+    names: &[&str],
     real: bool,
-) -> BTreeMap<&'a str, Denial> {
+) -> Vec<Option<Denial>> {
+    let mut denied = vec![None; names.len()];
     let snapshot = world.snapshot();
     if !is_usable(world, &snapshot, counters) {
-        return BTreeMap::new();
+        return denied;
     }
     let asker = Asker::of_call(&snapshot, &args.pod);
     if let Some(exemption) = asker.exemption(memory.own_namespace()) {
         counters.exempt(exemption);
-        return BTreeMap::new();
+        return denied;
     }
     let now = world.now();
-    let verdicts = Verdicts {
-        snapshot: &snapshot,
-        memory,
-        asker: &asker,
-        now,
-    };
-    let mut denied = BTreeMap::new();
+    let verdicts = Verdicts::new(&snapshot, memory, &asker, now);
     let mut promised = Vec::new();
-    for name in names {
+    for (name, denied) in names.iter().zip(&mut denied) {
         match verdicts.on(name) {
-            Verdict::Denied(denial) => {
-                denied.insert(*name, denial);
-            }
+            Verdict::Denied(denial) => *denied = Some(denial),
             Verdict::BesidePromises => promised.push(*name),
             Verdict::Passed => {}
         }
     }
-    // No scheduler asks twice about a name in one call; for one that does, every mention is denied.
-    if !names.is_empty() && names.iter().all(|name| denied.contains_key(name)) {
-        let before = denied.len();
-        denied.retain(|_, denial| !denial.is_soft());
-        if denied.len() < before {
-            counters.soft_dropped.inc();
+    let is_soft = |denial: &Option<Denial>| denial.is_some_and(Denial::is_soft);
+    if denied.iter().all(Option::is_some) && denied.iter().any(is_soft) {
+        for denial in denied.iter_mut().filter(|denial| is_soft(denial)) {
+            *denial = None;
         }
+        counters.soft_dropped.inc();
     }
     if let Some(own) = verdicts.kept_on(names) {
         counters.sent_to_own_room.inc();
-        let others = names.iter().filter(|name| **name != own);
-        others.for_each(|name| {
-            denied.entry(*name).or_insert(Denial::Elsewhere);
-        });
+        for (name, denied) in names.iter().zip(&mut denied) {
+            if *name != own {
+                denied.get_or_insert(Denial::Elsewhere);
+            }
+        }
         promised.retain(|name| *name == own);
     }
-    for denial in denied.values() {
+    for denial in denied.iter().flatten() {
         counters.denied(*denial);
     }
     if real {
         memory.charges.charge(&promised, &asker.pod, now);
-        if !names.is_empty() && denied.len() >= names.len() {
+        if !denied.is_empty() && denied.iter().all(Option::is_some) {
             memory.held.hold(&asker, names, now);
         } else {
             memory.held.passed(&asker.pod.uid);
+            memory.signals.tell(&asker.pod.uid, now);
         }
     }
     denied

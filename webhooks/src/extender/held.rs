@@ -92,12 +92,7 @@ impl Memory {
         for (uid, held) in all {
             let pod = snapshot.pods.get(&held.asker.pod.key);
             let waits = pod.is_some_and(|pod| pod.uid == uid && pod.node.is_none());
-            let verdicts = Verdicts {
-                snapshot,
-                memory: self,
-                asker: &held.asker,
-                now,
-            };
+            let verdicts = Verdicts::new(snapshot, self, &held.asker, now);
             let allowed = |name: &&str| {
                 snapshot.node(name).is_some() && !matches!(verdicts.on(name), Verdict::Denied(_))
             };

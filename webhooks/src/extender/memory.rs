@@ -5,6 +5,7 @@ use super::calls::Calls;
 use super::held::HeldPods;
 use super::rooms::Rooms;
 use super::shares::Shares;
+use super::signals::Signals;
 
 /// Everything that calls leave behind. All of it is bounded.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Memory {
     pub held: HeldPods,
     /// How workloads are divided between spot and other capacity.
     pub shares: Shares,
+    /// Pods for which a node was left, for the workers.
+    pub signals: Signals,
     /// The newest calls.
     pub calls: Calls,
     own_namespace: Option<Box<str>>,

@@ -49,12 +49,7 @@ pub fn preempt(
             node_name_to_meta_victims: victims,
         };
     }
-    let verdicts = Verdicts {
-        snapshot: &snapshot,
-        memory,
-        asker: &asker,
-        now: world.now(),
-    };
+    let verdicts = Verdicts::new(&snapshot, memory, &asker, world.now());
     victims.retain(|node, _| {
         let fence = snapshot.node(node).and_then(|node| verdicts.fence(node));
         if let Some(denial) = fence {

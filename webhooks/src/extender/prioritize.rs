@@ -16,7 +16,7 @@
 //! - price: 1 when the pod's share of its price is within a tenth of the cheapest in the list;
 //! - company: 1 when most of its pods are of the same kind: pods that end by themselves with their like, others with theirs.
 
-use super::standing::{Company, Life};
+use super::life::Life;
 use super::verdict::Verdicts;
 use super::wire::{Args, HostPriority};
 use super::{Asker, Memory, is_usable};
@@ -24,6 +24,8 @@ use crate::{Counters, World};
 use mortise_core::labels;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::{Snapshot, StateNode};
+
+const MILLION: i64 = 1_000_000;
 
 /// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
 #[must_use]
@@ -40,19 +42,28 @@ pub fn prioritize<'a>(
         return all.map(|host| HostPriority { host, score: 0 }).collect();
     }
     let asker = Asker::of_call(&snapshot, &args.pod);
-    let verdicts = Verdicts {
-        snapshot: &snapshot,
-        memory,
-        asker: &asker,
-        now: world.now(),
+    let verdicts = Verdicts::new(&snapshot, memory, &asker, world.now());
+    let requests = &asker.pod.class.requests;
+    let entry = |host: &&str| {
+        let node = snapshot.node(host).map(|node| &**node);
+        let share = node.and_then(|node| share(requests, node));
+        Entry { node, share }
     };
-    let scores = Scores::new(&verdicts, &snapshot, &names);
-    let all = names.into_iter();
-    all.map(|host| HostPriority {
+    let entries: Vec<Entry<'_>> = names.iter().map(entry).collect();
+    let scores = Scores::new(&verdicts, &snapshot, &entries);
+    let all = names.into_iter().zip(&entries);
+    all.map(|(host, entry)| HostPriority {
         host,
-        score: snapshot.node(host).map_or(0, |node| scores.of(node)),
+        score: scores.of(entry),
     })
     .collect()
+}
+
+/// A node of a call.
+struct Entry<'a> {
+    node: Option<&'a StateNode>,
+    /// What of its price the pod would have to pay.
+    share: Option<i64>,
 }
 
 /// What is the same for all nodes of a call.
@@ -60,16 +71,15 @@ struct Scores<'a> {
     verdicts: &'a Verdicts<'a>,
     asker: &'a Asker,
     /// A share of a price up to this is cheap; millionths of micro-dollars.
-    cheap: Option<i128>,
+    cheap: Option<i64>,
     /// Whether the workload wants its next pod on spot capacity.
     wants_spot: Option<bool>,
 }
 
 impl<'a> Scores<'a> {
-    fn new(verdicts: &'a Verdicts<'a>, snapshot: &Snapshot, names: &[&str]) -> Self {
+    fn new(verdicts: &'a Verdicts<'a>, snapshot: &Snapshot, entries: &[Entry<'_>]) -> Self {
         let asker = verdicts.asker;
-        let nodes = names.iter().filter_map(|name| snapshot.node(name));
-        let cheapest = nodes.filter_map(|node| share(&asker.pod.class.requests, node));
+        let cheapest = entries.iter().filter_map(|entry| entry.share);
         let wants_spot = asker.spot.map(|wish| {
             let (spot, others) = verdicts.memory.shares.of_owner(snapshot, &asker.pod);
             wish.wants_spot(spot, others)
@@ -77,12 +87,15 @@ impl<'a> Scores<'a> {
         Self {
             verdicts,
             asker,
-            cheap: cheapest.min().map(|least| least + least / 10),
+            cheap: cheapest.min().map(|least| least.saturating_add(least / 10)),
             wants_spot,
         }
     }
 
-    fn of(&self, node: &StateNode) -> i64 {
+    fn of(&self, entry: &Entry<'_>) -> i64 {
+        let Some(node) = entry.node else {
+            return 0;
+        };
         let verdicts = self.verdicts;
         if verdicts.fence(node).is_some() {
             return 0;
@@ -94,15 +107,11 @@ impl<'a> Scores<'a> {
         if !node.initialized || life.retires_ms.is_some() || life.ends_before(self.asker) {
             return 1;
         }
-        let company = Company::of(node);
-        let requests = &self.asker.pod.class.requests;
-        let packing = 3 * fill_percent(requests, node) / 100;
-        let price = i64::from(
-            self.cheap
-                .is_some_and(|cheap| share(requests, node).is_some_and(|own| own <= cheap)),
-        );
-        let alike = i64::from(company.suits(self.asker.ends_itself));
-        let score = 2 + packing + stays(node, &company, &life) + price + alike;
+        let packing = 3 * fill_percent(&self.asker.pod.class.requests, node) / 100;
+        let cheap = self.cheap.zip(entry.share);
+        let price = i64::from(cheap.is_some_and(|(cheap, own)| own <= cheap));
+        let alike = i64::from(node.standing.suits(self.asker.ends_itself));
+        let score = 2 + packing + stays(node, &life) + price + alike;
         let wanted = self.wants_spot.is_none_or(|spot| spot == is_spot(node));
         if wanted { score } else { (score / 2).max(2) }
     }
@@ -113,31 +122,30 @@ fn is_spot(node: &StateNode) -> bool {
 }
 
 /// How certain it is that the node stays whether or not the pod comes.
-fn stays(node: &StateNode, company: &Company, life: &Life) -> i64 {
-    let Some(claim) = &node.claim else {
-        return 2;
-    };
-    if life.is_near_end() {
+fn stays(node: &StateNode, life: &Life) -> i64 {
+    if node.claim.is_none() {
+        2
+    } else if life.is_near_end() {
         0
-    } else if company.undisturbed {
+    } else if node.standing.undisturbed {
         2
     } else {
-        i64::from(!claim.is_true("Consolidatable"))
+        i64::from(!node.standing.consolidatable)
     }
 }
 
 /// The part of the node's price that the pod has to pay, by its larger part of CPU or memory; `None` when it is unknown.
-fn share(requests: &Resources, node: &StateNode) -> Option<i128> {
-    let price = i128::from(node.price?.0);
-    let part = |own: i64, of: i64| {
-        if of > 0 {
-            i128::from(own) * 1_000_000 / i128::from(of)
-        } else {
-            0
-        }
+fn share(requests: &Resources, node: &StateNode) -> Option<i64> {
+    let price = node.price?.0;
+    // Of more than nine terabytes the units are left out of account, so that nothing overflows.
+    let part = |own: i64, of: i64| match own.checked_mul(MILLION) {
+        _ if of <= 0 => 0,
+        Some(millionths) => millionths / of,
+        None => own / (of / MILLION).max(1),
     };
     let cpu = part(requests.cpu, node.allocatable.cpu);
-    Some(price * cpu.max(part(requests.memory, node.allocatable.memory)))
+    let part = cpu.max(part(requests.memory, node.allocatable.memory));
+    Some(price.saturating_mul(part))
 }
 
 /// How full the fuller of CPU and memory would be with the pod, in per cent.
@@ -146,11 +154,10 @@ fn fill_percent(requests: &Resources, node: &StateNode) -> i64 {
         if of <= 0 {
             0
         } else {
-            (i128::from(used.saturating_add(own)) * 100 / i128::from(of)).clamp(0, 100)
+            (used.saturating_add(own).saturating_mul(100) / of).clamp(0, 100)
         }
     };
     let (used, all) = (&node.used, &node.allocatable);
     let cpu = percent(used.cpu, requests.cpu, all.cpu);
-    let fuller = cpu.max(percent(used.memory, requests.memory, all.memory));
-    i64::try_from(fuller).unwrap_or(100)
+    cpu.max(percent(used.memory, requests.memory, all.memory))
 }

@@ -4,9 +4,10 @@
 //! room, and a DaemonSet pod then waits, or pushes somebody out. So that room counts as taken until the pods are there, for
 //! the first quarter of an hour: a DaemonSet pod that has not come by then has a reason of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use mortise_core::apis::k8s::DaemonSet;
 use mortise_core::deciders::since;
@@ -32,7 +33,7 @@ pub struct Rooms {
 #[derive(Debug, Default)]
 struct Inner {
     of: Option<(Sets, Pods, Daemons)>,
-    missing: BTreeMap<Box<str>, (Arc<StateNode>, Resources)>,
+    missing: HashMap<Box<str>, (Arc<StateNode>, Resources), FixedState>,
 }
 
 impl Rooms {

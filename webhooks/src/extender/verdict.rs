@@ -77,14 +77,12 @@ impl From<FenceReason> for Denial {
 
 /// Answers for one pod on one snapshot.
 pub struct Verdicts<'a> {
-    /// The cluster.
-    pub snapshot: &'a Snapshot,
-    /// What is known from earlier calls.
-    pub memory: &'a Memory,
-    /// The pod.
-    pub asker: &'a Asker,
-    /// Now.
-    pub now: Timestamp,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) memory: &'a Memory,
+    pub(super) asker: &'a Asker,
+    pub(super) now: Timestamp,
+    /// Room that is kept for the pod itself.
+    own: Option<&'a Nomination>,
 }
 
 /// What becomes of a pod on one node.
@@ -98,7 +96,25 @@ pub enum Verdict {
     Passed,
 }
 
-impl Verdicts<'_> {
+impl<'a> Verdicts<'a> {
+    /// For a pod on a snapshot, with what is known from earlier calls.
+    #[must_use]
+    pub fn new(
+        snapshot: &'a Snapshot,
+        memory: &'a Memory,
+        asker: &'a Asker,
+        now: Timestamp,
+    ) -> Self {
+        let own = snapshot.ledger.nomination(&asker.pod.uid);
+        Self {
+            snapshot,
+            memory,
+            asker,
+            now,
+            own: own.map(|own| &**own).filter(|own| own.until > now),
+        }
+    }
+
     /// The verdict on the node with this name.
     #[must_use]
     pub fn on(&self, name: &str) -> Verdict {
@@ -142,16 +158,17 @@ impl Verdicts<'_> {
             .memory
             .rooms
             .missing_on(self.snapshot, name, node, self.now);
-        if missing.is_none() && self.held(node).next().is_none() {
+        if self.is_expected(node) {
+            return Verdict::BesidePromises;
+        }
+        let mut held = self.held(node).peekable();
+        if missing.is_none() && held.peek().is_none() {
             return Verdict::Passed;
         }
         let pod = &self.asker.pod;
         let mut free = node.free();
         let mut before: Vec<&Arc<Nomination>> = Vec::new();
-        for each in self.held(node) {
-            if each.uid == pod.uid {
-                return Verdict::BesidePromises;
-            }
+        for each in held {
             if each.priority >= pod.class.priority {
                 free.sub_assign(&each.requests);
                 before.push(each);
@@ -209,11 +226,7 @@ impl Verdicts<'_> {
     /// is sent there: on another one it might take what others need who were placed with it (room, a port, a domain).
     #[must_use]
     pub fn kept_on<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        let promise = self.snapshot.ledger.nomination(&self.asker.pod.uid)?;
-        if promise.until <= self.now {
-            return None;
-        }
-        let node = match &promise.place {
+        let node = match &self.own?.place {
             Place::Node(node) => node.clone(),
             Place::Claim(claim) => self.snapshot.node_of_claim(claim)?.node_name()?,
         };
@@ -228,6 +241,10 @@ impl Verdicts<'_> {
     /// The pod is expected on this node.
     #[must_use]
     pub fn is_expected(&self, node: &StateNode) -> bool {
-        self.held(node).any(|each| each.uid == self.asker.pod.uid)
+        let (node, claim) = node.names();
+        self.own.is_some_and(|own| match &own.place {
+            Place::Node(name) => node == Some(&**name),
+            Place::Claim(name) => claim == Some(&**name),
+        })
     }
 }

@@ -79,11 +79,21 @@ pub struct FilterResult<'a> {
     /// Names that stay, in the name mode.
     pub node_names: Option<Vec<&'a str>>,
     /// Not used: all our denials are of the kind that eviction cannot cure.
-    pub failed_nodes: Option<BTreeMap<&'a str, &'static str>>,
+    pub failed_nodes: Option<Failed<'a>>,
     /// Denied nodes with a constant message.
-    pub failed_and_unresolvable_nodes: Option<BTreeMap<&'a str, &'static str>>,
+    pub failed_and_unresolvable_nodes: Option<Failed<'a>>,
     /// Error text; empty when all is well.
     pub error: String,
+}
+
+/// Names with a message each, written as a map.
+#[derive(Debug)]
+pub struct Failed<'a>(pub Vec<(&'a str, &'static str)>);
+
+impl Serialize for Failed<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 /// One entry of the answer to prioritize.

@@ -417,6 +417,37 @@ fn criterion_11_a_pod_that_was_denied_everything_is_woken_when_a_node_is_free() 
     assert!(stage.memory.held.is_empty());
 }
 
+/// A pod for which a node is left will be bound: whoever buys machines is told, and only of that.
+#[test]
+fn workers_are_told_of_pods_that_the_scheduler_has_a_node_for() {
+    let mut stage = Stage::new();
+    let told = |stage: &Stage| -> Vec<String> {
+        let signals = stage.memory.signals.take();
+        signals.iter().map(|(uid, _)| uid.to_string()).collect()
+    };
+    stage.filter(&pod("first", "1"));
+    stage.filter(&pod("second", "1"));
+    assert_eq!(told(&stage), ["first", "second"]);
+    assert!(told(&stage).is_empty(), "taken once");
+    for call in 0..5_000 {
+        stage.filter_of(&pod(&format!("of-{call}"), "1m"), &["web-0"]);
+    }
+    let left = told(&stage);
+    assert_eq!((left.len(), left[0].as_str()), (4_096, "of-904"));
+    for node in ["web-0", "web-1", "web-2"] {
+        stage.promise(&format!("owner-of-{node}"), node, 3_000, 0);
+    }
+    stage.filter(&pod("third", "1"));
+    stage.ask(
+        &json!({ "Pod": pod("fourth", "10m"), "NodeNames": ["web-0"] }),
+        false,
+    );
+    assert!(
+        told(&stage).is_empty(),
+        "denied everything, or a question of people"
+    );
+}
+
 /// Criterion 8: output ⊆ input, in its order; the same answer twice; DaemonSet pods never denied; messages from the list.
 #[test]
 fn criterion_8_laws_of_the_filter() {

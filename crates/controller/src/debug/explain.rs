@@ -44,11 +44,7 @@ pub(super) fn explain(shared: &Shared, subject: &Subject) -> Result<View, String
         Subject::Pod(key) => pod(shared, &snapshot, key),
         Subject::Node(name) => {
             let node = snapshot.node(name).ok_or_else(|| {
-                missing(
-                    "node",
-                    name,
-                    snapshot.node_keys.iter().map(|(name, _)| &**name),
-                )
+                missing("node", name, snapshot.named.iter().map(|(name, _)| &**name))
             })?;
             Ok(node_view(shared, &snapshot, node))
         }

@@ -68,11 +68,11 @@ fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> 
             call.micros.to_string(),
         ]);
     }
-    let tally = shared.snapshot().ledger.tally();
+    let promises = shared.snapshot().ledger.fates();
     let counts: BTreeMap<&str, u64> = counters.snapshot();
     View {
         json: json!({
-            "calls": calls, "counts": counts, "promises": tally, "waiting_for_us": memory.held.len(),
+            "calls": calls, "counts": counts, "promises": promises, "waiting_for_us": memory.held.len(),
             "charges": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
         text: table.render("the scheduler has not asked yet"),

@@ -60,6 +60,7 @@ impl Bench {
             engine,
             shared: Arc::clone(&shared),
             liveness: Arc::default(),
+            extender: Arc::default(),
             inputs: received,
             answers: inputs.clone(),
             effects,

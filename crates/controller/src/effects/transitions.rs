@@ -22,47 +22,72 @@ pub(crate) fn of_claim(
     before: Option<&NodeClaim>,
     now: Option<&NodeClaim>,
 ) -> Vec<Event> {
-    let Some(before) = before.filter(|_| detail == Detail::Full) else {
-        return Vec::new();
-    };
-    let target = ObjectRef::Claim(before.name());
-    let Some(now) = now else {
-        return vec![finalized(target)];
-    };
-    let changed = changes(&before.status.conditions, &now.status.conditions);
-    changed
-        .filter(|change| change.to != "True" || !TOLD_BY_DECIDERS.contains(&change.type_))
-        .filter_map(|change| change.event(&target))
-        .collect()
+    let before = before.filter(|_| detail == Detail::Full);
+    let target = |claim: &NodeClaim| ObjectRef::Claim(claim.name());
+    of_object(before, now, target, &TOLD_BY_DECIDERS)
 }
 
 /// A pool became another, or went.
 pub(crate) fn of_pool(before: Option<&NodePool>, now: Option<&NodePool>) -> Vec<Event> {
-    let Some(before) = before else {
-        return Vec::new();
-    };
-    let target = ObjectRef::Pool(before.name());
-    let Some(now) = now else {
-        return vec![finalized(target)];
-    };
-    changes(&before.status.conditions, &now.status.conditions)
-        .filter_map(|change| change.event(&target))
-        .collect()
+    of_object(before, now, |pool| ObjectRef::Pool(pool.name()), &[])
 }
 
 /// A Node became another, or went.
 pub(crate) fn of_node(detail: Detail, before: Option<&Node>, now: Option<&Node>) -> Vec<Event> {
-    let Some(before) = before.filter(|_| detail == Detail::Full) else {
+    let before = before.filter(|_| detail == Detail::Full);
+    let target = |node: &Node| {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        ObjectRef::Node(name.into())
+    };
+    of_object(before, now, target, &[])
+}
+
+/// What became of an object, but for conditions of types `left_to_deciders` that turned True. Nothing of one that was not
+/// there `before`.
+fn of_object<O: Conditions>(
+    before: Option<&O>,
+    now: Option<&O>,
+    target: impl Fn(&O) -> ObjectRef,
+    left_to_deciders: &[&str],
+) -> Vec<Event> {
+    let Some(before) = before else {
         return Vec::new();
     };
-    let name = before.metadata.name.as_deref().unwrap_or_default();
-    let target = ObjectRef::Node(name.into());
+    let target = target(before);
     let Some(now) = now else {
         return vec![finalized(target)];
     };
-    changes(&before.status.conditions, &now.status.conditions)
+    changes(before.conditions(), now.conditions())
+        .filter(|change| change.to != "True" || !left_to_deciders.contains(&change.type_))
         .filter_map(|change| change.event(&target))
         .collect()
+}
+
+/// An object with conditions.
+trait Conditions {
+    type Each: Told;
+    fn conditions(&self) -> &[Self::Each];
+}
+
+impl Conditions for NodeClaim {
+    type Each = Condition;
+    fn conditions(&self) -> &[Condition] {
+        &self.status.conditions
+    }
+}
+
+impl Conditions for NodePool {
+    type Each = Condition;
+    fn conditions(&self) -> &[Condition] {
+        &self.status.conditions
+    }
+}
+
+impl Conditions for Node {
+    type Each = ObjectCondition;
+    fn conditions(&self) -> &[ObjectCondition] {
+        &self.status.conditions
+    }
 }
 
 fn finalized(target: ObjectRef) -> Event {

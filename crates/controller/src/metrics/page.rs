@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use mortise_core::deciders::budget_states;
-use mortise_core::ledger::{PoolUsage, Tally};
+use mortise_core::ledger::{Fates, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::PoolName;
 use mortise_core::snapshot::Snapshot;
@@ -266,12 +266,12 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
 fn promises(
     snapshot: &Snapshot,
 ) -> Family<labels::Outcome, prometheus_client::metrics::counter::Counter> {
-    let Tally {
+    let Fates {
         kept,
         elsewhere,
         ran_out,
         lost,
-    } = snapshot.ledger.tally();
+    } = snapshot.ledger.fates();
     let family = Family::<labels::Outcome, prometheus_client::metrics::counter::Counter>::default();
     for (outcome, count) in [
         ("kept", kept),

@@ -34,7 +34,7 @@ pub(super) struct Pods {
     initiated: Option<Counters<super::labels::Disrupted>>,
     provisioned: Option<Provisioned>,
     /// Pods with a planned place that are not ready yet.
-    placed: Mutex<BTreeMap<Uid, ()>>,
+    placed: Mutex<BTreeSet<Uid>>,
 }
 
 /// The same times, of pods for which a place was planned here.
@@ -107,13 +107,13 @@ impl Pods {
         }
     }
 
-    fn placed(&self) -> MutexGuard<'_, BTreeMap<Uid, ()>> {
+    fn placed(&self) -> MutexGuard<'_, BTreeSet<Uid>> {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for a pod was planned.
     pub(super) fn nominated(&self, pod: &Pod, now: Timestamp) {
-        if pod.node.is_none() && self.placed().insert(pod.uid.clone(), ()).is_none() {
+        if pod.node.is_none() && self.placed().insert(pod.uid.clone()) {
             self.decided.observe(seconds(since(now, pod.created)));
         }
     }
@@ -146,14 +146,14 @@ impl Metrics {
         if before.node.is_none() && after.node.is_some() {
             self.pods.bound.observe(took);
             if let Some(own) = &self.pods.provisioned
-                && self.pods.placed().contains_key(&after.uid)
+                && self.pods.placed().contains(&after.uid)
             {
                 own.bound.observe(took);
             }
         }
         if !before.ready && after.ready {
             self.pods.startup.observe("", took);
-            let placed = self.pods.placed().remove(&after.uid).is_some();
+            let placed = self.pods.placed().remove(&after.uid);
             if let Some(own) = self.pods.provisioned.as_ref().filter(|_| placed) {
                 own.startup.observe(took);
             }
@@ -233,7 +233,7 @@ impl Pods {
             let show = |family: &Family<Series, FloatGauge>| {
                 family.get_or_create_owned(&own).set(age);
             };
-            let is_placed = placed.contains_key(&pod.uid);
+            let is_placed = placed.contains(&pod.uid);
             if pod.node.is_none() {
                 show(&unbound);
                 if is_placed {

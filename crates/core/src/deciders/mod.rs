@@ -55,6 +55,7 @@ pub use termination::{
 
 use crate::cloud::Notice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};
+use crate::feasible::Feasible;
 use crate::index::Changes;
 use crate::ledger::LedgerOp;
 use crate::record::{Reason, Record, Verdict};
@@ -149,6 +150,8 @@ pub struct StepInput<'a> {
     pub inbox: &'a [Delivery],
     /// Settings.
     pub settings: &'a Settings,
+    /// Pods for which kube-scheduler has a node.
+    pub feasible: &'a Feasible,
     /// A number for this step, for names and for spreading: same run, same numbers.
     pub seed: u64,
 }

@@ -163,7 +163,7 @@ fn describe(effect: &Effect) -> Option<(Key, u64)> {
 
 fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
     match target {
-        ObjectRef::Node(name) => snapshot.node_keys.contains(name),
+        ObjectRef::Node(name) => snapshot.named.contains(name),
         ObjectRef::Claim(name) => snapshot.claims.contains(name),
         ObjectRef::Pool(name) => snapshot.pools.contains_key(name),
         ObjectRef::NodeClass(key) => snapshot.node_classes.contains_key(key),

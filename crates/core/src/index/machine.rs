@@ -14,7 +14,7 @@ use crate::ledger::{Fence, FenceReason, LedgerOp};
 use crate::names::{ClaimName, NodeName};
 use crate::objects::{DISRUPTION_REASON, resources_of};
 use crate::resources::Resources;
-use crate::snapshot::{NodeKey, StateNode};
+use crate::snapshot::{NodeKey, Standing, StateNode};
 use crate::taints;
 
 /// Which objects make up a machine. More than one Node with one provider id is an error that lifecycle reports; the first
@@ -48,7 +48,7 @@ impl Index {
         if let Some(key) = self.node_key_of.remove(name) {
             self.detach_node(name, &key);
         }
-        self.state.node_keys.remove(name);
+        self.state.named.remove(name);
     }
 
     fn detach_node(&mut self, name: &NodeName, key: &NodeKey) {
@@ -136,11 +136,6 @@ impl Index {
                 .first()
                 .and_then(|name| self.nodes.get(name))
                 .cloned();
-            for name in &parts.nodes {
-                self.state
-                    .node_keys
-                    .insert(name.clone(), Arc::new(key.clone()));
-            }
             if claim.is_none() && node.is_none() {
                 self.machines.remove(&key);
                 self.state.drop_machine(&key);
@@ -232,8 +227,10 @@ impl Index {
             deleting,
             twins: Vec::new(),
             price: None,
+            standing: Standing::default(),
         };
         machine.price = self.price(&machine);
+        machine.standing = Standing::of(&machine);
         machine
     }
 

@@ -73,7 +73,7 @@ impl Index {
             in_use: Arc::default(),
             crowds: crate::snapshot::Crowds::default(),
             daemon_pods: Arc::default(),
-            node_keys: crate::snapshot::Table::default(),
+            named: crate::snapshot::Table::default(),
             claims: crate::snapshot::Table::default(),
             pools: Arc::default(),
             node_classes: Arc::default(),

@@ -123,7 +123,7 @@ pub enum LedgerOp {
 
 /// What became of promises of room for pods, since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct Fates {
     /// The pod was bound where its room was.
     pub kept: u64,
     /// The pod was bound elsewhere.
@@ -143,7 +143,7 @@ pub struct Ledger {
     held_on_claims: Table<ClaimName, Vec<Arc<Nomination>>>,
     coming: Arc<BTreeMap<ClaimName, Coming>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
-    tally: Tally,
+    fates: Fates,
 }
 
 impl Ledger {
@@ -227,7 +227,7 @@ impl Ledger {
             .map(|each| each.uid.clone())
             .collect();
         for uid in over {
-            self.tally.ran_out += u64::from(self.withdraw(&uid));
+            self.fates.ran_out += u64::from(self.withdraw(&uid));
         }
         self.nominations.values().map(|each| each.until).min()
     }
@@ -237,7 +237,7 @@ impl Ledger {
         let place = Place::Claim(claim.clone());
         let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
         for uid in uids {
-            self.tally.lost += u64::from(self.withdraw(&uid));
+            self.fates.lost += u64::from(self.withdraw(&uid));
         }
         self.apply(LedgerOp::Settle(claim.clone()));
         self.apply(LedgerOp::Unfence(claim.clone()));
@@ -260,15 +260,15 @@ impl Ledger {
     /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.
     pub fn bound(&mut self, uid: &Uid, there: bool) {
         if self.withdraw(uid) {
-            self.tally.kept += u64::from(there);
-            self.tally.elsewhere += u64::from(!there);
+            self.fates.kept += u64::from(there);
+            self.fates.elsewhere += u64::from(!there);
         }
     }
 
     /// What became of promises.
     #[must_use]
-    pub const fn tally(&self) -> Tally {
-        self.tally
+    pub const fn fates(&self) -> Fates {
+        self.fates
     }
 
     /// Where a pod is expected.

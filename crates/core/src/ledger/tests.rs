@@ -26,13 +26,13 @@ fn what_became_of_promises_is_counted_once() {
     ledger.bound(&"b".into(), false);
     ledger.forget_claim(&"c".into());
     ledger.expire(after(Timestamp::UNIX_EPOCH, 1_000));
-    let expected = Tally {
+    let expected = Fates {
         kept: 1,
         elsewhere: 1,
         ran_out: 1,
         lost: 1,
     };
-    assert_eq!(ledger.tally(), expected);
+    assert_eq!(ledger.fates(), expected);
     assert_eq!(ledger.nominations().count(), 0);
 }
 

@@ -121,6 +121,10 @@ fn blocks_for_ever(pdb: &PodDisruptionBudget) -> bool {
         || is(pdb.spec.min_available.as_ref(), None, "100%")
 }
 
+/// A pod that kube-scheduler would place, or does not know what to do with, is helped by no machine.
+const SCHEDULER_FAILED: &str = "kube-scheduler failed on it (SchedulerError), which no machine would help; \
+     its own words stand in the pod's condition PodScheduled";
+
 /// What the pod's volumes ask, or why the pod is not ours to place.
 fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     let class = &pod.class;
@@ -129,6 +133,9 @@ fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     }
     if class.opts_out() {
         return Err(format!("asks for {} DoesNotExist", labels::NODEPOOL));
+    }
+    if pod.scheduler_failed {
+        return Err(SCHEDULER_FAILED.to_owned());
     }
     check_values(class, &snapshot.well_known)?;
     if class.volumes.is_empty() {

@@ -154,8 +154,10 @@ pub(super) fn templates(
             Err(why) => unusable.push(why),
         }
     }
-    let weight = |template: &Template| template.pool.spec.weight.unwrap_or(0);
-    usable.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.name.cmp(&a.name)));
+    usable.sort_by(|a, b| {
+        let weights = b.weight().cmp(&a.weight());
+        weights.then_with(|| b.name.cmp(&a.name))
+    });
     (usable, unusable)
 }
 
@@ -225,6 +227,16 @@ impl Template {
             pool: Arc::clone(pool),
         }
         .measured())
+    }
+
+    /// The pool's weight; of pools that can take a pod, those of the highest count.
+    pub(super) fn weight(&self) -> i32 {
+        self.pool.spec.weight.unwrap_or(0)
+    }
+
+    /// Whether the limits leave room for a machine of whatever type.
+    pub(super) fn admits_any_type(&self) -> bool {
+        !self.is_full() && self.within_limits().is_none()
     }
 
     /// Whether the limit on the number of machines is reached.

@@ -39,6 +39,7 @@ impl Pod {
                 .map(String::as_str)
         };
         let condition = |type_: &str| k8s::find_condition(&status.conditions, type_);
+        let scheduled = condition("PodScheduled");
         Self {
             key: PodKey::new(
                 Arc::clone(&class.namespace),
@@ -55,8 +56,8 @@ impl Pod {
             deleted: time(metadata.deletion_timestamp.as_ref()),
             kept_by: kept_by(metadata),
             started: time(status.start_time.as_ref()),
-            unschedulable: condition("PodScheduled")
-                .is_some_and(|each| each.reason == "Unschedulable"),
+            unschedulable: scheduled.is_some_and(|each| each.reason == "Unschedulable"),
+            scheduler_failed: scheduled.is_some_and(|each| each.reason == "SchedulerError"),
             gated: !spec.scheduling_gates.is_empty(),
             ready: condition("Ready").is_some_and(|each| each.status == "True"),
             do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),

@@ -10,6 +10,7 @@ mod lineup;
 mod node;
 mod pod;
 mod pod_class;
+mod standing;
 mod table;
 mod workloads;
 
@@ -24,6 +25,7 @@ pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
 pub use pod::{Owner, Pod, PodPhase};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
+pub use standing::Standing;
 pub use table::Table;
 pub use workloads::Workloads;
 
@@ -68,8 +70,8 @@ pub struct Snapshot {
     pub crowds: Crowds,
     /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
     pub daemon_pods: Arc<BTreeMap<NamespacedName, Arc<Pod>>>,
-    /// From node name to the key in `nodes`.
-    pub node_keys: Table<NodeName, NodeKey>,
+    /// Those with a Node, by its name. Scores ask with thousands of names at a time.
+    pub named: Table<NodeName, StateNode>,
     /// Claims as stored.
     pub claims: Table<ClaimName, NodeClaim>,
     /// Pools as stored.
@@ -121,6 +123,10 @@ impl Snapshot {
         self.machine_changed(old.as_deref(), Some(&machine));
         if let Some(old) = old {
             self.lineup.remove(&old);
+            self.unname(&old);
+        }
+        for name in machine.node_names() {
+            self.named.insert(name, Arc::clone(&machine));
         }
         self.lineup.insert(machine);
     }
@@ -130,6 +136,16 @@ impl Snapshot {
         if let Some(old) = self.nodes.remove(key) {
             self.machine_changed(Some(&old), None);
             self.lineup.remove(&old);
+            self.unname(&old);
+        }
+    }
+
+    /// Forgets a machine by its names, but for those that are another one's by now.
+    fn unname(&mut self, old: &StateNode) {
+        for name in old.node_names() {
+            if self.named.get(&name).is_some_and(|now| now.key == old.key) {
+                self.named.remove(&name);
+            }
         }
     }
 
@@ -199,7 +215,7 @@ impl Snapshot {
     /// The node of a Node name, merged with its claim.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Arc<StateNode>> {
-        self.nodes.get(&**self.node_keys.get(name)?)
+        self.named.get(name)
     }
 
     /// The machine of a claim, whether or not its Node is there.

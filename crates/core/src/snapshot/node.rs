@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::Pod;
+use super::{Pod, Standing};
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::labels;
@@ -108,6 +108,8 @@ pub struct StateNode {
     pub twins: Vec<NodeName>,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
+    /// How long it will be there, and whom it holds.
+    pub standing: Standing,
 }
 
 impl StateNode {
@@ -128,6 +130,13 @@ impl StateNode {
             claim.or(node)
         }
         .unwrap_or_default()
+    }
+
+    /// Names of all its Nodes: more than one is an error that lifecycle reports.
+    pub(super) fn node_names(&self) -> impl Iterator<Item = NodeName> {
+        self.node_name()
+            .into_iter()
+            .chain(self.twins.iter().cloned())
     }
 
     /// Name of the Node object.

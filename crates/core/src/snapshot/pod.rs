@@ -65,6 +65,8 @@ pub struct Pod {
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.
     pub unschedulable: bool,
+    /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
+    pub scheduler_failed: bool,
     /// It has scheduling gates.
     pub gated: bool,
     /// Condition `Ready` is `True`.
@@ -102,6 +104,14 @@ impl Pod {
         self.owner
             .as_ref()
             .is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Owned by a Job: it ends by itself.
+    #[must_use]
+    pub fn is_of_job(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| &*owner.kind == "Job")
     }
 
     /// Owned by a Node (static pods).

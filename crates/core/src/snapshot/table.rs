@@ -1,8 +1,6 @@
 //! A copy-on-write table: freezing it shares everything, changing it copies one small shard.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
-use std::collections::btree_map;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -13,7 +11,63 @@ use foldhash::fast::FixedState;
 /// pointers, and a freeze copies 512.
 const SHARDS: usize = 512;
 
-type Shard<K, V> = BTreeMap<K, Arc<V>>;
+/// Entries sorted by key, and beside them a part of each key's hash: looking through a few numbers that lie side by side
+/// costs less than comparing keys, each of which is somewhere else.
+struct Shard<K, V> {
+    hashes: Vec<u32>,
+    entries: Vec<(K, Arc<V>)>,
+}
+
+impl<K: Clone, V> Clone for Shard<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            hashes: self.hashes.clone(),
+            entries: self.entries.clone(),
+        }
+    }
+}
+
+impl<K, V> Default for Shard<K, V> {
+    fn default() -> Self {
+        Self {
+            hashes: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<K: Ord, V> Shard<K, V> {
+    /// Where a key is.
+    fn find<Q>(&self, hash: u32, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let alike = self.hashes.iter().enumerate();
+        let alike = alike.filter(|(_, known)| **known == hash);
+        alike.map(|(at, _)| at).find(|at| {
+            let entry = self.entries.get(*at);
+            entry.is_some_and(|(known, _)| known.borrow() == key)
+        })
+    }
+
+    fn value(&mut self, at: usize) -> Option<&mut Arc<V>> {
+        self.entries.get_mut(at).map(|(_, value)| value)
+    }
+
+    /// Puts an entry whose key is not there.
+    fn put(&mut self, hash: u32, key: K, value: Arc<V>) {
+        let at = self.entries.partition_point(|(known, _)| *known < key);
+        self.hashes.insert(at, hash);
+        self.entries.insert(at, (key, value));
+    }
+
+    /// Takes the entry at a place out.
+    fn take(&mut self, at: usize) -> Arc<V> {
+        self.hashes.remove(at);
+        self.entries.remove(at).1
+    }
+}
 
 /// Map from key to shared value. Cloning costs one pointer; the first change after a clone copies the list of shards
 /// (512 pointers) and then one shard per touched shard.
@@ -26,8 +80,17 @@ pub struct Table<K, V> {
 }
 
 impl<K: Ord + Hash + Clone, V> Table<K, V> {
-    fn slot<Q: Hash + ?Sized>(key: &Q) -> usize {
-        usize::try_from(FixedState::with_seed(7).hash_one(key) % SHARDS as u64).unwrap_or(0)
+    /// The shard of a key, and what its shard knows it by.
+    fn slot<Q: Hash + ?Sized>(key: &Q) -> (usize, u32) {
+        let hash = FixedState::with_seed(7).hash_one(key);
+        let slot = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
+        (slot, u32::try_from(hash >> 32).unwrap_or(0))
+    }
+
+    /// The shard, to be changed.
+    fn shard(&mut self, slot: usize) -> Option<&mut Shard<K, V>> {
+        let shard = Arc::make_mut(&mut self.shards).get_mut(slot)?;
+        Some(Arc::make_mut(shard))
     }
 
     /// The value of a key.
@@ -37,7 +100,13 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         K: Borrow<Q>,
         Q: Ord + Hash + ?Sized,
     {
-        self.shards.get(Self::slot(key))?.get(key)
+        if self.len == 0 {
+            return None;
+        }
+        let (slot, hash) = Self::slot(key);
+        let shard = self.shards.get(slot)?;
+        let at = shard.find(hash, key)?;
+        shard.entries.get(at).map(|(_, value)| value)
     }
 
     /// Whether the key is there.
@@ -52,13 +121,14 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 
     /// Puts a value, and returns the one that was there.
     pub fn insert(&mut self, key: K, value: Arc<V>) -> Option<Arc<V>> {
-        let slot = Self::slot(&key);
-        let shard = Arc::make_mut(&mut self.shards).get_mut(slot)?;
-        let old = Arc::make_mut(shard).insert(key, value);
-        if old.is_none() {
-            self.len += 1;
+        let (slot, hash) = Self::slot(&key);
+        let shard = self.shard(slot)?;
+        if let Some(at) = shard.find(hash, &key) {
+            return shard.value(at).map(|known| std::mem::replace(known, value));
         }
-        old
+        shard.put(hash, key, value);
+        self.len += 1;
+        None
     }
 
     /// Takes a value out.
@@ -70,12 +140,12 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         if !self.contains(key) {
             return None;
         }
-        let slot = Self::slot(key);
-        let old = Arc::make_mut(Arc::make_mut(&mut self.shards).get_mut(slot)?).remove(key);
-        if old.is_some() {
-            self.len -= 1;
-        }
-        old
+        let (slot, hash) = Self::slot(key);
+        let shard = self.shard(slot)?;
+        let at = shard.find(hash, key)?;
+        let old = shard.take(at);
+        self.len -= 1;
+        Some(old)
     }
 
     /// Changes the value of a key where it is, made from nothing when it is not there. It is kept if `change` says so. A value
@@ -84,25 +154,24 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
     where
         V: Clone + Default,
     {
-        let slot = Self::slot(&key);
-        let Some(shard) = Arc::make_mut(&mut self.shards).get_mut(slot) else {
+        let (slot, hash) = Self::slot(&key);
+        let Some(shard) = self.shard(slot) else {
             return;
         };
-        let shard = Arc::make_mut(shard);
-        match shard.entry(key) {
-            btree_map::Entry::Occupied(mut known) => {
-                if !change(Arc::make_mut(known.get_mut())) {
-                    known.remove();
-                    self.len -= 1;
-                }
+        if let Some(at) = shard.find(hash, &key) {
+            let stays = shard
+                .value(at)
+                .is_some_and(|value| change(Arc::make_mut(value)));
+            if !stays {
+                shard.take(at);
+                self.len -= 1;
             }
-            btree_map::Entry::Vacant(free) => {
-                let mut value = V::default();
-                if change(&mut value) {
-                    free.insert(Arc::new(value));
-                    self.len += 1;
-                }
-            }
+            return;
+        }
+        let mut value = V::default();
+        if change(&mut value) {
+            shard.put(hash, key, Arc::new(value));
+            self.len += 1;
         }
     }
 
@@ -120,9 +189,8 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 
     /// All entries in a fixed, unsorted order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Arc<V>)> {
-        self.shards
-            .iter()
-            .flat_map(|shard| -> btree_map::Iter<'_, K, Arc<V>> { shard.iter() })
+        let entries = self.shards.iter().flat_map(|shard| shard.entries.iter());
+        entries.map(|(key, value)| (key, value))
     }
 
     /// All values in a fixed, unsorted order.
@@ -141,7 +209,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 
 impl<K: Ord + Hash + Clone, V> Default for Table<K, V> {
     fn default() -> Self {
-        let empty = Arc::new(Shard::new());
+        let empty = Arc::new(Shard::default());
         Self {
             shards: Arc::new(vec![empty; SHARDS]),
             len: 0,
@@ -167,6 +235,50 @@ impl<K, V> fmt::Debug for Table<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_a_map() {
+        use std::collections::BTreeMap;
+
+        let mut dice = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut roll = |below: u64| {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            dice % below
+        };
+        let mut table = Table::<String, u64>::default();
+        let mut map = BTreeMap::new();
+        for turn in 0..20_000 {
+            let key = format!("k{}", roll(3_000));
+            match roll(3) {
+                0 => {
+                    let old = table.insert(key.clone(), Arc::new(turn));
+                    assert_eq!(old.map(|old| *old), map.insert(key, turn));
+                }
+                1 => {
+                    let old = table.remove(&key);
+                    assert_eq!(old.map(|old| *old), map.remove(&key));
+                }
+                _ => {
+                    let grown = map.get(&key).copied().unwrap_or_default() + 1;
+                    table.change(key.clone(), |value| {
+                        *value += 1;
+                        *value % 5 != 0
+                    });
+                    if grown % 5 == 0 {
+                        map.remove(&key);
+                    } else {
+                        map.insert(key, grown);
+                    }
+                }
+            }
+            assert_eq!(table.len(), map.len());
+        }
+        let all = table.sorted().into_iter();
+        let all: Vec<(String, u64)> = all.map(|(key, value)| (key.clone(), **value)).collect();
+        assert_eq!(all, map.into_iter().collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_clone_keeps_what_it_saw() {

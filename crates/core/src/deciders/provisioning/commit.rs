@@ -209,6 +209,26 @@ impl Provisioning {
         ready.map_or(Ok(()), Err)
     }
 
+    /// Says of pods that kube-scheduler has a node for them, and looks again should it come to nothing.
+    pub(super) fn leave_to_scheduler(
+        &mut self,
+        placeable: &[(Arc<Pod>, jiff::Timestamp)],
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for (pod, until) in placeable {
+            self.look_no_later_than(*until);
+            let subject = ObjectRef::Pod(pod.key.clone());
+            if self.is_news(&subject, LEFT_TO_SCHEDULER, input) {
+                let note = Reason::Note {
+                    text: LEFT_TO_SCHEDULER.to_owned(),
+                };
+                let verdict = Verdict::LeftToScheduler;
+                step.record(input, DeciderId::Provisioning, subject, verdict, vec![note]);
+            }
+        }
+    }
+
     /// Says which pools can make no machine at all.
     pub(super) fn tell_pools(
         &mut self,
@@ -289,6 +309,9 @@ impl Provisioning {
             .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
     }
 }
+
+/// Why nothing is bought for a pod that a plan had no place for.
+const LEFT_TO_SCHEDULER: &str = "kube-scheduler has a node for it: it has asked the extender";
 
 /// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
 const TYPELESS_EVERY_MS: i64 = 60_000;

@@ -9,6 +9,8 @@
 //! - Pods are looked at ahead of kube-scheduler's `Unschedulable`. What then fits on a machine that is there is left to the
 //!   scheduler. A claim is made ahead only if it is certain that its pods fit nowhere; otherwise after 300 ms, or as soon
 //!   as the scheduler confirms one of its pods.
+//! - Nothing is bought for a pod while kube-scheduler has a node for it, as its calls tell ([`crate::feasible`]): a plan for
+//!   it is dropped and made anew without it.
 //! - Pods whose claim came to nothing are planned again at once.
 //! - While pods wait, everything is looked at again every 10 s, and 1 s after a change that may help an unplaced pod.
 //!
@@ -28,6 +30,7 @@ mod commit;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -37,7 +40,7 @@ use crate::effect::{Effect, ObjectRef};
 use crate::index::Changes;
 use crate::names::{ClaimName, PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
-use crate::scheduling::{REPACK, SolveOptions, solve};
+use crate::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use crate::snapshot::{NodeKey, Pod, Snapshot};
 use batch::Batch;
 
@@ -334,8 +337,15 @@ impl Provisioning {
 
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let options = options(input);
-        let view = without_promised(input.snapshot);
-        let (plan, report) = solve(input.now, &view, &options, stop);
+        let mut view = without_promised(input.snapshot);
+        let (mut plan, mut report) = solve(input.now, &view, &options, stop);
+        let placeable = placeable(&plan, &report, &view, input);
+        if !placeable.is_empty() {
+            for (pod, _) in &placeable {
+                view.pending.remove(&pod.key);
+            }
+            (plan, report) = solve(input.now, &view, &options, stop);
+        }
         self.batch.close();
         self.urgent = false;
         self.solved_at = Some(input.now);
@@ -345,11 +355,33 @@ impl Provisioning {
             // Go on where time ran out: what has a promise by now is no longer in the way.
             self.look_at = Some(after(input.now, 10));
         }
+        self.leave_to_scheduler(&placeable, input, step);
         self.commit_placements(&plan, input, step);
         self.commit_claims(&plan, &view, input, step, stop);
         self.tell_pools(&report, input, step);
         self.tell(&report, input, step);
     }
+}
+
+/// Pods for which a machine would be bought, or which would be called unplaceable, although kube-scheduler has a node for
+/// them; and until when they are left to it.
+fn placeable(
+    plan: &LaunchPlan,
+    report: &SolveReport,
+    view: &Snapshot,
+    input: &StepInput<'_>,
+) -> Vec<(Arc<Pod>, Timestamp)> {
+    if input.feasible.is_empty() {
+        return Vec::new();
+    }
+    let bought = plan.claims.iter().flat_map(|claim| &claim.pods);
+    let unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
+    let unplaced = unplaced.filter_map(|(key, _)| view.pending.get(key));
+    let known = bought.chain(unplaced).filter_map(|pod| {
+        let until = input.feasible.until(pod, input.now)?;
+        Some((Arc::clone(pod), until))
+    });
+    known.collect()
 }
 
 /// What is asked of a solve: everything that waits, without room on machines that are about to go.

@@ -35,7 +35,7 @@ pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
 /// The machine that an object belongs to.
 pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey> {
     match target {
-        ObjectRef::Node(name) => snapshot.node_keys.get(name).map(|key| (**key).clone()),
+        ObjectRef::Node(name) => snapshot.node(name).map(|node| node.key.clone()),
         ObjectRef::Claim(name) => snapshot
             .claims
             .get(name)

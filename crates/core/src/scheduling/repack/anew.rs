@@ -21,7 +21,6 @@ use super::ladder::{Ladder, Rung};
 use super::pattern::{Good, Kind};
 use super::purchase::{Machine, Purchase};
 use crate::catalog::Bits;
-use crate::ledger::PoolUsage;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
 use crate::scheduling::amounts::{Amounts, add, fit};
@@ -78,10 +77,10 @@ impl Pass<'_> {
 
     /// The machines whose pods are all free; `None` when there are not two.
     fn lot(&mut self) -> Option<Lot> {
-        let tight: Vec<bool> = self
+        let usable: Vec<bool> = self
             .templates
             .iter()
-            .map(|of| of.is_full() || of.within_limits().is_some())
+            .map(Template::admits_any_type)
             .collect();
         let mut ladders: BTreeMap<ShapeId, Ladder> = BTreeMap::new();
         let mut known: BTreeMap<(usize, usize, ShapeId), Option<Sort>> = BTreeMap::new();
@@ -97,7 +96,7 @@ impl Pass<'_> {
             let claim = &self.claims[at];
             let id = claim.shape;
             let template = self.shapes.get(id).template;
-            if claim.pods.is_empty() || tight[template] || !self.is_plain(at) {
+            if claim.pods.is_empty() || !usable[template] || !self.is_plain(at) {
                 continue;
             }
             let pods = claim.pods.clone();
@@ -164,10 +163,10 @@ impl Pass<'_> {
         for group in groups {
             let of = &self.topology.groups[*group];
             let key = &self.topology.keys[of.key];
-            // Which machines a filter counts depends on more than their domain.
             let [domain] = self.shapes.get(shape).values(&key.name) else {
                 return None;
             };
+            // Which machines a filter counts depends on more than their domain.
             if key.is_host || !of.statement.filter.is_open() {
                 return None;
             }
@@ -185,17 +184,15 @@ impl Pass<'_> {
     /// too much to look at.
     fn market(&mut self, lot: &Lot, charge: i64) -> Option<Market> {
         let usable: Vec<usize> = (0..self.templates.len())
-            .filter(|at| {
-                !self.templates[*at].is_full() && self.templates[*at].within_limits().is_none()
-            })
+            .filter(|at| self.templates[*at].admits_any_type())
             .collect();
         // The pools of the highest weight that take a good, and the shapes that it asks for.
-        let mut weights: Vec<i64> = Vec::with_capacity(lot.goods.len());
+        let mut weights: Vec<i32> = Vec::with_capacity(lot.goods.len());
         let mut shapes: Vec<ShapeId> = Vec::new();
         for (good, sort) in lot.goods.iter().zip(&lot.sorts) {
-            let mut weight: Option<i64> = None;
+            let mut weight: Option<i32> = None;
             for template in &usable {
-                let own = self.weight(*template);
+                let own = self.templates[*template].weight();
                 if weight.is_some_and(|weight| own < weight) {
                     break;
                 }
@@ -220,7 +217,7 @@ impl Pass<'_> {
         let mut goods_of: BTreeMap<(Bits, Bits), Vec<ShapeId>> = BTreeMap::new();
         for shape in shapes {
             let (mut own, mut fillers) = (Bits::none(lot.goods.len()), Bits::none(lot.goods.len()));
-            let weight = self.weight(self.shapes.get(shape).template);
+            let weight = self.templates[self.shapes.get(shape).template].weight();
             for (at, sort) in lot.sorts.iter().enumerate() {
                 // A pod that narrows the machine further asks for another shape.
                 if self.takes(shape, sort, &lot.goods[at].amounts) == Some(shape) {
@@ -247,7 +244,7 @@ impl Pass<'_> {
         }
         let bought = |(at, good): (usize, &Good)| {
             let mut kinds = market.kinds.iter();
-            kinds.any(|kind| kind.own.has(at) && fit(&good.amounts, &kind.net))
+            kinds.any(|kind| kind.buys(at, good))
         };
         let complete = lot.goods.iter().enumerate().all(bought);
         (complete && market.kinds.len().saturating_mul(lot.goods.len()) <= LARGEST)
@@ -277,15 +274,6 @@ impl Pass<'_> {
         kept
     }
 
-    fn weight(&self, template: usize) -> i64 {
-        self.templates[template]
-            .pool
-            .spec
-            .weight
-            .unwrap_or(0)
-            .into()
-    }
-
     /// The shape of a machine that takes a good besides, alone if need be.
     fn takes(&mut self, shape: ShapeId, (ask, stays): &Sort, amounts: &[i64]) -> Option<ShapeId> {
         let template = self.shapes.get(shape).template;
@@ -303,7 +291,8 @@ impl Pass<'_> {
         (plain && of.has_room(&self.templates[template], &nothing, amounts, &[])).then_some(next)
     }
 
-    /// Makes the machines the new ones, unless limits are in the way.
+    /// Makes the machines the new ones. Those of the lot stay where goods do not go together after all, or where a limit of a
+    /// pool is in the way of a new machine.
     fn adopt(&mut self, lot: &Lot, market: &Market, machines: &[Machine]) {
         let mut pods: Vec<std::slice::Iter<'_, usize>> =
             lot.pods.iter().map(|pods| pods.iter()).collect();
@@ -367,23 +356,20 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the pools' limits allow these machines in the place of those of the lot.
+    /// Whether the limits of the pools that get machines allow them in the place of those of the lot. A pool that gets none
+    /// may be over its limits.
     fn within_limits(&self, lot: &Lot, new: &[NewClaim]) -> bool {
         let mut usage: Vec<_> = self.templates.iter().map(|of| of.usage.clone()).collect();
         for at in &lot.claims {
             let claim = &self.claims[*at];
             usage[self.shapes.get(claim.shape).template].uncount(&claim.charged);
         }
-        for claim in new {
-            usage[self.shapes.get(claim.shape).template].count(&claim.charged);
-        }
-        let within = |(of, usage): (&Template, &PoolUsage)| {
-            let resources = &of.limits.resources;
-            of.limits.nodes.is_none_or(|limit| usage.nodes <= limit)
-                && resources
-                    .iter()
-                    .all(|(name, limit)| usage.capacity.get(name) <= *limit)
-        };
-        self.templates.iter().zip(&usage).all(within)
+        new.iter().all(|claim| {
+            let template = self.shapes.get(claim.shape).template;
+            let usage = &mut usage[template];
+            let admitted = usage.admits(&self.templates[template].limits, &claim.charged);
+            usage.count(&claim.charged);
+            admitted.is_ok()
+        })
     }
 }

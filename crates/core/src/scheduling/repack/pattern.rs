@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::catalog::Bits;
-use crate::scheduling::amounts::Amounts;
+use crate::scheduling::amounts::{Amounts, fit};
 
 /// Pods that are alike to the question.
 #[derive(Clone, Debug)]
@@ -25,6 +25,13 @@ pub(super) struct Kind {
     pub(super) own: Bits,
     /// Other goods that may be on it.
     pub(super) fillers: Bits,
+}
+
+impl Kind {
+    /// Whether it may be bought for a good, whose index is `at`, and has room for one.
+    pub(super) fn buys(&self, at: usize, good: &Good) -> bool {
+        self.own.has(at) && fit(&good.amounts, &self.net)
+    }
 }
 
 /// Which goods go on a machine together, and how many of each.

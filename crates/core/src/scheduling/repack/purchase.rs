@@ -17,7 +17,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::pattern::{Filler, Good, Kind, Pattern};
-use crate::scheduling::amounts::fit;
 
 /// Divisions from nothing.
 const DIVISIONS: usize = 12;
@@ -118,8 +117,7 @@ impl<'p> Purchase<'p> {
     fn alone(&self) -> Vec<i64> {
         let cost = |(at, good): (usize, &Good)| {
             let kinds = self.kinds.iter().zip(&self.fillers);
-            let holding =
-                kinds.filter(|(kind, _)| kind.own.has(at) && fit(&good.amounts, &kind.net));
+            let holding = kinds.filter(|(kind, _)| kind.buys(at, good));
             let cost = holding.map(|(kind, filler)| filler.fraction(at, kind.price));
             cost.min().unwrap_or(1).max(1)
         };
@@ -256,7 +254,7 @@ impl<'p> Purchase<'p> {
                 .kinds
                 .iter()
                 .enumerate()
-                .filter(|(_, kind)| kind.own.has(at) && fit(&good.amounts, &kind.net));
+                .filter(|(_, kind)| kind.buys(at, good));
             kept.extend(
                 holding
                     .min_by_key(|(_, kind)| kind.price)
@@ -304,14 +302,7 @@ impl<'p> Purchase<'p> {
             .iter()
             .map(|worth| self.a_little_off(*worth))
             .collect();
-        // A kind that was left out may be the only one for a good.
-        let Ok(new) = self.divide(left, &off) else {
-            return if self.steps > self.budget {
-                Err(Spent)
-            } else {
-                Ok(0)
-            };
-        };
+        let new = self.divide(left, &off)?;
         let after = self.price(&new);
         if after > before || (after == before && new.len() > chosen.len()) {
             return Ok(0);

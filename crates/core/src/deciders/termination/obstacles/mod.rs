@@ -194,7 +194,7 @@ impl Hints {
             .retain(|key, (uid, _)| snapshot.pods.get(key).is_some_and(|pod| pod.uid == *uid));
         self.machines.retain(|id, _| snapshot.nodes.contains(&**id));
         self.writes.retain(|target, _| match target {
-            ObjectRef::Node(name) => snapshot.node_keys.contains(name),
+            ObjectRef::Node(name) => snapshot.named.contains(name),
             ObjectRef::Claim(name) => snapshot.claims.contains(name),
             _ => false,
         });
