@@ -19,7 +19,7 @@ use mortise_core::index::{Index, News, Object, Source};
 use mortise_core::ledger::{LedgerOp, Nomination, Place};
 use mortise_core::names::PodKey;
 use mortise_core::snapshot::Snapshot;
-use mortise_webhooks::extender::wire::{Args, FilterResult, HostPriority, PreemptionArgs};
+use mortise_webhooks::extender::wire::{Args, Failed, FilterResult, HostPriority, PreemptionArgs};
 use mortise_webhooks::extender::{Memory, filter, preempt, prioritize};
 use mortise_webhooks::{Counters, World};
 use serde_json::json;
@@ -249,7 +249,7 @@ fn planned_only<'a>(shared: &Shared, args: &'a Args<'_>) -> FilterResult<'a> {
     let place = shared.picture().places.get(&key).cloned();
     let allowed = |name: &str| place.as_ref().is_none_or(|place| place == name);
     let names = args.names();
-    let failed: BTreeMap<&str, &'static str> = names
+    let failed: Vec<(&str, &'static str)> = names
         .iter()
         .filter(|name| !allowed(name))
         .map(|name| (*name, "the plan has it elsewhere"))
@@ -258,7 +258,7 @@ fn planned_only<'a>(shared: &Shared, args: &'a Args<'_>) -> FilterResult<'a> {
         nodes: None,
         node_names: Some(names.into_iter().filter(|name| allowed(name)).collect()),
         failed_nodes: None,
-        failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(failed),
+        failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(Failed(failed)),
         error: String::new(),
     }
 }
