@@ -65,6 +65,8 @@ impl Termination {
                 vec![reason],
             );
         }
+        // Nothing is waited for any more, and the claim goes next.
+        going.settings.clear();
         let write =
             writes::without_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
         self.send(input.now, write, step)
