@@ -4,7 +4,7 @@
 //! processor time, memory and writes are counted over. In the second the machines come again and all claims are deleted at
 //! once, with their pods on them: how long until the last node is tainted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,9 +74,9 @@ struct Results {
     /// The same as per cent of one core over the wall time of both.
     core_percent: f64,
     memory: Vec<Memory>,
-    /// Writes of each kind to the API server for one node's life, but for events.
+    /// Writes to the API server for one node's life, by what they write to; events and the Lease are not among them.
     writes: Vec<Writes>,
-    /// Their sum, the creation of the Node included.
+    /// Their sum.
     writes_per_node: f64,
     /// Events for one node's life.
     events_per_node: f64,
@@ -97,9 +97,12 @@ struct Deletion {
     deleted_s: f64,
 }
 
+/// Requests of one kind, those included that were repeated.
 #[derive(Debug, Serialize)]
 struct Writes {
-    effect: &'static str,
+    verb: String,
+    /// The resource, and the subresource where there is one.
+    what: String,
     per_node: f64,
 }
 
@@ -140,26 +143,31 @@ async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
     let cpu_s = cpu_seconds(world.mortise.pid())? - cpu_before;
     memory.push(world.memory("all of them gone".to_owned())?);
     let after = world.writes().await?;
+    let made = |(verb, what): (&str, &str)| {
+        let key = (what.to_owned(), verb.to_owned());
+        let count = |all: &Counts| all.get(&key).copied().unwrap_or_default();
+        count(&after) - count(&before)
+    };
     // One life for each claim that was made: a few more than nodes are needed at the end.
-    let lives =
-        after.first().copied().unwrap_or_default() - before.first().copied().unwrap_or_default();
+    let lives = made(("POST", "nodeclaims"));
     ensure!(lives >= 1.0, "no claim was made");
-    let per_node = |count: f64| count / lives;
-    let writes: Vec<Writes> = EFFECTS
-        .into_iter()
-        .chain([EVENT])
-        .zip(before.iter().zip(&after))
-        .map(|(effect, (before, after))| Writes {
-            effect,
-            per_node: per_node(after - before),
-        })
-        .collect();
-    let (events, api): (Vec<&Writes>, Vec<&Writes>) =
-        writes.iter().partition(|each| each.effect == EVENT);
-    let sum = |all: &[&Writes]| all.iter().map(|each| each.per_node).sum::<f64>();
-    // The provider's own write, which is no effect of a decider.
-    let writes_per_node = sum(&api) + 1.0;
-    let events_per_node = sum(&events);
+    let mut writes = Vec::new();
+    let mut events_per_node = 0.0;
+    for (what, verb) in after.keys() {
+        let per_node = made((verb, what)) / lives;
+        match what.as_str() {
+            // Once in a while, whatever happens to nodes.
+            "leases" => {}
+            "events" => events_per_node += per_node,
+            _ if per_node == 0.0 => {}
+            _ => writes.push(Writes {
+                verb: verb.clone(),
+                what: what.clone(),
+                per_node,
+            }),
+        }
+    }
+    let writes_per_node = writes.iter().map(|each| each.per_node).sum();
 
     progress("once more, and then all claims are deleted");
     let begun = Instant::now();
@@ -185,10 +193,8 @@ async fn measure(nodes: u32, machine: Machine) -> Result<Results> {
     })
 }
 
-/// Effects that are writes to the API server.
-const EFFECTS: [&str; 4] = ["create_claim", "patch", "delete", "evict"];
-/// What events are called among them.
-const EVENT: &str = "event";
+/// Requests that write, by what they write to and verb.
+type Counts = BTreeMap<(String, String), f64>;
 
 /// What is seen of Nodes: names of those that are there, Initialized, tainted.
 #[derive(Debug, Default)]
@@ -267,22 +273,28 @@ impl World {
         Memory::of(self.mortise.pid(), when)
     }
 
-    /// Effects done so far, in the order of [`EFFECTS`], and events sent.
-    async fn writes(&self) -> Result<Vec<f64>> {
-        let mut all = Vec::new();
-        for effect in EFFECTS {
-            let label = format!("effect=\"{effect}\"");
-            all.push(
-                self.mortise
-                    .metric("mortise_effects_total", &[&label])
-                    .await?,
-            );
+    /// Requests of mortise so far that write.
+    async fn writes(&self) -> Result<Counts> {
+        let page = self.mortise.metrics().await?;
+        let mut all = Counts::new();
+        for line in page.lines() {
+            let Some(rest) = line.strip_prefix("mortise_api_writes_total{") else {
+                continue;
+            };
+            let (labels, value) = rest.split_once("} ").context("a series without a value")?;
+            let label = |name: &str| {
+                let begin = format!("{name}=\"");
+                let mut parts = labels.split(',');
+                let found = parts.find_map(|part| part.strip_prefix(&begin)?.strip_suffix('"'));
+                found.with_context(|| format!("no {name} in {line}"))
+            };
+            let what = match label("subresource")? {
+                "" => label("resource")?.to_owned(),
+                sub => format!("{}/{sub}", label("resource")?),
+            };
+            let value: f64 = value.parse().with_context(|| line.to_owned())?;
+            *all.entry((what, label("verb")?.to_owned())).or_default() += value;
         }
-        all.push(
-            self.mortise
-                .metric("mortise_events_sent_total", &[])
-                .await?,
-        );
         Ok(all)
     }
 
@@ -504,7 +516,7 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
     }
     for each in writes {
         row(
-            &format!("a node: {}", each.effect),
+            &format!("a node: {} {}", each.verb, each.what),
             format!("{:.2}", each.per_node),
             None,
         )?;

@@ -1,11 +1,15 @@
 //! Connections to the API server.
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::util::MapRequestLayer;
 
 use crate::error::RunError;
+use crate::metrics::WriteCounter;
 
 /// Two clients: one for everything, and one for the Lease alone.
 #[derive(Clone)]
@@ -16,6 +20,8 @@ pub struct Clients {
     pub(crate) namespace: String,
     pub(crate) server: String,
     cluster_ca: Option<String>,
+    /// Counts writes of both, once there is something that counts.
+    writes: Arc<OnceLock<WriteCounter>>,
 }
 
 impl std::fmt::Debug for Clients {
@@ -83,11 +89,21 @@ impl Clients {
         let server = config.cluster_url.to_string();
         let namespace = config.default_namespace.clone();
         let cluster_ca = config.root_cert.as_deref().and_then(base64_of_pem);
+        let writes: Arc<OnceLock<WriteCounter>> = Arc::default();
         let client = |config: kube::Config| {
-            kube::Client::try_from(config).map_err(|error| RunError::Kubeconfig {
-                path: server.clone(),
-                message: with_causes(&error),
-            })
+            let counted = Arc::clone(&writes);
+            let count = MapRequestLayer::new(move |request: http::Request<Body>| {
+                if let Some(counter) = counted.get() {
+                    counter.sent(request.method(), request.uri().path());
+                }
+                request
+            });
+            let builder =
+                ClientBuilder::try_from(config).map_err(|error| RunError::Kubeconfig {
+                    path: server.clone(),
+                    message: with_causes(&error),
+                })?;
+            Ok::<_, RunError>(builder.with_layer(&count).build())
         };
         Ok(Self {
             main: client(config.clone())?,
@@ -95,7 +111,13 @@ impl Clients {
             namespace,
             server: server.clone(),
             cluster_ca,
+            writes,
         })
+    }
+
+    /// Has the writes of these clients and of their copies counted from now on. The first call counts.
+    pub(crate) fn count_writes(&self, counter: WriteCounter) {
+        self.writes.get_or_init(|| counter);
     }
 
     /// URL of the API server.

@@ -31,7 +31,8 @@ pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between attempts of the holder.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Time between looks of those who wait, and how much later each may be: a Lease that is given back is taken within a second.
+/// Time between looks of those who wait, and how much later each may be: a Lease that is given back is taken within a second,
+/// and whoever led before an API server fell silent leads again as soon after it speaks.
 const WAITING_PERIOD: (Duration, Duration) =
     (Duration::from_millis(700), Duration::from_millis(300));
 

@@ -171,6 +171,7 @@ pub async fn start(
         config.detail,
     );
     shared.explain_with(SolveOptions::of(&config.settings));
+    clients.count_writes(shared.metrics.count_writes());
     let mut certificates = Certificates::new(
         &config.certificates,
         &config.server_names,

@@ -398,6 +398,8 @@ impl WellKnown {
 
 /// Annotation of ours on claims: why its machine gets no new pods; a [`crate::ledger::FenceReason`] label.
 pub const FENCE: &str = "mortise.sh/fence";
+/// Annotation of ours on claims: the machine's provider id, with the machine's labels; status may follow a moment later.
+pub const PROVIDER_ID: &str = "mortise.sh/provider-id";
 /// Annotation of ours on claims: UIDs of pods that the machine was made for, separated by commas.
 pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
 /// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.

@@ -5,10 +5,12 @@
 //!
 //! ```text
 //! create-claim ─ add-claim-finalizer ─ launch ─ label-claim ─ write-launched ─ register-node ─ write-registered
-//!   ─ initialize-node ─ write-initialized ─ ... ─ fence-claim ─ mark-node ─ write-disruption ─ delete-claim
+//!   ─ initialize-node ─ write-initialized ─ ... ─ fence-claim ─ write-disruption ─ mark-node ─ delete-claim
 //!   ─ set-deadline ─ taint-node ─ delete-node ─ write-draining ─ evict ─ delete-pod ─ write-drained
 //!   ─ terminate ─ write-terminating ─ remove-node-finalizer ─ remove-claim-finalizer
 //! ```
+//!
+//! A life leaves out what a faster one does not need: a claim may become initialized by one write, from nothing.
 
 use serde_json::Value;
 
@@ -36,12 +38,12 @@ pub enum LifeStep {
     InitializeNode,
     /// The claim's status says `Initialized`.
     WriteInitialized,
-    /// The claim is fenced by a decision to disrupt it.
+    /// The claim is fenced because the cloud takes its machine back.
     FenceClaim,
+    /// The claim's status says why it is disrupted, which fences it.
+    WriteDisruption,
     /// The Node gets the disrupted taint by a decision to replace it.
     MarkNode,
-    /// The claim's status says why it is disrupted.
-    WriteDisruption,
     /// The claim is deleted.
     DeleteClaim,
     /// The claim gets the time at which its pods are deleted without asking.
@@ -81,8 +83,8 @@ impl LifeStep {
         Self::InitializeNode,
         Self::WriteInitialized,
         Self::FenceClaim,
-        Self::MarkNode,
         Self::WriteDisruption,
+        Self::MarkNode,
         Self::DeleteClaim,
         Self::SetDeadline,
         Self::TaintNode,

@@ -60,6 +60,8 @@ pub fn resources_of(list: &BTreeMap<String, Quantity>) -> Resources {
     })
 }
 
+/// Condition of claims: why their machines are disrupted. While it is True the machine gets no new pods.
+pub const DISRUPTION_REASON: &str = "DisruptionReason";
 /// Condition of ours on pools: True while launches stop because machines do not register, Unknown with reason
 /// [`ONE_IS_TRIED`] while one machine may be tried. It is not there while all is well.
 pub const LAUNCHES_HELD_BACK: &str = "LaunchesHeldBack";
@@ -120,6 +122,13 @@ impl NodeClaim {
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Provider id of its machine: what status says, or what is known already and status does not say yet.
+    #[must_use]
+    pub fn machine_id(&self) -> Option<&str> {
+        self.provider_id()
+            .or_else(|| self.annotation(labels::PROVIDER_ID))
     }
 
     /// An annotation's value.

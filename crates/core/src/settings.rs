@@ -31,8 +31,8 @@ pub struct Settings {
     pub bind_grace_ms: i64,
     /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
     pub min_drain_ms: i64,
-    /// A Node that is not Ready is registered so long after it was seen to join: one that is ready in an instant is registered
-    /// and initialized by the same writes (250 ms).
+    /// A Node that is not Ready is registered so long after it was seen to join: one that is ready in a moment is registered
+    /// and initialized by the same writes (1 s).
     pub join_grace_ms: i64,
     /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
     /// (1 s).
@@ -76,7 +76,7 @@ impl Default for Settings {
             hold_ms: 15_000,
             bind_grace_ms: 2_000,
             min_drain_ms: 5_000,
-            join_grace_ms: 250,
+            join_grace_ms: 1_000,
             condition_grace_ms: 1_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,

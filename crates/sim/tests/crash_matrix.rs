@@ -58,12 +58,15 @@ fn small(seed: u64) -> Options {
     options
 }
 
+/// Steps that do not come by here. Only a claim that a person made lacks the finalizer at its birth; and that a node has
+/// drained is told with the answer of the cloud that is to end its machine, which comes within a second.
+const MISSING: [LifeStep; 2] = [LifeStep::AddClaimFinalizer, LifeStep::WriteDrained];
+
 /// Every step, before and after, in the order that the seed makes.
 fn shuffled(rng: &mut Rng) -> Vec<(LifeStep, Fault)> {
     let mut points: Vec<(LifeStep, Fault)> = LifeStep::ALL
         .into_iter()
-        // Only a claim that a person made lacks the finalizer at its birth.
-        .filter(|step| *step != LifeStep::AddClaimFinalizer)
+        .filter(|step| !MISSING.contains(step))
         .flat_map(|step| [(step, Fault::CrashBefore), (step, Fault::CrashAfter)])
         .collect();
     for end in (1..points.len()).rev() {
@@ -157,7 +160,7 @@ fn a_crash_around_any_step_leaks_and_doubles_nothing() {
         failed.is_empty(),
         "{} of the seeds {first} to {seeds} failed, each with {} crashes:\n{}",
         failed.len(),
-        2 * (LifeStep::ALL.len() - 1),
+        2 * (LifeStep::ALL.len() - MISSING.len()),
         failed.join("\n")
     );
 }

@@ -42,6 +42,7 @@ labels! {
     DeciderVerdict { decider: &'static str, verdict: &'static str }
     Kind { kind: String }
     Why { why: &'static str }
+    ApiWrite { verb: &'static str, resource: &'static str, subresource: &'static str }
     Request { path: &'static str, status: &'static str }
     Path { path: &'static str }
     Outcome { outcome: &'static str }

@@ -19,6 +19,7 @@ mod page;
 mod pods;
 mod reason;
 mod summary;
+mod writes;
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -84,12 +85,28 @@ pub struct Metrics {
     step_duration: Histograms<labels::Decider>,
     watch_restarts: Counters<labels::Kind>,
     unparsable: Counters<labels::Kind>,
+    api_writes: Counters<labels::ApiWrite>,
     requests: Counters<labels::Request>,
     request_duration: Histograms<labels::Path>,
     panics: Counter,
     connections: Gauge,
     handshakes_failed: Counter,
     certificate_reloads: Counters<labels::Outcome>,
+}
+
+/// Counts requests to the API server that write.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteCounter(Counters<labels::ApiWrite>);
+
+impl WriteCounter {
+    /// A request is sent.
+    pub(crate) fn sent(&self, method: &http::Method, path: &str) {
+        if let Some(write) = writes::of_request(method, path) {
+            self.0.with(&write, |counter| {
+                counter.inc();
+            });
+        }
+    }
 }
 
 /// Twelve bounds from 5 ms to 10 min: enough for any quantile that a dashboard shows, at a third of the series.
@@ -329,6 +346,13 @@ impl Metrics {
                 24,
                 d,
             ),
+            api_writes: counters(
+                r,
+                "mortise_api_writes",
+                "Requests to the API server that write, retries included, by what they write to",
+                60,
+                d,
+            ),
             requests: counters(
                 r,
                 "mortise_http_requests",
@@ -361,6 +385,11 @@ impl Metrics {
             registry,
             ceiling,
         }
+    }
+
+    /// Counts requests to the API server that write.
+    pub(crate) fn count_writes(&self) -> WriteCounter {
+        WriteCounter(self.api_writes.clone())
     }
 
     /// How much metrics and events tell.

@@ -54,6 +54,14 @@ impl<K: Ord + Clone> InFlight<K> {
         }
     }
 
+    /// Another term begins: failures of the last one say nothing, most of them having been its end. What runs goes on.
+    pub fn forgive(&mut self) {
+        self.entries.retain(|_, entry| entry.running);
+        for entry in self.entries.values_mut() {
+            entry.failures = 0;
+        }
+    }
+
     /// It was answered well: forget it.
     pub fn succeeded(&mut self, key: &K) {
         self.entries.remove(key);
@@ -124,5 +132,19 @@ mod tests {
         assert_eq!(flights.failed(&"a", t0), after(t0, 350));
         flights.succeeded(&"a");
         assert!(flights.begin(&"a", t0));
+    }
+
+    #[test]
+    fn another_term_waits_for_nothing_but_what_runs() {
+        let t0 = Timestamp::UNIX_EPOCH;
+        let mut flights = InFlight::new(100, 350);
+        for key in ["failed", "runs"] {
+            assert!(flights.begin(&key, t0));
+        }
+        flights.failed(&"failed", t0);
+        flights.forgive();
+        assert!(flights.begin(&"failed", t0));
+        assert_eq!(flights.failed(&"failed", t0), after(t0, 100));
+        assert!(!flights.begin(&"runs", t0));
     }
 }

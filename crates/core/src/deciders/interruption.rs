@@ -74,7 +74,7 @@ impl Interruption {
                 .snapshot
                 .claims
                 .get(&name)
-                .and_then(|claim| last_part(claim.provider_id()?));
+                .and_then(|claim| last_part(claim.machine_id()?));
             if let Some(old) = self.ids.remove(&name)
                 && self.instances.get(&old) == Some(&name)
             {

@@ -147,6 +147,11 @@ impl Outbox {
         true
     }
 
+    /// Another term begins: what failed in the last one is tried again at once.
+    pub(crate) fn forgive(&mut self) {
+        self.flights.forgive();
+    }
+
     /// Forgets objects that are gone, once a minute.
     pub(crate) fn sweep(&mut self, now: Timestamp, snapshot: &Snapshot) {
         if self.swept.is_some_and(|at| since(now, at) < SWEEP_MS) {

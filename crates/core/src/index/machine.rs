@@ -12,7 +12,7 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::labels;
 use crate::ledger::{Fence, FenceReason, LedgerOp};
 use crate::names::{ClaimName, NodeName};
-use crate::objects::resources_of;
+use crate::objects::{DISRUPTION_REASON, resources_of};
 use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Standing, StateNode};
 use crate::taints;
@@ -82,18 +82,15 @@ impl Index {
         self.dirty.insert(key);
     }
 
-    /// A fence is written on the claim before it counts, so that every replica and a restarted process know it.
+    /// A fence is written on the claim before it counts, so that every replica and a restarted process know it: an
+    /// annotation, or the condition that says why the claim is disrupted.
     fn read_fence(&mut self, claim: &NodeClaim) {
-        let annotation = claim
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(labels::FENCE));
-        let reason = annotation.and_then(|text| FenceReason::parse(text));
+        let annotated = claim.annotation(labels::FENCE).and_then(FenceReason::parse);
         let reason = if claim.metadata.deletion_timestamp.is_some() {
             Some(FenceReason::Draining)
         } else {
-            reason
+            let chosen = claim.is_true(DISRUPTION_REASON);
+            annotated.or(chosen.then_some(FenceReason::Disruption))
         };
         let name = claim.name();
         match reason {

@@ -24,7 +24,7 @@ impl NodeKey {
     /// The key that a claim gives.
     #[must_use]
     pub fn of_claim(claim: &NodeClaim) -> Self {
-        match claim.provider_id() {
+        match claim.machine_id() {
             Some(id) => Self(id.into()),
             None => Self(
                 format!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
@@ -21,14 +22,13 @@ const ENOUGH: i128 = 90;
 ///
 /// # Source
 /// karpenter-core 4.6 (consistency).
-fn faults(claim: &NodeClaim, node: &Node) -> Vec<String> {
+pub(super) fn faults(
+    claim: &NodeClaim,
+    promised: Option<&BTreeMap<String, Quantity>>,
+    node: &Node,
+) -> Vec<String> {
     let asked = claim.spec.requests().map(resources_of).unwrap_or_default();
-    let promised = claim
-        .status
-        .capacity
-        .as_ref()
-        .map(resources_of)
-        .unwrap_or_default();
+    let promised = promised.map(resources_of).unwrap_or_default();
     let there = resources_of(&node.status.capacity);
     let mut faults: Vec<String> = asked
         .iter()
@@ -70,7 +70,7 @@ impl Consistency {
         let is_due = self.found.get(&name).is_none_or(|(next, _)| *next <= now);
         let node = node.filter(|_| is_due && claim.is_true("Initialized"));
         if let Some(node) = node {
-            let faults = faults(claim, node);
+            let faults = faults(claim, claim.status.capacity.as_ref(), node);
             for text in &faults {
                 let target = ObjectRef::Claim(name.clone());
                 step.event(Event::warning(

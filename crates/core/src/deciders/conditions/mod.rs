@@ -4,6 +4,8 @@
 //! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
 //! still fits its class.
 //!
+//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`together`]).
+//!
 //! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
 //! event); drop a provider's drift reason before the provider was asked again.
 //!
@@ -23,7 +25,10 @@ mod protection;
 #[cfg(test)]
 mod tests;
 
+mod together;
+
 pub(crate) use drift::reason as drift_reason;
+pub(crate) use together::at_initialization;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

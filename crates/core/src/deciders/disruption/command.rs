@@ -130,11 +130,11 @@ impl Moves {
 pub(super) enum Phase {
     /// Decided; looked at again at this time.
     Held(Timestamp),
-    /// The fence is being written on the claims.
+    /// The claims are being given the condition that says why, which fences their machines.
     Fencing(Timestamp),
     /// No new pods come; pods that were on their way may still arrive until this time.
     Grace(Timestamp),
-    /// Taint and condition are being written.
+    /// The Nodes are being tainted.
     Marking(Timestamp),
     /// Replacements are coming, until this time at the latest.
     Launching(Timestamp),

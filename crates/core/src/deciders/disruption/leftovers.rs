@@ -1,7 +1,8 @@
 //! Cleaning what a command left behind when it was given up, or when the process ended in the middle of it.
 //!
-//! Fence, taint and condition of a machine that no command speaks of, and that is not going, are removed. Replacements are
-//! ordinary claims and stay; what is not needed of them is consolidated later.
+//! Taint and condition of a machine that no command speaks of, and that is not going, are removed, and so is the fence that
+//! an older version wrote as an annotation. Replacements are ordinary claims and stay; what is not needed of them is
+//! consolidated later.
 
 use super::Disruption;
 use super::writes::{self, Taint, Write};
@@ -56,7 +57,7 @@ impl Disruption {
             };
             let subject = ObjectRef::Claim(claim.name());
             if writes::is_fenced(claim) {
-                let effect = writes::fence(&claim.name(), false);
+                let effect = writes::unfence(&claim.name());
                 write(subject.clone(), Write::Fence, effect);
             }
             if writes::is_marked(claim, None) {

@@ -16,6 +16,7 @@ use super::words::Words;
 use super::world::World;
 use super::writes::{self, Taint, Write};
 use super::{Disruption, RESUME_MS};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::new_claim::{Namer, NewClaim, nominate};
 use crate::deciders::{Step, StepInput, after};
 use crate::effect::{Effect, ObjectRef};
@@ -163,16 +164,29 @@ impl Disruption {
                     from: input.now,
                 }));
             }
-            if !writes::is_fenced(claim) {
-                done = false;
-                let effect = || writes::fence(&target.claim, true);
-                self.write(claim_ref(target), Write::Fence, effect, input, step);
-            }
+            done &= self.say_why(claim, target, command.reason(), input, step);
         }
         if done {
             return Next::Phase(Phase::Grace(after(input.now, input.settings.bind_grace_ms)));
         }
         give_up_after(until, "the fence could not be written", input, step)
+    }
+
+    /// Fences a machine by the condition that says why it goes. `true`: the claim has it.
+    fn say_why(
+        &mut self,
+        claim: &NodeClaim,
+        target: &Target,
+        reason: DisruptionReason,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> bool {
+        let is_told = writes::is_marked(claim, Some(reason));
+        if !is_told {
+            let effect = || writes::condition(claim, Some(reason), input.now);
+            self.write(claim_ref(target), Write::Condition, effect, input, step);
+        }
+        is_told
     }
 
     fn mark(
@@ -182,7 +196,6 @@ impl Disruption {
         input: &StepInput<'_>,
         step: &mut Step,
     ) -> Next {
-        let reason = command.reason();
         let mut done = true;
         for target in &command.targets {
             let machine = input.snapshot.nodes.get(&*target.key);
@@ -202,11 +215,8 @@ impl Disruption {
                 let subject = ObjectRef::Node(target.node.clone());
                 self.write(subject, Write::Taint, effect, input, step);
             }
-            if !writes::is_marked(claim, Some(reason)) {
-                done = false;
-                let effect = || writes::condition(claim, Some(reason), input.now);
-                self.write(claim_ref(target), Write::Condition, effect, input, step);
-            }
+            // It was there before the grace began; somebody may have taken it away.
+            done &= self.say_why(claim, target, command.reason(), input, step);
         }
         if !done {
             return give_up_after(

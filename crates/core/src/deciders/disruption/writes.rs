@@ -11,19 +11,17 @@ use crate::effect::{Effect, ObjectRef, Patch};
 use crate::labels;
 use crate::ledger::FenceReason;
 use crate::names::{ClaimName, NodeName};
+use crate::objects::DISRUPTION_REASON;
 use crate::taints;
-
-/// The condition that says why a claim's machine goes.
-pub(super) const CONDITION: &str = "DisruptionReason";
 
 /// What is written. With the object, the key under which a write is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Write {
-    /// The fence annotation of a claim.
+    /// The fence annotation of a claim, which an older version left.
     Fence,
     /// The taint of a Node.
     Taint,
-    /// The condition of a claim.
+    /// The condition of a claim, which fences its machine.
     Condition,
     /// The deletion of a claim.
     Delete,
@@ -46,7 +44,7 @@ pub(super) fn kind_of(effect: &Effect) -> Option<(ObjectRef, Write)> {
     }
 }
 
-/// The claim carries our fence.
+/// The claim carries the fence of an older version.
 pub(super) fn is_fenced(claim: &NodeClaim) -> bool {
     claim.annotation(labels::FENCE) == Some(FenceReason::Disruption.label())
 }
@@ -61,26 +59,21 @@ pub(super) fn is_tainted(node: &k8s::Node) -> bool {
 pub(super) fn is_marked(claim: &NodeClaim, reason: Option<DisruptionReason>) -> bool {
     match reason {
         Some(reason) => {
-            claim.is_true(CONDITION)
-                && find(&claim.status.conditions, CONDITION)
+            claim.is_true(DISRUPTION_REASON)
+                && find(&claim.status.conditions, DISRUPTION_REASON)
                     .is_some_and(|condition| condition.reason == reason.as_str())
         }
-        None => find(&claim.status.conditions, CONDITION).is_some(),
+        None => find(&claim.status.conditions, DISRUPTION_REASON).is_some(),
     }
 }
 
-/// Writes or removes the fence.
-pub(super) fn fence(claim: &ClaimName, on: bool) -> Effect {
-    let value = if on {
-        Value::from(FenceReason::Disruption.label())
-    } else {
-        Value::Null
-    };
+/// Removes the fence of an older version.
+pub(super) fn unfence(claim: &ClaimName) -> Effect {
     Effect::Patch(Patch {
         target: ObjectRef::Claim(claim.clone()),
         status: false,
         resource_version: None,
-        merge: json!({ "metadata": { "annotations": { labels::FENCE: value } } }),
+        merge: json!({ "metadata": { "annotations": { labels::FENCE: null } } }),
     })
 }
 
@@ -135,10 +128,10 @@ pub(super) fn condition(
     let mut conditions = Conditions::of(NODE_CLAIM, &claim.metadata, &mut list, now);
     match reason {
         Some(reason) => {
-            conditions.set_true_with_reason(CONDITION, reason.as_str(), reason.as_str());
+            conditions.set_true_with_reason(DISRUPTION_REASON, reason.as_str(), reason.as_str());
         }
         None => {
-            conditions.clear(CONDITION);
+            conditions.clear(DISRUPTION_REASON);
         }
     }
     Effect::Patch(Patch {

@@ -3,10 +3,13 @@
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
+use super::launch::machine_fields;
 use super::{Lifecycle, registration};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
+use crate::cloud::Launched;
 use crate::deciders::agenda::earlier;
+use crate::deciders::conditions::at_initialization;
 use crate::deciders::{Step, StepInput, after, writes};
 use crate::effect::{Event, ObjectRef};
 use crate::labels;
@@ -39,17 +42,18 @@ impl Lifecycle {
         self.outbox.send(input.now, write, step).err().flatten()
     }
 
-    /// Launched: registration, then initialization.
+    /// Launched: registration, then initialization. `launched` is the machine that status does not name yet: then the same
+    /// write of status tells of its launch too.
     pub(super) fn come_up(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
         uid: Uid,
+        launched: Option<&Launched>,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let machine = claim
-            .provider_id()
-            .and_then(|id| input.snapshot.nodes.get(id));
+        let id = launched.map_or_else(|| claim.provider_id(), |known| Some(&known.provider_id));
+        let machine = id.and_then(|id| input.snapshot.nodes.get(id));
         let node = machine
             .and_then(|machine| machine.node.as_deref())
             .filter(|node| node.metadata.deletion_timestamp.is_none());
@@ -69,11 +73,13 @@ impl Lifecycle {
             )
         });
         if !registered {
-            again = self.in_time(input, claim, &uid, "Registered", step);
-            match self.give_up(input.now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
-                Err(at) => return at,
+            if launched.is_none() {
+                again = self.in_time(input, claim, &uid, "Registered", step);
+                match self.give_up(input.now, claim, &uid, step) {
+                    Ok(true) => return None,
+                    Ok(false) => {}
+                    Err(at) => return at,
+                }
             }
             if let Some(node) = node.filter(|_| unready.is_none()) {
                 if let Some(at) = self.settles(input, node, &uid) {
@@ -108,6 +114,7 @@ impl Lifecycle {
                 .send(input.now, writes::unversioned(target, mark), step);
             return earlier(again, sent.err().flatten());
         }
+        let is_initialized = matches!(missing, Some(None));
         let list = writes::edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
             if registered {
@@ -132,7 +139,18 @@ impl Lifecycle {
                 return;
             }
             match missing {
-                Some(None) => conditions.set_true("Initialized"),
+                Some(None) => {
+                    let pool = claim
+                        .pool()
+                        .and_then(|name| input.snapshot.pools.get(&name));
+                    let promised = launched.map(|known| &known.capacity);
+                    let promised = promised.or(claim.status.capacity.as_ref());
+                    if let Some(node) = node.filter(|_| !conditions.is_true("Initialized")) {
+                        let pool = pool.map(|pool| &**pool);
+                        at_initialization(conditions, claim, promised, node, pool);
+                    }
+                    conditions.set_true("Initialized")
+                }
                 Some(Some((reason, message))) => {
                     conditions.set_unknown("Initialized", reason, &message)
                 }
@@ -143,10 +161,21 @@ impl Lifecycle {
             .filter(|_| registered)
             .and_then(|node| node.metadata.name.clone());
         let renamed = node_name.is_some() && claim.status.node_name != node_name;
-        if list.is_none() && !renamed {
+        if list.is_none() && !renamed && launched.is_none() {
+            self.unsaid.remove(&uid);
             return again;
         }
-        let mut fields = Map::new();
+        // Another reason why it is not initialized yet: the next one, or the end of waiting, may come in a moment.
+        let is_detail = !is_initialized && !renamed && claim.is_true("Registered");
+        if is_detail && launched.is_none() {
+            let first = *self.unsaid.entry(uid.clone()).or_insert(input.now);
+            let at = after(first, input.settings.condition_grace_ms);
+            if at > input.now {
+                return earlier(again, Some(at));
+            }
+        }
+        self.unsaid.remove(&uid);
+        let mut fields = launched.map_or_else(Map::new, machine_fields);
         if renamed {
             fields.insert("nodeName".to_owned(), json!(node_name));
         }

@@ -4,20 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::health::Gate;
 use super::{Lifecycle, MESSAGE_CHARS};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
 use crate::deciders::agenda::{attempt, earlier};
-use crate::deciders::{DeciderId, Step, StepInput, writes};
+use crate::deciders::{DeciderId, Step, StepInput, after, writes};
 use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, ProviderRef, machines_for};
 use crate::labels;
 use crate::names::{ClaimName, ProviderId, Uid};
 use crate::objects::LAUNCH_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::Snapshot;
+
+/// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
+const JOINS_MS: i64 = 250;
+/// A Node that is there is registered within this, or status tells of the launch alone: a refused write must not hide a
+/// machine.
+const TOGETHER_MS: i64 = 5_000;
 
 impl Lifecycle {
     /// What became of a launch.
@@ -296,10 +302,11 @@ impl Lifecycle {
             .iter()
             .filter(|(key, _)| claim.label(key).is_none())
             .collect();
-        let annotations: BTreeMap<_, _> = machine
+        let mut annotations: BTreeMap<&str, &str> = machine
             .annotations
             .iter()
             .filter(|(key, value)| claim.annotation(key) != Some(value))
+            .map(|(key, value)| (key.as_str(), value.as_str()))
             .collect();
         let complete = labels.is_empty() && annotations.is_empty();
         if !deleting && !complete {
@@ -310,25 +317,18 @@ impl Lifecycle {
                 let delete = writes::delete_claim(claim);
                 return self.outbox.send(input.now, delete, step).err().flatten();
             }
+            // With it, whoever sees the Node knows whose it is, although status does not say so yet.
+            annotations.insert(labels::PROVIDER_ID, &machine.provider_id);
             let merge = json!({ "metadata": { "labels": labels, "annotations": annotations } });
             let sent = self
                 .outbox
                 .send(input.now, writes::unversioned(target, merge), step);
             return earlier(deadline, sent.err().flatten());
         }
-        let mut fields = Map::new();
-        fields.insert("providerID".to_owned(), json!(machine.provider_id));
-        if let Some(image) = &machine.image_id {
-            fields.insert("imageID".to_owned(), json!(image));
+        if !deleting && let Some(again) = self.launched_and_there(input, claim, machine, step) {
+            return again;
         }
-        for (field, amounts) in [
-            ("capacity", &machine.capacity),
-            ("allocatable", &machine.allocatable),
-        ] {
-            if !amounts.is_empty() {
-                fields.insert(field.to_owned(), json!(amounts));
-            }
-        }
+        let fields = machine_fields(machine);
         let list = writes::edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
             if !conditions.is_true("Registered") {
@@ -340,6 +340,42 @@ impl Lifecycle {
             .outbox
             .send(input.now, writes::claim_status(claim, fields, list), step);
         sent.err().flatten()
+    }
+
+    /// A machine whose Node joins in a moment is registered first, so that status tells of its launch and its registration
+    /// at once. `None` = nothing is to be waited for.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn launched_and_there(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        machine: &Launched,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        // Only a claim that says which machine it has is one with its Node before status tells.
+        let uid = claim
+            .uid()
+            .filter(|_| claim.annotation(labels::PROVIDER_ID) == Some(&machine.provider_id))?;
+        let known = *self.labelled.entry(uid.clone()).or_insert(input.now);
+        let is_there = input
+            .snapshot
+            .nodes
+            .get(&*machine.provider_id)
+            .and_then(|machine| machine.node.as_deref())
+            .is_some_and(|node| node.metadata.deletion_timestamp.is_none());
+        let patience = if is_there {
+            TOGETHER_MS
+        } else {
+            input.settings.join_grace_ms.min(JOINS_MS)
+        };
+        let until = Some(after(known, patience)).filter(|until| *until > input.now)?;
+        let again = is_there
+            .then(|| self.come_up(input, claim, uid, Some(machine), step))
+            .flatten();
+        Some(earlier(again, Some(until)))
     }
 
     /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
@@ -400,6 +436,24 @@ fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'
         .claims
         .get(name)
         .filter(|claim| claim.uid().as_ref() == Some(uid))
+}
+
+/// What status says of a machine.
+pub(super) fn machine_fields(machine: &Launched) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("providerID".to_owned(), json!(machine.provider_id));
+    if let Some(image) = &machine.image_id {
+        fields.insert("imageID".to_owned(), json!(image));
+    }
+    for (field, amounts) in [
+        ("capacity", &machine.capacity),
+        ("allocatable", &machine.allocatable),
+    ] {
+        if !amounts.is_empty() {
+            fields.insert(field.to_owned(), json!(amounts));
+        }
+    }
+    fields
 }
 
 /// What is known of a machine that was only found in a list.

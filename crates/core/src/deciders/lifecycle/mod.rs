@@ -15,6 +15,8 @@
 //!    └─ deleted: machine of this claim listed? yes: status, termination ends it; no: finalizer removed
 //! ```
 //!
+//! A Node that is there before status tells of the launch is registered first: one write of status then tells of both.
+//!
 //! Nothing is kept here that a restart would miss: an unlaunched claim is launched again and the provider finds the
 //! machine that was made for the same UID (Law 4); timers are conditions' transition times.
 //!
@@ -27,6 +29,8 @@ mod registration;
 
 #[cfg(test)]
 mod health_tests;
+#[cfg(test)]
+mod life_tests;
 #[cfg(test)]
 mod tests;
 
@@ -87,6 +91,10 @@ pub struct Lifecycle {
     launches: InFlight<Uid>,
     /// Machines that status does not show yet.
     machines: BTreeMap<Uid, Launched>,
+    /// Since when claims have their machine's labels, until status names the machine.
+    labelled: BTreeMap<Uid, Timestamp>,
+    /// Since when registered claims have another reason not to be initialized than status says.
+    unsaid: BTreeMap<Uid, Timestamp>,
     /// Claims for which the provider said that there is no machine.
     empty: BTreeSet<Uid>,
     /// Claims that are to be deleted.
@@ -120,6 +128,8 @@ impl Lifecycle {
             phases: BTreeMap::new(),
             launches: InFlight::new(LAUNCH_BACKOFF_MS.0, LAUNCH_BACKOFF_MS.1),
             machines: BTreeMap::new(),
+            labelled: BTreeMap::new(),
+            unsaid: BTreeMap::new(),
             empty: BTreeSet::new(),
             doomed: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -200,11 +210,12 @@ impl Lifecycle {
         if claim.is_true("Initialized") {
             return again;
         }
-        earlier(again, self.come_up(input, claim, uid, step))
+        earlier(again, self.come_up(input, claim, uid, None, step))
     }
 
     fn forget_launch(&mut self, uid: &Uid) {
         self.machines.remove(uid);
+        self.labelled.remove(uid);
         self.empty.remove(uid);
         self.failures.remove(uid);
         self.wanted.remove(uid);
@@ -215,6 +226,7 @@ impl Lifecycle {
         self.forget_launch(uid);
         self.health.ended(uid);
         self.joined.remove(uid);
+        self.unsaid.remove(uid);
         self.doomed.remove(uid);
         self.launches.retain(|each| each != uid);
     }
@@ -444,6 +456,9 @@ impl Decider for Lifecycle {
         if input.changes.everything {
             // Another process may have led meanwhile, and launched what had no machine.
             self.empty.clear();
+            self.outbox.forgive();
+            self.launches.forgive();
+            self.search.forgive();
             todo.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
             todo.extend(self.phases.keys().cloned());
         }

@@ -495,66 +495,6 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
     }
 }
 
-/// The least that a life can do with: each of these is on another object or another part of one, or at another time.
-#[test]
-fn a_life_is_a_dozen_writes() {
-    let mut world = World::new();
-    world.edit(
-        "NodePool/default",
-        &json!({ "spec": { "disruption": { "consolidateAfter": "0s" } } }),
-    );
-    world.settings.join_grace_ms = 250;
-    world.settings.condition_grace_ms = 1_000;
-    world.restart();
-    world.settle();
-    world.done.clear();
-    world.claim("c", &json!({ "startupTaints": [] }));
-    world.settle();
-    let node = world.join("c");
-    world.pass(50);
-    assert!(
-        world.condition("c", "Registered").unwrap().0 != "True",
-        "it may be ready in a moment"
-    );
-    world.ready(&node);
-    world.settle();
-    assert!(world.is_true("c", "Registered") && world.is_true("c", "Initialized"));
-    world.pod("web", &node, &json!({}));
-    world.pass(60_000);
-    assert!(world.is_true("c", "Consolidatable"));
-    let over = json!({ "status": { "phase": "Succeeded" } });
-    world.edit("Pod/default/web", &over);
-    world.settle();
-    world.delete("NodeClaim/c");
-    world.pass(60_000);
-    assert!(!world.has("NodeClaim/c") && !world.has("Node/node-c"));
-    let writes: Vec<&str> = world
-        .done
-        .iter()
-        .map(String::as_str)
-        .filter(|each| each.starts_with("patch node") || each.starts_with("delete node"))
-        .filter(|each| !each.contains("nodepool"))
-        .collect();
-    assert_eq!(
-        writes,
-        [
-            "patch nodeclaim/c", // hash, which provisioning's claims are born with
-            "patch nodeclaim/c", // label of the class, the same
-            "patch nodeclaim/c", // labels of the machine
-            "patch nodeclaim/c", // Launched
-            "patch node/node-c", // all that a node needs
-            "patch nodeclaim/c", // Registered and Initialized
-            "patch nodeclaim/c", // Consolidatable
-            "patch node/node-c", // taint
-            "delete node/node-c",
-            "patch nodeclaim/c", // Drained
-            "patch nodeclaim/c", // InstanceTerminating
-            "patch node/node-c", // finalizer
-            "patch nodeclaim/c", // finalizer
-        ]
-    );
-}
-
 #[test]
 fn a_node_that_is_not_ready_is_registered_after_a_moment() {
     let mut world = World::new();

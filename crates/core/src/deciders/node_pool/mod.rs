@@ -3,7 +3,7 @@
 //! May: write the conditions `NodeClassReady`, `ValidationSucceeded` and with them `Ready`, the counters of status and
 //! the hash annotations of pools; stamp claims whose hash was made by another version of the algorithm.
 //!
-//! Must never: write another status more than once a second; give a claim that drifted a new hash (it would look as if
+//! Must never: write counters more than once in 5 s; give a claim that drifted a new hash (it would look as if
 //! it had not); change anything about what a pool asks for.
 //!
 //! Counters are kept as sums that change with each machine that changed, so that a step costs what changed.
@@ -39,8 +39,8 @@ use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
 use crate::snapshot::{NodeKey, StateNode};
 use crate::values::Quantity;
 
-/// Counters of one pool are written at most this often.
-const COUNTERS_MS: i64 = 1_000;
+/// Counters of one pool are written at most this often: upstream counts every 5 s.
+const COUNTERS_MS: i64 = 5_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
@@ -419,6 +419,7 @@ impl Decider for NodePool {
             }
         }
         if input.changes.everything {
+            self.outbox.forgive();
             pools.extend(input.snapshot.pools.keys().cloned());
             claims.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
         }

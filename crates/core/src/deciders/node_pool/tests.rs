@@ -73,7 +73,7 @@ fn counters_follow_the_machines() {
     );
     world.up("a", &json!({}));
     world.up("b", &json!({}));
-    world.pass(2_000);
+    world.pass(5_100);
     let status = &world.get("NodePool/default")["status"];
     assert_eq!(
         (
@@ -84,23 +84,23 @@ fn counters_follow_the_machines() {
         (&json!(2), &json!("4"), &json!("2"))
     );
     world.delete("NodeClaim/a");
-    world.pass(1_100);
+    world.pass(5_100);
     assert_eq!(
         world.get("NodePool/default")["status"]["nodes"],
         1,
         "a machine that goes counts no longer"
     );
     world.restart();
-    world.pass(1_100);
+    world.pass(5_100);
     assert_eq!(world.get("NodePool/default")["status"]["nodes"], 1);
 }
 
 #[test]
-fn a_burst_of_machines_is_one_write_a_second() {
+fn a_burst_of_machines_is_one_write_in_five_seconds() {
     let mut world = World::new();
-    world.pass(5_000);
+    world.pass(10_000);
     let before = world.done.len();
-    for n in 0..20 {
+    for n in 0..100 {
         world.claim(&format!("c{n}"), &json!({}));
         world.pass(100);
     }
@@ -108,7 +108,7 @@ fn a_burst_of_machines_is_one_write_a_second() {
         .iter()
         .filter(|each| *each == "patch nodepool/default")
         .count();
-    assert!((2..=3).contains(&writes), "{writes} writes in two seconds");
+    assert!((2..=3).contains(&writes), "{writes} writes in ten seconds");
 }
 
 #[test]

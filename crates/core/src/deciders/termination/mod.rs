@@ -43,7 +43,7 @@ use super::agenda::{Agenda, attempt, earlier};
 use super::outbox::Outbox;
 use super::told::Told;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
+use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
@@ -82,6 +82,8 @@ pub struct Termination {
     /// When pods were last asked to leave with success.
     asked: BTreeMap<Request, Timestamp>,
     terminations: InFlight<ProviderId>,
+    /// When the cloud was first asked to end machines.
+    begun: BTreeMap<ProviderId, Timestamp>,
     /// Machines that are ending: how often they were asked about, and when to ask again.
     ending: BTreeMap<ProviderId, (usize, Timestamp)>,
     gone: BTreeSet<ProviderId>,
@@ -125,6 +127,8 @@ struct Going<'a> {
     claim: Option<&'a Arc<NodeClaim>>,
     deadline: Option<Timestamp>,
     settings: Vec<Setting>,
+    /// The cloud is being asked to end the machine, and its answer is waited for so long before conditions are written.
+    answer_due: Option<Timestamp>,
 }
 
 impl Termination {
@@ -138,6 +142,7 @@ impl Termination {
             asking: BTreeMap::new(),
             asked: BTreeMap::new(),
             terminations: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
+            begun: BTreeMap::new(),
             ending: BTreeMap::new(),
             gone: BTreeSet::new(),
             tainted: BTreeMap::new(),
@@ -206,6 +211,7 @@ impl Termination {
             claim,
             deadline,
             settings: Vec::new(),
+            answer_due: None,
         };
         let again = match (node_going, claim_going, node) {
             (Some(node), ..) => self.end_node(input, &mut going, node, attached, step),
@@ -229,6 +235,7 @@ impl Termination {
 
     fn forget(&mut self, key: &NodeKey) {
         let id = ProviderId::from(&**key);
+        self.begun.remove(&id);
         self.ending.remove(&id);
         self.gone.remove(&id);
         self.lost.remove(&id);
@@ -280,12 +287,13 @@ impl Termination {
     )]
     fn end_machine(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         claim: &NodeClaim,
         going: &mut Going<'_>,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
-        let id = ProviderId::from(claim.provider_id()?);
+        let (now, grace_ms) = (input.now, input.settings.condition_grace_ms);
+        let id = ProviderId::from(claim.machine_id()?);
         if self.gone.contains(&id) {
             return None;
         }
@@ -297,11 +305,18 @@ impl Termination {
         }
         Some(match attempt(&mut self.terminations, &id, now) {
             Ok(()) => {
+                let first = *self.begun.entry(id.clone()).or_insert(now);
+                going.answer_due = Some(after(first, grace_ms));
                 step.effect(Effect::Terminate {
                     provider: ProviderRef::OfClass(claim.node_class_key()),
                     provider_id: id,
                     claim: claim.name(),
                 });
+                None
+            }
+            Err(None) => {
+                let first = self.begun.get(&id).copied();
+                going.answer_due = first.map(|first| after(first, grace_ms));
                 None
             }
             Err(at) => at,
@@ -316,7 +331,7 @@ impl Termination {
         claim: &NodeClaim,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        if let Some(again) = self.end_machine(input.now, claim, going, step) {
+        if let Some(again) = self.end_machine(input, claim, going, step) {
             return again;
         }
         going.settings.clear();
@@ -341,7 +356,7 @@ impl Termination {
         self.send(input.now, write, step)
     }
 
-    /// Writes the conditions that this look found out, all at once.
+    /// Writes the conditions that this look found out, all at once, and with what the cloud says if that comes in a moment.
     fn write_conditions(
         &mut self,
         now: Timestamp,
@@ -349,6 +364,9 @@ impl Termination {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let claim = going.claim.filter(|_| !going.settings.is_empty())?;
+        if let Some(due) = going.answer_due.filter(|due| *due > now) {
+            return Some(due);
+        }
         let list = writes::edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
             for (type_, wanted) in &going.settings {
                 match wanted {
@@ -438,6 +456,10 @@ impl Decider for Termination {
             // What was true when this process last led may not be now.
             self.gone.clear();
             self.ending.clear();
+            self.outbox.forgive();
+            self.evictions.forgive();
+            self.terminations.forgive();
+            self.lost_list.forgive();
             todo.extend(
                 input
                     .snapshot

@@ -45,7 +45,7 @@ impl Termination {
                 return again;
             }
             if let Some(claim) = going.claim
-                && let Some(again) = self.end_machine(input.now, claim, going, step)
+                && let Some(again) = self.end_machine(input, claim, going, step)
             {
                 return again;
             }
@@ -65,6 +65,8 @@ impl Termination {
                 vec![reason],
             );
         }
+        // Nothing is waited for any more, and the claim goes next.
+        going.settings.clear();
         let write =
             writes::without_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
         self.send(input.now, write, step)

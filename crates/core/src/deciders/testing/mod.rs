@@ -353,10 +353,10 @@ impl World {
 
     /// The node of a claim's machine appears, not ready.
     pub(super) fn join(&mut self, claim: &str) -> String {
-        let id = self.get(&format!("NodeClaim/{claim}"))["status"]["providerID"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let object = self.get(&format!("NodeClaim/{claim}"));
+        let early = &object["metadata"]["annotations"][labels::PROVIDER_ID];
+        let id = object["status"]["providerID"].as_str().or(early.as_str());
+        let id = id.unwrap().to_owned();
         let name = format!("node-{claim}");
         self.put(&json!({ "kind": "Node", "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } }, "spec": {
             "providerID": id,

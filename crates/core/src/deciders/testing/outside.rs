@@ -216,6 +216,10 @@ impl World {
         let Some(machine) = self.machines.get_mut(&**id) else {
             return Terminated::Gone;
         };
+        if exit_ms == 0 {
+            self.machines.remove(&**id);
+            return Terminated::Gone;
+        }
         machine.ends.get_or_insert_with(|| after(now, exit_ms));
         Terminated::Started
     }
