@@ -95,15 +95,22 @@ pub(crate) enum Way {
     FilterOnly,
     /// prioritize.
     PrioritizeOnly,
+    /// preempt, which nobody needs here: what an extender costs that is there and not asked.
+    Unasked,
 }
 
 impl Way {
-    const ALL: [Self; 4] = [
+    /// Those of which the rate is measured.
+    const ALL: [Self; 5] = [
         Self::Without,
         Self::With,
         Self::FilterOnly,
         Self::PrioritizeOnly,
+        Self::Unasked,
     ];
+
+    /// Those of which it is seen what is bought.
+    const BUYING: [Self; 3] = [Self::Without, Self::With, Self::FilterOnly];
 
     const fn label(self) -> &'static str {
         match self {
@@ -111,6 +118,7 @@ impl Way {
             Self::With => "with",
             Self::FilterOnly => "filter only",
             Self::PrioritizeOnly => "prioritize only",
+            Self::Unasked => "there, not asked",
         }
     }
 
@@ -129,15 +137,19 @@ impl Way {
                 prioritize: true,
                 preempt: false,
             },
+            Self::Unasked => Verbs {
+                filter: false,
+                prioritize: false,
+                preempt: true,
+            },
         };
         Ok(SchedulerOptions::with_extender(extender))
     }
 
-    /// All ways, beginning with another one in each round.
-    fn turns(round: u32) -> Vec<Self> {
-        let mut ways = Self::ALL.to_vec();
-        ways.rotate_left(round as usize % Self::ALL.len());
-        ways
+    /// These ways, beginning with another one in each round.
+    fn turns(ways: &[Self], round: u32) -> Vec<Self> {
+        let (gone, rest) = ways.split_at(round as usize % ways.len().max(1));
+        [rest, gone].concat()
     }
 }
 
@@ -213,7 +225,7 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
     if args.services > 0 {
         let script = script::Script::new(args.services, args.seconds, args.rate, args.seed);
         for round in 0..args.runs {
-            for way in Way::turns(round) {
+            for way in Way::turns(&Way::BUYING, round) {
                 progress(&format!(
                     "provisioning {}, round {}",
                     way.label(),
@@ -264,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn every_way_is_first_once_in_four_rounds() {
-        let first: Vec<Way> = (0..4)
-            .filter_map(|round| Way::turns(round).first().copied())
+    fn every_way_is_first_once_in_as_many_rounds() {
+        let first: Vec<Way> = (0..5)
+            .filter_map(|round| Way::turns(&Way::ALL, round).first().copied())
             .collect();
         assert_eq!(first, Way::ALL);
     }

@@ -14,7 +14,6 @@ type Figure<'a> = (&'a str, &'a dyn Fn(&Row) -> f64);
 /// Writes every plot for which there are figures.
 pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let series = Way::ALL.map(Way::label);
     if !results.throughput.is_empty() {
         let mut sizes: Vec<u32> = results.throughput.iter().map(|row| row.nodes).collect();
         sizes.dedup();
@@ -36,7 +35,12 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
         save(
             dir,
             "throughput",
-            &bars(title, "pods bound per second", &series, &groups),
+            &bars(
+                title,
+                "pods bound per second",
+                &Way::ALL.map(Way::label),
+                &groups,
+            ),
         )?;
     }
     if results.provisioning.is_empty() {
@@ -54,7 +58,7 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
         .iter()
         .map(|(name, figure)| Group {
             name: (*name).to_owned(),
-            bars: Way::ALL
+            bars: Way::BUYING
                 .map(|way| {
                     let rows = results.provisioning.iter();
                     bar(rows.filter(|row| row.way == way).map(figure))
@@ -69,7 +73,7 @@ pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
         &bars(
             title,
             "median of the runs, and their spread",
-            &series,
+            &Way::BUYING.map(Way::label),
             &groups,
         ),
     )

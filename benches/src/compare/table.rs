@@ -124,7 +124,7 @@ fn bought(out: &mut impl Write, inputs: &Inputs, rows: &[provisioning::Row]) -> 
     )?;
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
     let count = |number: usize| number as f64;
-    for way in Way::ALL {
+    for way in Way::BUYING {
         let own: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
         let of =
             |figure: &dyn Fn(&provisioning::Row) -> f64| median(own.iter().map(|row| figure(row)));

@@ -60,7 +60,7 @@ pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String,
     let mut watching = seen::follow(plane.client());
     let mut rows = Vec::new();
     for round in 0..runs {
-        for way in Way::turns(round) {
+        for way in Way::turns(&Way::ALL, round) {
             progress(&format!(
                 "{nodes} nodes, {}, round {}",
                 way.label(),

@@ -31,8 +31,8 @@ pub struct Settings {
     pub bind_grace_ms: i64,
     /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
     pub min_drain_ms: i64,
-    /// A Node that is not Ready is registered so long after it was seen to join: one that is ready in a moment is registered
-    /// and initialized by the same writes (1 s).
+    /// A Node that says nothing of `Ready` yet is registered so long after it was seen to join: one that is ready in a moment
+    /// is registered and initialized by the same writes (1 s).
     pub join_grace_ms: i64,
     /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
     /// (1 s).

@@ -90,7 +90,7 @@ impl Index {
             Some(FenceReason::Draining)
         } else {
             let chosen = claim.is_true(DISRUPTION_REASON);
-            annotated.or(chosen.then_some(FenceReason::Disruption))
+            annotated.or_else(|| chosen.then_some(FenceReason::Disruption))
         };
         let name = claim.name();
         match reason {

@@ -186,12 +186,12 @@ impl Lifecycle {
         earlier(again, sent.err().flatten())
     }
 
-    /// When to register a Node that has just joined and is not Ready; `None` = now.
+    /// When to register a Node that has just joined; `None` = now. Only one whose kubelet has said nothing of `Ready` yet is
+    /// waited for: it may be about to say that it is. One that says it is not Ready takes its time, and what waits for its
+    /// registration must not.
     fn settles(&mut self, input: &StepInput<'_>, node: &Node, uid: &Uid) -> Option<Timestamp> {
-        let is_ready = node
-            .condition("Ready")
-            .is_some_and(|ready| ready.status == "True");
-        if is_ready || registration::is_marked(node, labels::REGISTERED) {
+        let has_spoken = node.condition("Ready").is_some();
+        if has_spoken || registration::is_marked(node, labels::REGISTERED) {
             self.joined.remove(uid);
             return None;
         }
