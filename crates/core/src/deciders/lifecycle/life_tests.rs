@@ -31,7 +31,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     );
     world.done.clear();
     world.pass(joins_after_ms);
-    let node = world.join("c");
+    let node = world.join_silently("c");
     world.pass(ready_after_ms);
     world.ready(&node);
     world.pod("web", &node, &json!({}));

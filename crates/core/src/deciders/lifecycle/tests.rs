@@ -496,14 +496,21 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_is_registered_after_a_moment() {
+fn a_node_that_says_nothing_of_ready_is_registered_after_a_moment() {
     let mut world = World::new();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({}));
+    world.claim("slow", &json!({}));
     world.settle();
-    world.join("c");
-    world.pass(200);
+    world.join_silently("c");
+    world.join("slow");
+    world.pass(50);
+    assert!(
+        world.is_true("slow", "Registered"),
+        "it says that it is not ready, and may take minutes"
+    );
+    world.pass(150);
     assert!(!world.is_true("c", "Registered"));
     world.pass(100);
     assert!(world.is_true("c", "Registered"));

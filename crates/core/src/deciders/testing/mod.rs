@@ -353,6 +353,15 @@ impl World {
 
     /// The node of a claim's machine appears, not ready.
     pub(super) fn join(&mut self, claim: &str) -> String {
+        self.join_with(claim, &json!([{ "type": "Ready", "status": "False" }]))
+    }
+
+    /// The node of a claim's machine appears; its kubelet has said nothing yet.
+    pub(super) fn join_silently(&mut self, claim: &str) -> String {
+        self.join_with(claim, &json!([]))
+    }
+
+    fn join_with(&mut self, claim: &str, conditions: &Value) -> String {
         let object = self.get(&format!("NodeClaim/{claim}"));
         let early = &object["metadata"]["annotations"][labels::PROVIDER_ID];
         let id = object["status"]["providerID"].as_str().or(early.as_str());
@@ -361,7 +370,7 @@ impl World {
         self.put(&json!({ "kind": "Node", "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } }, "spec": {
             "providerID": id,
             "taints": [{ "key": labels::UNREGISTERED_TAINT, "effect": "NoExecute" }, { "key": labels::NOT_READY_TAINT, "effect": "NoSchedule" }],
-        }, "status": { "conditions": [{ "type": "Ready", "status": "False" }] }}));
+        }, "status": { "conditions": conditions }}));
         name
     }
 
