@@ -118,7 +118,7 @@ impl Way {
             Self::With => "with",
             Self::FilterOnly => "filter only",
             Self::PrioritizeOnly => "prioritize only",
-            Self::Unasked => "there, not asked",
+            Self::Unasked => "unasked",
         }
     }
 
