@@ -1,0 +1,284 @@
+//! What effects meet in tests: an API server and a cloud that give set answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use kube::client::Body;
+use mortise_core::apis::NodeClaim;
+use mortise_core::cloud::{
+    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched,
+    NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry, Terminated,
+};
+use mortise_core::effect::{ObjectRef, Patch};
+use mortise_core::index::{Object, ObjectKey};
+use mortise_core::labels::WellKnown;
+use mortise_core::names::ProviderId;
+use serde_json::{Value, json};
+
+use super::super::limiter::Limiter;
+use super::super::*;
+use crate::objects::Kinds;
+use crate::testing;
+/// An API server that gives these answers in turn, and notes what it was asked.
+#[derive(Clone, Default)]
+pub(super) struct Server {
+    pub(super) answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
+    pub(super) asked: Arc<Mutex<Vec<(String, String, Value)>>>,
+}
+
+impl Server {
+    pub(super) fn answering(answers: &[(u16, Value)]) -> Self {
+        let server = Self::default();
+        server
+            .answers
+            .lock()
+            .unwrap()
+            .extend(answers.iter().cloned());
+        server
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                let path = parts.uri.path_and_query().unwrap().to_string();
+                server
+                    .asked
+                    .lock()
+                    .unwrap()
+                    .push((parts.method.to_string(), path, body));
+                let answer = server.answers.lock().unwrap().pop_front();
+                let Some((code, answer)) = answer else {
+                    return std::future::pending().await;
+                };
+                let response = http::Response::builder().status(code);
+                Ok::<_, tower::BoxError>(
+                    response
+                        .body(Body::from(answer.to_string().into_bytes()))
+                        .unwrap(),
+                )
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Method and path of every request.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(method, path, _)| format!("{method} {path}"))
+            .collect()
+    }
+
+    pub(super) fn body(&self, index: usize) -> Value {
+        self.asked.lock().unwrap()[index].2.clone()
+    }
+}
+
+pub(super) fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (
+        code,
+        json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message }),
+    )
+}
+
+/// A cloud that launches at once, and waits for ever when asked to terminate.
+pub(super) struct Cloud {
+    pub(super) name: &'static str,
+    /// How often it refuses to list its machines.
+    pub(super) refusals: Mutex<u32>,
+}
+
+pub(super) const KIND: NodeClassKind = NodeClassKind {
+    group: "g",
+    version: "v1",
+    kind: "K",
+    plural: "ks",
+};
+
+impl CloudProvider for Cloud {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
+        &[KIND]
+    }
+    fn well_known(&self) -> WellKnown {
+        WellKnown::core()
+    }
+    fn resolve<'a>(
+        &'a self,
+        _: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
+        Box::pin(async {
+            Err(CloudError {
+                label: "unauthorized",
+                message: "no".to_owned(),
+                retry: Retry::Never,
+            })
+        })
+    }
+    fn launch<'a>(
+        &'a self,
+        request: &'a LaunchRequest,
+    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+        let provider_id = ProviderId::new(format!("fake://{}", request.claim.name()));
+        Box::pin(async move {
+            Ok(Launched {
+                provider_id,
+                image_id: None,
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                capacity: BTreeMap::new(),
+                allocatable: BTreeMap::new(),
+            })
+        })
+    }
+    fn terminate<'a>(
+        &'a self,
+        _: &'a ProviderId,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+        Box::pin(std::future::pending())
+    }
+    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+        let mut left = self.refusals.lock().unwrap();
+        let refuse = *left > 0;
+        *left = left.saturating_sub(1);
+        Box::pin(async move {
+            if refuse {
+                return Err(CloudError {
+                    label: "throttled",
+                    message: "slow down".to_owned(),
+                    retry: Retry::Again,
+                });
+            }
+            Ok(Vec::new())
+        })
+    }
+    fn drifted<'a>(
+        &'a self,
+        _: &'a NodeClaim,
+        _: &'a NodeClassObject,
+    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+        Box::pin(async { Ok(None) })
+    }
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+        None
+    }
+    fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        Vec::new()
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) server: Server,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) results: mpsc::Receiver<Message>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) license: Arc<License>,
+}
+
+impl Bench {
+    /// Runs effects as the leader against these answers.
+    pub(super) fn leading(answers: &[(u16, Value)]) -> Self {
+        let server = Server::answering(answers);
+        let shared = testing::shared();
+        let license = Arc::new(License::new());
+        license.extend_for_ever();
+        let api = Api::new(
+            server.client(),
+            Arc::new(Limiter::new(1000.0, 1000)),
+            Arc::new(Kinds::new(vec![KIND])),
+            Arc::clone(&license),
+        );
+        let (events, send) = Events::new(api.clone(), Arc::clone(&shared));
+        tokio::spawn(send);
+        let clouds = Clouds::new(vec![Arc::new(Cloud {
+            name: "fake",
+            refusals: Mutex::new(1),
+        })]);
+        let outside = Outside {
+            api,
+            clouds,
+            events,
+            shared: Arc::clone(&shared),
+            license: Arc::clone(&license),
+        };
+        let (commands, orders) = mpsc::unbounded_channel();
+        let (send, results) = mpsc::channel(64);
+        tokio::spawn(run(orders, send, outside, 4));
+        commands.send(Command::Leading(true)).unwrap();
+        Self {
+            server,
+            commands,
+            results,
+            shared,
+            license,
+        }
+    }
+
+    pub(super) fn order(&self, effect: Effect) {
+        let order = Order {
+            decider: DeciderId::Lifecycle,
+            effect: Arc::new(effect),
+        };
+        self.commands
+            .send(Command::Order {
+                order,
+                why: "provisioned",
+            })
+            .unwrap();
+    }
+
+    /// The next answer in a few words.
+    pub(super) async fn next(&mut self) -> String {
+        match self.results.recv().await.unwrap() {
+            Message::Input(Input::News(News::Applied(Object::Claim(claim), _))) => {
+                format!("news of {}", claim.name())
+            }
+            Message::Input(Input::News(News::Deleted(ObjectKey::Claim(name)))) => {
+                format!("end of {name}")
+            }
+            Message::Input(Input::Outcome { outcome, .. }) => match outcome.result {
+                Ok(done) => format!("{done:?}")
+                    .split(['(', ' '])
+                    .next()
+                    .unwrap()
+                    .to_owned(),
+                Err(error) => error.label().to_owned(),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(super) fn claim(name: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": { "name": name, "resourceVersion": "5", "labels": { "karpenter.sh/nodepool": pool } },
+        "spec": { "nodeClassRef": { "group": "g", "kind": "K", "name": "default" }, "requirements": [] },
+    })
+}
+
+pub(super) fn as_claim(value: Value) -> Arc<NodeClaim> {
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+pub(super) fn node_patch(status: bool) -> Effect {
+    Effect::Patch(Patch {
+        target: ObjectRef::Claim("c".into()),
+        status,
+        resource_version: Some("7".to_owned()),
+        merge: json!({ "status": { "nodeName": "n" } }),
+    })
+}
