@@ -23,7 +23,7 @@ use super::{Asker, Memory, is_usable};
 use crate::{Counters, World};
 use mortise_core::labels;
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Snapshot, StateNode};
+use mortise_core::snapshot::StateNode;
 
 const MILLION: i64 = 1_000_000;
 
@@ -50,7 +50,7 @@ pub fn prioritize<'a>(
         Entry { node, share }
     };
     let entries: Vec<Entry<'_>> = names.iter().map(entry).collect();
-    let scores = Scores::new(&verdicts, &snapshot, &entries);
+    let scores = Scores::new(&verdicts, &entries);
     let all = names.into_iter().zip(&entries);
     all.map(|(host, entry)| HostPriority {
         host,
@@ -77,11 +77,14 @@ struct Scores<'a> {
 }
 
 impl<'a> Scores<'a> {
-    fn new(verdicts: &'a Verdicts<'a>, snapshot: &Snapshot, entries: &[Entry<'_>]) -> Self {
+    fn new(verdicts: &'a Verdicts<'a>, entries: &[Entry<'_>]) -> Self {
         let asker = verdicts.asker;
         let cheapest = entries.iter().filter_map(|entry| entry.share);
         let wants_spot = asker.spot.map(|wish| {
-            let (spot, others) = verdicts.memory.shares.of_owner(snapshot, &asker.pod);
+            let (spot, others) = verdicts
+                .memory
+                .shares
+                .of_owner(verdicts.snapshot, &asker.pod);
             wish.wants_spot(spot, others)
         });
         Self {

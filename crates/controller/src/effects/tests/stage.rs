@@ -19,6 +19,7 @@ use super::super::limiter::Limiter;
 use super::super::*;
 use crate::objects::Kinds;
 use crate::testing;
+
 /// An API server that gives these answers in turn, and notes what it was asked.
 #[derive(Clone, Default)]
 pub(super) struct Server {
