@@ -1,10 +1,11 @@
 //! Room that a passed pod may be about to take.
 //!
 //! Between kube-scheduler's choice and our watch's news of the bind, the same free room beside a promise could be given
-//! away twice. So every pass on a node with promises charges that node with the pod for a short time. Over-charging is
-//! the safe side, and only nodes with promises are charged. Asking again replaces the pod's own charge.
+//! away twice. So every pass on a node with promises charges that node with the pod, until the watch tells where it went or
+//! a short time is over. Over-charging is the safe side, and only nodes with promises are charged. Asking again replaces the
+//! pod's own charge.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
@@ -12,21 +13,15 @@ use jiff::Timestamp;
 use mortise_core::deciders::after;
 use mortise_core::names::Uid;
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::Pod;
+use mortise_core::snapshot::{Pod, Snapshot};
 
-/// How long a pass charges a node: longer than a bind takes to come back through the watch (5 to 100 ms).
+/// How long a pass charges a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
 const LIFE_MS: i64 = 2_000;
-/// Charges that are over are looked for this often. They count no more anyway; this only bounds memory, and looking at
-/// all of them in each call would make a call about many promised nodes slow.
-const SWEEP_MS: i64 = 500;
+/// What is over or bound is looked for this often: each charge lies on all nodes that its pod may use, so that at some hundred
+/// pods a second a node is soon full of pods that went elsewhere.
+const SETTLE_MS: i64 = 25;
 
-#[derive(Debug)]
-struct Charge {
-    pod: Arc<Pod>,
-    until: Timestamp,
-}
-
-/// Charges by node and pod UID. The lock is held for a few map operations; it is shared by extender calls only.
+/// Charges by node and pod. The lock is held for a few map operations; it is shared by extender calls only.
 #[derive(Debug, Default)]
 pub struct Charges {
     inner: Mutex<Inner>,
@@ -34,8 +29,24 @@ pub struct Charges {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_node: HashMap<Box<str>, BTreeMap<Uid, Charge>, FixedState>,
-    sweep_at: Option<Timestamp>,
+    pods: HashMap<Uid, Charge, FixedState>,
+    nodes: HashMap<Arc<str>, Charged, FixedState>,
+    settle_at: Option<Timestamp>,
+}
+
+/// A pod and the nodes that it may be about to go to.
+#[derive(Debug)]
+struct Charge {
+    pod: Arc<Pod>,
+    until: Timestamp,
+    nodes: Vec<Arc<str>>,
+}
+
+/// A node: the sum of what pods may be about to take, and who they are.
+#[derive(Debug, Default)]
+struct Charged {
+    sum: Resources,
+    pods: Vec<Arc<Pod>>,
 }
 
 impl Charges {
@@ -43,19 +54,38 @@ impl Charges {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes off what is over, and pods that were bound. Cost: the number of charged pods, now and then.
+    pub fn settle(&self, snapshot: &Snapshot, now: Timestamp) {
+        let mut inner = self.lock();
+        if inner.settle_at.is_some_and(|at| at > now) {
+            return;
+        }
+        inner.settle_at = Some(after(now, SETTLE_MS));
+        let is_over = |charge: &Charge| {
+            let known = snapshot.pods.get(&charge.pod.key);
+            // One that the watch has not told of yet may still be about to go somewhere.
+            charge.until <= now
+                || known.is_some_and(|pod| pod.uid != charge.pod.uid || pod.node.is_some())
+        };
+        let over = inner.pods.iter().filter(|(_, charge)| is_over(charge));
+        let over: Vec<Uid> = over.map(|(uid, _)| uid.clone()).collect();
+        for uid in over {
+            inner.release(&uid);
+        }
+    }
+
     /// What other pods than `uid` may be about to take on a node.
     #[must_use]
-    pub fn others(&self, node: &str, uid: &str, now: Timestamp) -> Resources {
-        let mut sum = Resources::zero();
-        for (_, charge) in self
-            .lock()
-            .by_node
-            .get(node)
-            .into_iter()
-            .flatten()
-            .filter(|(pod, charge)| pod.as_str() != uid && charge.until > now)
+    pub fn others(&self, node: &str, uid: &str) -> Resources {
+        let inner = self.lock();
+        let Some(charged) = inner.nodes.get(node) else {
+            return Resources::zero();
+        };
+        let mut sum = charged.sum.clone();
+        if inner.pods.contains_key(uid)
+            && let Some(own) = charged.pods.iter().find(|pod| pod.uid.as_str() == uid)
         {
-            sum.add_assign(&charge.pod.class.requests);
+            sum.sub_assign(&own.class.requests);
         }
         sum
     }
@@ -66,28 +96,20 @@ impl Charges {
             return;
         }
         let mut inner = self.lock();
-        inner.sweep(now);
-        for node in nodes {
-            let charge = Charge {
-                pod: Arc::clone(pod),
-                until: after(now, LIFE_MS),
-            };
-            match inner.by_node.get_mut(*node) {
-                Some(pods) => {
-                    pods.insert(pod.uid.clone(), charge);
-                }
-                None => {
-                    let pods = BTreeMap::from([(pod.uid.clone(), charge)]);
-                    inner.by_node.insert((*node).into(), pods);
-                }
-            }
-        }
+        inner.release(&pod.uid);
+        let nodes = nodes.iter().map(|node| inner.put(node, pod)).collect();
+        let charge = Charge {
+            pod: Arc::clone(pod),
+            until: after(now, LIFE_MS),
+            nodes,
+        };
+        inner.pods.insert(pod.uid.clone(), charge);
     }
 
-    /// How many charges are kept, those included that are over and not swept yet.
+    /// How many charges are kept, those included that are over and not taken off yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().by_node.values().map(BTreeMap::len).sum()
+        self.lock().pods.values().map(|each| each.nodes.len()).sum()
     }
 
     /// Whether nothing is charged.
@@ -98,21 +120,43 @@ impl Charges {
 }
 
 impl Inner {
-    fn sweep(&mut self, now: Timestamp) {
-        if self.sweep_at.is_some_and(|at| at > now) {
+    /// Puts a pod on a node where it is not yet, and returns the node's name as it is kept.
+    fn put(&mut self, node: &str, pod: &Arc<Pod>) -> Arc<str> {
+        let name = match self.nodes.get_key_value(node) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(node),
+        };
+        let charged = self.nodes.entry(Arc::clone(&name)).or_default();
+        charged.sum.add_assign(&pod.class.requests);
+        charged.pods.push(Arc::clone(pod));
+        name
+    }
+
+    /// Takes a pod off all its nodes.
+    fn release(&mut self, uid: &Uid) {
+        let Some(charge) = self.pods.remove(uid) else {
             return;
+        };
+        for name in &charge.nodes {
+            let Some(charged) = self.nodes.get_mut(name) else {
+                continue;
+            };
+            if let Some(at) = charged.pods.iter().position(|pod| pod.uid == *uid) {
+                charged.pods.swap_remove(at);
+            }
+            charged.sum.sub_assign(&charge.pod.class.requests);
+            if charged.pods.is_empty() {
+                self.nodes.remove(name);
+            }
         }
-        self.sweep_at = Some(after(now, SWEEP_MS));
-        self.by_node.retain(|_, pods| {
-            pods.retain(|_, charge| charge.until > now);
-            !pods.is_empty()
-        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use mortise_core::apis::k8s;
+    use mortise_core::index::Index;
+    use mortise_core::labels::WellKnown;
     use mortise_core::snapshot::PodClasses;
     use serde_json::json;
 
@@ -127,20 +171,56 @@ mod tests {
         Arc::new(Pod::ingest(&body, &mut PodClasses::default()))
     }
 
+    fn snapshot(bound: &[&Arc<Pod>]) -> Snapshot {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut snapshot = Index::new(WellKnown::none(), false, now).freeze(now);
+        for pod in bound {
+            let pod = Pod {
+                node: Some("somewhere".into()),
+                ..Pod::clone(pod)
+            };
+            snapshot.pods.insert(pod.key.clone(), Arc::new(pod));
+        }
+        snapshot
+    }
+
     #[test]
     fn others_are_charged_until_they_must_be_seen_bound() {
         let charges = Charges::default();
         let now = Timestamp::UNIX_EPOCH;
         charges.charge(&["a", "b"], &pod("x", "1"), now);
         charges.charge(&["a"], &pod("y", "500m"), after(now, 1_000));
-        let cpu = |node, uid, ms| charges.others(node, uid, after(now, ms)).cpu;
+        let cpu = |node, uid, ms| {
+            charges.settle(&snapshot(&[]), after(now, ms));
+            charges.others(node, uid).cpu
+        };
         assert_eq!(cpu("a", "z", 1_000), 1_500);
         assert_eq!(cpu("a", "x", 1_000), 500, "not its own");
-        assert_eq!(cpu("b", "z", 1_999), 1_000);
-        assert_eq!(cpu("b", "z", 2_000), 0, "over");
-        assert_eq!(cpu("c", "z", 1_000), 0, "never charged");
         charges.charge(&["a"], &pod("x", "2"), after(now, 1_100));
         assert_eq!(cpu("a", "z", 1_100), 2_500, "asking again replaces");
+        assert_eq!(cpu("b", "z", 1_100), 0, "not asked about again");
+        assert_eq!(cpu("a", "z", 2_999), 2_500);
+        assert_eq!(cpu("a", "z", 3_025), 2_000, "over");
+        assert_eq!(cpu("c", "z", 3_025), 0, "never charged");
+    }
+
+    #[test]
+    fn what_was_bound_charges_nobody() {
+        let charges = Charges::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let (x, y) = (pod("x", "1"), pod("y", "500m"));
+        charges.charge(&["a", "b"], &x, now);
+        charges.charge(&["a", "b"], &y, now);
+        charges.settle(&snapshot(&[&x]), after(now, 100));
+        assert_eq!(charges.others("a", "z").cpu, 500);
+        assert_eq!(charges.others("b", "y").cpu, 0);
+        // Another pod of the same name is not the one that was charged.
+        let again = Arc::new(Pod {
+            uid: "y2".into(),
+            ..Pod::clone(&y)
+        });
+        charges.settle(&snapshot(&[&again]), after(now, 200));
+        assert!(charges.is_empty());
     }
 
     #[test]
@@ -150,10 +230,10 @@ mod tests {
         let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         charges.charge(&names, &pod("x", "1"), now);
+        charges.charge(&[], &pod("y", "1"), now);
         assert_eq!(charges.len(), 100);
-        charges.charge(&[], &pod("y", "1"), after(now, 5_000));
-        assert_eq!(charges.len(), 100, "nothing to charge, nothing to do");
-        charges.charge(&["node-0"], &pod("y", "1"), after(now, 5_000));
-        assert_eq!(charges.len(), 1);
+        charges.settle(&snapshot(&[]), after(now, 2_000));
+        assert!(charges.is_empty());
+        assert!(charges.lock().nodes.is_empty());
     }
 }

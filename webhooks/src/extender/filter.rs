@@ -66,6 +66,7 @@ fn denials(
         return denied;
     }
     let now = world.now();
+    memory.charges.settle(&snapshot, now);
     let verdicts = Verdicts::new(&snapshot, memory, &asker, now);
     let mut promised = Vec::new();
     for (name, denied) in names.iter().zip(&mut denied) {

@@ -168,7 +168,7 @@ impl<'a> Verdicts<'a> {
         let pod = &self.asker.pod;
         let mut free = node.free();
         held.for_each(|held| free.sub_assign(&held.requests(pod.class.priority, self.now)));
-        free.sub_assign(&self.memory.charges.others(name, &pod.uid, self.now));
+        free.sub_assign(&self.memory.charges.others(name, &pod.uid));
         if !pod.class.requests.fits_in(&free) || !self.attaches(node) {
             return Verdict::Denied(Denial::Reserved);
         }

@@ -23,7 +23,7 @@ use crate::snapshot::Snapshot;
 const JOINS_MS: i64 = 250;
 /// A Node that is there is registered within this, or status tells of the launch alone: a refused write must not hide a
 /// machine.
-const TOGETHER_MS: i64 = 5_000;
+const TOGETHER_MS: i64 = 12_000;
 
 impl Lifecycle {
     /// What became of a launch.

@@ -18,7 +18,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     );
     world.settings.join_grace_ms = 250;
     world.settings.condition_grace_ms = 1_000;
-    world.settings.end_grace_ms = 3_000;
+    world.settings.end_grace_ms = 5_000;
     world.machine_exit_ms = machine_exit_ms;
     world.restart();
     world.settle();
@@ -114,7 +114,7 @@ fn a_machine_whose_node_cannot_be_written_is_told_of() {
     world.settle();
     world.refused_writes.insert("Node/node-c".to_owned());
     world.join("c");
-    world.pass(4_000);
+    world.pass(11_000);
     assert!(!world.is_true("c", "Launched"), "it may be in a moment");
     world.pass(2_000);
     assert!(world.is_true("c", "Launched"));
