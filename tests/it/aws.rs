@@ -69,6 +69,16 @@ impl Account {
 
     /// mortise of this account, with the class and the pool, on a new control plane whose nodes are the account's instances.
     pub(crate) async fn scene(&self, env: &[(&str, &str)]) -> Result<(Scene, NodeFactory)> {
+        self.scene_with(env, &[]).await
+    }
+
+    /// The same with further flags of mortise.
+    pub(crate) async fn scene_with(
+        &self,
+        env: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Result<(Scene, NodeFactory)> {
+        let flags = flags.iter().map(|flag| (*flag).to_owned());
         let mut all = self.moto.env();
         all.extend(
             env.iter()
@@ -77,12 +87,15 @@ impl Account {
         let setting = Setting {
             provider: "aws",
             env: all,
-            flags: vec![
+            flags: [
                 format!("--cluster-name={CLUSTER}"),
                 format!("--aws-region={}", Moto::REGION),
                 format!("--aws-endpoint-url={}", self.moto.endpoint()),
                 format!("--interruption-queue={}", self.fixtures.queue_name),
-            ],
+            ]
+            .into_iter()
+            .chain(flags)
+            .collect(),
             manifests: vec![dns_service().to_string()],
             ..Setting::default()
         };
@@ -97,7 +110,7 @@ impl Account {
     }
 
     /// The instance of a machine.
-    async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
+    pub(crate) async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
         let id = machine.claim.status.provider_id.clone().context("an id")?;
         let instances = self.moto.instances().await?;
         let found = instances
