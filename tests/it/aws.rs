@@ -195,12 +195,23 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
         .event("TerminatingOnInterruption", &before.claim.name(), "")
         .await?;
 
-    // And to nothing: instances, launch templates, the class itself.
+    // And to nothing: the class waits for its claims, instances, launch templates, the class itself.
+    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+    classes.delete("default", &DeleteParams::default()).await?;
+    let waits_for = format!(
+        "Waiting on NodeClaim termination for {}",
+        after.claim.name()
+    );
+    scene
+        .event("WaitingOnNodeClaimTermination", "default", &waits_for)
+        .await?;
+    ensure!(
+        classes.get_opt("default").await?.is_some(),
+        "its claim holds it"
+    );
     scene.scale("web", 0).await?;
     scene.empty().await?;
     ensure!(account.moto.instances().await?.is_empty());
-    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
-    classes.delete("default", &DeleteParams::default()).await?;
     wait_until("the class to be gone", SOON, || async {
         ensure!(
             classes.get_opt("default").await?.is_none(),

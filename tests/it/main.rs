@@ -39,6 +39,7 @@ mod objects;
 mod overlays;
 mod provisioning;
 mod repair;
+mod restart;
 mod rotation;
 mod scale_to_zero;
 mod scene;

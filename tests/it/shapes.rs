@@ -11,9 +11,9 @@ use crate::objects::{budget, deployment, kwok_class, never, pod, small_pool};
 use crate::scene::{Machine, Scene};
 
 /// The label of a machine that says which app it is for, and the requirement of the pool that makes machines for each.
-const OF: &str = "of";
+pub(crate) const OF: &str = "of";
 /// How long kwok waits with the end of a pod that was asked to leave.
-const DELAY: &str = "pod-delete.stage.kwok.x-k8s.io/delay";
+pub(crate) const DELAY: &str = "pod-delete.stage.kwok.x-k8s.io/delay";
 /// Longest time from a deletion to the word about what is in its way.
 const WITHIN_S: i64 = 60;
 
