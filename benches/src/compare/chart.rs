@@ -23,7 +23,9 @@ const LEFT: f64 = 60.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
 /// One colour for each series, told apart also by those who see no red or green.
-const COLOURS: [&str; 5] = ["#888888", "#0072b2", "#e69f00", "#56b4e9", "#009e73"];
+const COLOURS: [&str; 6] = [
+    "#888888", "#0072b2", "#e69f00", "#56b4e9", "#009e73", "#cc79a7",
+];
 
 /// Draws groups of bars; a thin line on each bar shows the spread of the runs.
 pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -> String {
@@ -95,7 +97,7 @@ pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -
         );
     }
     for (which, name) in series.iter().enumerate() {
-        let x = LEFT + 150.0 * count(which);
+        let x = 15.0 + 124.0 * count(which);
         push(
             &mut svg,
             format_args!(

@@ -89,6 +89,8 @@ impl CompareArgs {
 pub(crate) enum Way {
     /// Not at all.
     Without,
+    /// Not at all, and each pod is scored anew, as kube-scheduler does beside any extender: what it loses by having one.
+    Unbatched,
     /// Everything, as recommended.
     With,
     /// filter and preempt.
@@ -101,8 +103,9 @@ pub(crate) enum Way {
 
 impl Way {
     /// Those of which the rate is measured.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Without,
+        Self::Unbatched,
         Self::With,
         Self::FilterOnly,
         Self::PrioritizeOnly,
@@ -115,6 +118,7 @@ impl Way {
     const fn label(self) -> &'static str {
         match self {
             Self::Without => "without",
+            Self::Unbatched => "unbatched",
             Self::With => "with",
             Self::FilterOnly => "filter only",
             Self::PrioritizeOnly => "prioritize only",
@@ -127,6 +131,12 @@ impl Way {
         let mut extender = mortise.extender()?;
         extender.verbs = match self {
             Self::Without => return Ok(SchedulerOptions::default()),
+            Self::Unbatched => {
+                return Ok(SchedulerOptions {
+                    feature_gates: vec![("OpportunisticBatching", false)],
+                    ..SchedulerOptions::default()
+                });
+            }
             Self::With => Verbs::ALL,
             Self::FilterOnly => Verbs {
                 prioritize: false,
@@ -277,7 +287,7 @@ mod tests {
 
     #[test]
     fn every_way_is_first_once_in_as_many_rounds() {
-        let first: Vec<Way> = (0..5)
+        let first: Vec<Way> = (0..6)
             .filter_map(|round| Way::turns(&Way::ALL, round).first().copied())
             .collect();
         assert_eq!(first, Way::ALL);

@@ -32,11 +32,14 @@ pub struct Settings {
     /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
     pub min_drain_ms: i64,
     /// A Node that says nothing of `Ready` yet is registered so long after it was seen to join: one that is ready in a moment
-    /// is registered and initialized by the same writes (1 s).
+    /// is registered and initialized by the same writes (3 s).
     pub join_grace_ms: i64,
     /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
     /// (1 s).
     pub condition_grace_ms: i64,
+    /// That a machine is ending is written so long after the cloud was asked to end it: where it is gone by then, its claim
+    /// goes without that write (3 s).
+    pub end_grace_ms: i64,
     /// A claim that is not launched is given up after this (5 min).
     pub launch_timeout_ms: i64,
     /// A claim that is not registered is given up after this (15 min).
@@ -76,8 +79,9 @@ impl Default for Settings {
             hold_ms: 15_000,
             bind_grace_ms: 2_000,
             min_drain_ms: 5_000,
-            join_grace_ms: 1_000,
+            join_grace_ms: 3_000,
             condition_grace_ms: 1_000,
+            end_grace_ms: 3_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
             initialization_timeout_ms: 0,

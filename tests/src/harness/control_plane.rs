@@ -36,6 +36,7 @@ pub struct ControlPlane {
     // Before `state`: processes end before their files go.
     processes: BTreeMap<Component, Process>,
     flags: BTreeMap<Component, Vec<String>>,
+    scheduler_flags: Vec<String>,
     service_accounts: bool,
     ports: Ports,
     peers: Peers,
@@ -150,6 +151,7 @@ impl ControlPlane {
         Ok(Self {
             processes: BTreeMap::new(),
             flags: options.flags.clone(),
+            scheduler_flags: options.scheduler.flags(),
             service_accounts: options.components.contains(&Component::ControllerManager),
             ports,
             peers,
@@ -207,6 +209,9 @@ impl ControlPlane {
         };
         let mut args = site.arguments(component);
         args.extend(self.flags.get(&component).into_iter().flatten().cloned());
+        if component == Component::Scheduler {
+            args.extend(self.scheduler_flags.iter().cloned());
+        }
         let launch = Launch {
             name: component.program().to_owned(),
             program: self.peers.program(component.program()),
@@ -444,6 +449,7 @@ impl ControlPlane {
             &etc.join("scheduler.json"),
             &etc.join("scheduler.kubeconfig"),
         )?;
+        self.scheduler_flags = options.flags();
         self.start_component(Component::Scheduler).await
     }
 

@@ -106,6 +106,8 @@ pub struct SchedulerOptions {
     pub most_allocated: bool,
     /// `schedulerName` of the pods it places.
     pub scheduler_name: String,
+    /// Feature gates that are not as by default.
+    pub feature_gates: Vec<(&'static str, bool)>,
 }
 
 impl Default for SchedulerOptions {
@@ -116,6 +118,7 @@ impl Default for SchedulerOptions {
             percentage_of_nodes_to_score: None,
             most_allocated: false,
             scheduler_name: "default-scheduler".to_owned(),
+            feature_gates: Vec::new(),
         }
     }
 }
@@ -128,6 +131,14 @@ impl SchedulerOptions {
             extenders: vec![extender],
             ..Self::default()
         }
+    }
+
+    /// Flags for what the file cannot say.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let gates = self.feature_gates.iter();
+        gates
+            .map(|(gate, on)| format!("--feature-gates={gate}={on}"))
+            .collect()
     }
 
     /// Writes the KubeSchedulerConfiguration file.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::ledger::{FenceReason, Nomination, Place};
+use mortise_core::ledger::{FenceReason, Held, Nomination, Place};
 use mortise_core::scheduling::volumes_fit;
 use mortise_core::snapshot::{Snapshot, StateNode};
 
@@ -167,15 +167,9 @@ impl<'a> Verdicts<'a> {
         }
         let pod = &self.asker.pod;
         let mut free = node.free();
-        let mut before: Vec<&Arc<Nomination>> = Vec::new();
-        for each in held {
-            if each.priority >= pod.class.priority {
-                free.sub_assign(&each.requests);
-                before.push(each);
-            }
-        }
+        held.for_each(|held| free.sub_assign(&held.requests(pod.class.priority, self.now)));
         free.sub_assign(&self.memory.charges.others(name, &pod.uid, self.now));
-        if !pod.class.requests.fits_in(&free) || !self.attaches(node, &before) {
+        if !pod.class.requests.fits_in(&free) || !self.attaches(node) {
             return Verdict::Denied(Denial::Reserved);
         }
         if let Some(missing) = missing {
@@ -188,12 +182,15 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Whether the node has slots for the pod's volumes beside those of the pods that come before it.
-    fn attaches(&self, node: &StateNode, before: &[&Arc<Nomination>]) -> bool {
+    fn attaches(&self, node: &StateNode) -> bool {
         let pod = &self.asker.pod;
         if pod.class.volumes.is_empty() {
             return true;
         }
-        let others = before.iter().filter_map(|each| {
+        let before = self
+            .held(node)
+            .flat_map(|held| held.before(pod.class.priority, self.now));
+        let others = before.filter_map(|each| {
             let pod = self.snapshot.pods.get(&each.pod);
             pod.filter(|pod| pod.uid == each.uid)
         });
@@ -216,10 +213,10 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Promises on a node that still hold.
-    fn held<'b>(&'b self, node: &'b StateNode) -> impl Iterator<Item = &'b Arc<Nomination>> {
+    fn held(&self, node: &StateNode) -> impl Iterator<Item = &'a Held> {
         let (node, claim) = node.names();
-        let held = self.snapshot.ledger.held_on(node, claim);
-        held.filter(|each| each.until > self.now)
+        let held = self.snapshot.ledger.room_on(node, claim);
+        held.filter(|held| held.holds(self.now))
     }
 
     /// Of these nodes the one on which room is kept for the pod. The scheduler asks about nodes that the pod may use, so it

@@ -45,23 +45,15 @@ enum Urgency {
     AtOnce,
 }
 
-/// The taint of a node that goes: until it is there, pods are bound that will have to move again.
-fn urgency(patch: &Patch) -> Urgency {
-    let closes = matches!(patch.target, ObjectRef::Node(_))
-        && patch
-            .merge
-            .pointer("/spec/taints")
-            .and_then(Value::as_array)
-            .is_some_and(|taints| {
-                taints
-                    .iter()
-                    .any(|taint| taint["key"] == labels::DISRUPTED_TAINT)
-            });
-    if closes {
-        Urgency::AtOnce
-    } else {
-        Urgency::Usual
-    }
+/// Writes the taint of a node that goes: until it is there, pods are bound that will have to move again.
+pub(super) fn closes(patch: &Patch) -> bool {
+    let taints = patch
+        .merge
+        .pointer("/spec/taints")
+        .and_then(Value::as_array);
+    let is_ours = |taint: &Value| taint["key"] == labels::DISRUPTED_TAINT;
+    matches!(patch.target, ObjectRef::Node(_))
+        && taints.is_some_and(|taints| taints.iter().any(is_ours))
 }
 
 /// The API server, for writing.
@@ -230,8 +222,12 @@ impl Api {
         };
         match request {
             Ok(request) => {
-                self.answered(&kind, request, Done::Written, urgency(patch))
-                    .await
+                let urgency = if closes(patch) {
+                    Urgency::AtOnce
+                } else {
+                    Urgency::Usual
+                };
+                self.answered(&kind, request, Done::Written, urgency).await
             }
             Err(error) => (Err(unbuildable(&error)), None),
         }

@@ -1,8 +1,10 @@
-//! Which effect may run next: bounded per lane, in order per object, fair between objects. Pure.
+//! Which effect may run next: bounded per lane, in order per object, urgent objects first, else fair between them. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mortise_core::effect::{Effect, ObjectRef};
+
+use super::api::closes;
 
 /// Kinds of work with a bound of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +56,33 @@ impl Lane {
     }
 }
 
+/// How soon work of one lane runs. A thousand nodes that go at once ask ten thousand pods to leave, and none of that may be
+/// in the way of closing the next node, or of a write about a machine that comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Before all else.
+    First,
+    /// In its turn.
+    Usual,
+    /// When nothing else waits.
+    Last,
+}
+
+impl Rank {
+    /// The rank of an effect.
+    pub(crate) fn of(effect: &Effect) -> Self {
+        match effect {
+            Effect::Patch(patch) if closes(patch) => Self::First,
+            Effect::Evict { .. }
+            | Effect::Delete {
+                target: ObjectRef::Pod(_),
+                ..
+            } => Self::Last,
+            _ => Self::Usual,
+        }
+    }
+}
+
 /// What keeps its order: the effects of one object in one lane, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
@@ -75,10 +104,71 @@ struct Queue<T> {
     most: usize,
     running: usize,
     waiting: usize,
-    /// Keys that have work and do not run.
-    ready: VecDeque<Key>,
-    /// Waiting work of every key that has some or runs.
-    work: BTreeMap<Key, VecDeque<T>>,
+    /// Keys that have work and do not run, by rank and then by when they became so.
+    ready: BTreeSet<(Rank, u64, Key)>,
+    turns: u64,
+    /// Every key that has work or runs.
+    work: BTreeMap<Key, Work<T>>,
+}
+
+/// What waits about one key.
+#[derive(Debug)]
+struct Work<T> {
+    items: VecDeque<(Rank, T)>,
+    /// Where the key stands among those that are ready; `None` while it runs.
+    turn: Option<(Rank, u64)>,
+}
+
+impl<T> Work<T> {
+    /// The rank of its most urgent work: what is before that has to go first.
+    fn rank(&self) -> Option<Rank> {
+        self.items.iter().map(|(rank, _)| *rank).min()
+    }
+}
+
+impl<T> Queue<T> {
+    fn push(&mut self, key: Key, rank: Rank, item: T) {
+        self.waiting += 1;
+        let is_new = !self.work.contains_key(&key);
+        let work = self.work.entry(key.clone()).or_insert_with(|| Work {
+            items: VecDeque::new(),
+            turn: None,
+        });
+        work.items.push_back((rank, item));
+        let moves_up = work.turn.is_some_and(|(known, _)| rank < known);
+        if is_new || moves_up {
+            self.make_ready(key);
+        }
+    }
+
+    /// Puts a key with work among those that are ready, or to where it belongs among them now.
+    fn make_ready(&mut self, key: Key) {
+        let Some(work) = self.work.get_mut(&key) else {
+            return;
+        };
+        let Some(rank) = work.rank() else {
+            self.work.remove(&key);
+            return;
+        };
+        self.turns += 1;
+        if let Some((old, turn)) = work.turn.replace((rank, self.turns)) {
+            self.ready.remove(&(old, turn, key.clone()));
+        }
+        self.ready.insert((rank, self.turns, key));
+    }
+
+    fn next(&mut self) -> Option<(Key, T)> {
+        if self.running >= self.most {
+            return None;
+        }
+        let (_, _, key) = self.ready.pop_first()?;
+        let work = self.work.get_mut(&key)?;
+        work.turn = None;
+        let (_, item) = work.items.pop_front()?;
+        self.running += 1;
+        self.waiting -= 1;
+        Some((key, item))
+    }
 }
 
 impl<T> Lanes<T> {
@@ -88,7 +178,8 @@ impl<T> Lanes<T> {
             most: most(lane).max(1),
             running: 0,
             waiting: 0,
-            ready: VecDeque::new(),
+            ready: BTreeSet::new(),
+            turns: 0,
             work: BTreeMap::new(),
         };
         Self {
@@ -101,7 +192,7 @@ impl<T> Lanes<T> {
     }
 
     /// Adds work; `about` is what it keeps order with.
-    pub(crate) fn push(&mut self, lane: Lane, about: Option<ObjectRef>, item: T) {
+    pub(crate) fn push(&mut self, (lane, rank): (Lane, Rank), about: Option<ObjectRef>, item: T) {
         let key = about.map_or_else(
             || {
                 self.singles += 1;
@@ -109,16 +200,8 @@ impl<T> Lanes<T> {
             },
             Key::Object,
         );
-        let Some(queue) = self.lanes.get_mut(&lane) else {
-            return;
-        };
-        queue.waiting += 1;
-        match queue.work.get_mut(&key) {
-            Some(work) => work.push_back(item),
-            None => {
-                queue.work.insert(key.clone(), VecDeque::from([item]));
-                queue.ready.push_back(key);
-            }
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.push(key, rank, item);
         }
     }
 
@@ -126,25 +209,14 @@ impl<T> Lanes<T> {
     pub(crate) fn next(&mut self) -> Option<(Lane, Key, T)> {
         self.lanes
             .iter_mut()
-            .filter(|(_, queue)| queue.running < queue.most)
-            .find_map(|(lane, queue)| {
-                let key = queue.ready.pop_front()?;
-                let item = queue.work.get_mut(&key)?.pop_front()?;
-                queue.running += 1;
-                queue.waiting -= 1;
-                Some((*lane, key, item))
-            })
+            .find_map(|(lane, queue)| queue.next().map(|(key, item)| (*lane, key, item)))
     }
 
     /// Says that work taken with this key has ended.
     pub(crate) fn done(&mut self, lane: Lane, key: Key) {
-        let Some(queue) = self.lanes.get_mut(&lane) else {
-            return;
-        };
-        queue.running = queue.running.saturating_sub(1);
-        match queue.work.get(&key) {
-            Some(work) if !work.is_empty() => queue.ready.push_back(key),
-            _ => drop(queue.work.remove(&key)),
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.running = queue.running.saturating_sub(1);
+            queue.make_ready(key);
         }
     }
 
@@ -153,12 +225,10 @@ impl<T> Lanes<T> {
         let mut all = Vec::new();
         for queue in self.lanes.values_mut() {
             for work in queue.work.values_mut() {
-                all.extend(work.drain(..));
+                all.extend(work.items.drain(..).map(|(_, item)| item));
             }
-            let ready: Vec<Key> = queue.ready.drain(..).collect();
-            for key in ready {
-                queue.work.remove(&key);
-            }
+            queue.work.retain(|_, work| work.turn.is_none());
+            queue.ready.clear();
             queue.waiting = 0;
         }
         all
@@ -190,9 +260,9 @@ mod tests {
     fn one_object_keeps_its_order_and_others_go_past_it() {
         let mut lanes = Lanes::new(|_| 2);
         for (about, item) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")] {
-            lanes.push(Lane::Write, node(about), item);
+            lanes.push((Lane::Write, Rank::Usual), node(about), item);
         }
-        lanes.push(Lane::Launch, node("a"), "launch");
+        lanes.push((Lane::Launch, Rank::Usual), node("a"), "launch");
         let (_, a, first) = lanes.next().unwrap();
         let (_, b, second) = lanes.next().unwrap();
         assert_eq!((first, second), ("a1", "b1"));
@@ -212,11 +282,32 @@ mod tests {
     }
 
     #[test]
+    fn the_urgent_goes_first_with_what_is_before_it_about_the_same_object() {
+        let mut lanes = Lanes::new(|_| 1);
+        let mut push = |about, rank, item| lanes.push((Lane::Write, rank), node(about), item);
+        push("pod", Rank::Last, "evict");
+        push("a", Rank::Usual, "a1");
+        push("b", Rank::Usual, "b1");
+        push("b", Rank::First, "b2");
+        push("c", Rank::First, "c1");
+        let order = std::iter::from_fn(|| {
+            let (lane, key, item) = lanes.next()?;
+            lanes.done(lane, key);
+            Some(item)
+        });
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            ["b1", "c1", "b2", "a1", "evict"],
+            "b1 is before b2"
+        );
+    }
+
+    #[test]
     fn draining_takes_what_waits_and_leaves_what_runs() {
         let mut lanes = Lanes::new(|_| 1);
-        lanes.push(Lane::Write, node("a"), "a1");
-        lanes.push(Lane::Write, node("a"), "a2");
-        lanes.push(Lane::Write, None, "x");
+        lanes.push((Lane::Write, Rank::Usual), node("a"), "a1");
+        lanes.push((Lane::Write, Rank::Usual), node("a"), "a2");
+        lanes.push((Lane::Write, Rank::Usual), None, "x");
         let (lane, key, _) = lanes.next().unwrap();
         let mut drained = lanes.drain();
         drained.sort_unstable();
@@ -224,7 +315,7 @@ mod tests {
         assert!(!lanes.is_idle());
         lanes.done(lane, key);
         assert!(lanes.is_idle() && lanes.next().is_none());
-        lanes.push(Lane::Write, node("a"), "a3");
+        lanes.push((Lane::Write, Rank::Usual), node("a"), "a3");
         assert_eq!(lanes.next().map(|(_, _, item)| item), Some("a3"));
     }
 }

@@ -39,7 +39,7 @@ use crate::shared::Shared;
 use api::Api;
 use cloud::Clouds;
 use events::Events;
-use lanes::{Key, Lane, Lanes};
+use lanes::{Key, Lane, Lanes, Rank};
 
 /// Most writes to the API server at a time; the rate limit is usually what binds.
 const WRITES: usize = 64;
@@ -131,7 +131,10 @@ pub(crate) async fn run(
                     (Effect::Event(event), Some(_)) => outside.events.send(event.clone()),
                     (Effect::Event(_), None) => {}
                     (_, None) => deliver(&results, None, order, Err(not_leading())).await,
-                    (effect, Some(_)) => lanes.push(Lane::of(effect), effect.target(), (order, why)),
+                    (effect, Some(_)) => {
+                        let (lane, about) = ((Lane::of(effect), Rank::of(effect)), effect.target());
+                        lanes.push(lane, about, (order, why));
+                    }
                 },
             },
             Some(ended) = running.join_next() => match ended {

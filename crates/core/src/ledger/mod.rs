@@ -4,6 +4,7 @@
 //! command that put it ends. The engine is the only writer. What followers must know stands in annotations of the
 //! NodeClaim ([`crate::labels::NOMINATED_PODS`], [`crate::labels::FENCE`]), from which the index feeds their ledger.
 
+mod held;
 mod limits;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use held::Held;
 pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
 
 use crate::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
@@ -139,8 +141,8 @@ pub struct Fates {
 pub struct Ledger {
     nominations: Table<Uid, Nomination>,
     // Two tables, so that the extender can ask with the names that it is asked with.
-    held_on_nodes: Table<NodeName, Vec<Arc<Nomination>>>,
-    held_on_claims: Table<ClaimName, Vec<Arc<Nomination>>>,
+    held_on_nodes: Table<NodeName, Held>,
+    held_on_claims: Table<ClaimName, Held>,
     coming: Arc<BTreeMap<ClaimName, Coming>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
     fates: Fates,
@@ -209,7 +211,7 @@ impl Ledger {
 
     /// Puts what is held on a place; nothing takes the place out.
     fn hold(&mut self, place: &Place, held: Vec<Arc<Nomination>>) {
-        let some = Some(Arc::new(held)).filter(|held| !held.is_empty());
+        let some = Held::of(held).map(Arc::new);
         match (place, some) {
             (Place::Node(node), Some(held)) => self.held_on_nodes.insert(node.clone(), held),
             (Place::Node(node), None) => self.held_on_nodes.remove(node),
@@ -296,12 +298,24 @@ impl Ledger {
         node: Option<&str>,
         claim: Option<&str>,
     ) -> impl Iterator<Item = &Arc<Nomination>> + use<'_> {
+        self.room_on(node, claim).flat_map(Held::promises)
+    }
+
+    /// The same as sums: one for the promises on the node, one for those on the claim, where there are any.
+    pub fn room_on(
+        &self,
+        node: Option<&str>,
+        claim: Option<&str>,
+    ) -> impl Iterator<Item = &Held> + use<'_> {
         let on_node = node.and_then(|node| self.held_on_nodes.get(node));
         let on_claim = claim.and_then(|claim| self.held_on_claims.get(claim));
-        on_node
-            .into_iter()
-            .chain(on_claim)
-            .flat_map(|held| held.iter())
+        on_node.into_iter().chain(on_claim).map(|held| &**held)
+    }
+
+    /// What is held on the machines of claims, in a fixed order.
+    pub fn on_claims(&self) -> impl Iterator<Item = (&ClaimName, &Held)> {
+        let held = self.held_on_claims.iter();
+        held.map(|(claim, held)| (claim, &**held))
     }
 
     /// Claims that are decided but not visible or not launched yet.

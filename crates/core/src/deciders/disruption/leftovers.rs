@@ -4,71 +4,96 @@
 //! an older version wrote as an annotation. Replacements are ordinary claims and stay; what is not needed of them is
 //! consolidated later.
 
+use std::collections::BTreeSet;
+
 use super::Disruption;
 use super::writes::{self, Taint, Write};
 use crate::deciders::{Step, StepInput};
-use crate::effect::{Effect, ObjectRef};
+use crate::effect::ObjectRef;
+use crate::index::Changes;
+use crate::snapshot::{NodeKey, StateNode};
+
+/// Machines on which something may have been left.
+#[derive(Debug)]
+pub(super) struct Suspects {
+    /// All of them.
+    everything: bool,
+    /// Those that changed, that a command spoke of until now, or on which something was found at the last look.
+    machines: BTreeSet<NodeKey>,
+    /// Those that commands spoke of at the last look.
+    taken: BTreeSet<NodeKey>,
+}
+
+impl Suspects {
+    /// Nothing was looked at yet.
+    pub(super) const fn all() -> Self {
+        Self {
+            everything: true,
+            machines: BTreeSet::new(),
+            taken: BTreeSet::new(),
+        }
+    }
+
+    /// Takes changes in.
+    pub(super) fn see(&mut self, changes: &Changes) {
+        self.everything |= changes.everything;
+        self.machines.extend(changes.nodes.iter().cloned());
+    }
+}
 
 impl Disruption {
-    /// Looks at every machine. Cost: one pass, no allocation for machines without left-overs.
+    /// Looks at machines that changed, and at those that commands do not speak of any more. Cost: their number.
     pub(super) fn clean_leftovers(&mut self, input: &StepInput<'_>, step: &mut Step) {
         let snapshot = input.snapshot;
-        let mut machines: Vec<_> = snapshot
-            .nodes
-            .values()
-            .filter(|machine| !machine.deleting)
-            .filter(|machine| {
-                let Some(claim) = &machine.claim else {
-                    return false;
-                };
-                writes::is_fenced(claim)
-                    || writes::is_marked(claim, None)
-                    || machine
-                        .node
-                        .as_ref()
-                        .is_some_and(|node| writes::is_tainted(node))
-            })
-            .filter(|machine| {
-                !self
-                    .commands
-                    .values()
-                    .any(|command| command.has(&machine.key))
-            })
-            .collect();
-        machines.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let mut waits = false;
-        let mut write = |subject: ObjectRef, write, effect: Effect| {
-            let key = (subject.clone(), write);
-            self.write(subject, write, || effect, input, step);
-            waits |= self.flights.waits_until(&key).is_some();
-        };
-        for machine in machines {
-            if let Some(node) = machine
-                .node
-                .as_ref()
-                .filter(|node| writes::is_tainted(node))
-                && let Some(name) = machine.node_name()
-            {
-                let effect = writes::taint(node, &name, Taint::Off);
-                write(ObjectRef::Node(name), Write::Taint, effect);
-            }
-            let Some(claim) = &machine.claim else {
-                continue;
-            };
-            let subject = ObjectRef::Claim(claim.name());
-            if writes::is_fenced(claim) {
-                let effect = writes::unfence(&claim.name());
-                write(subject.clone(), Write::Fence, effect);
-            }
-            if writes::is_marked(claim, None) {
-                write(
-                    subject,
-                    Write::Condition,
-                    writes::condition(claim, None, input.now),
-                );
-            }
+        let targets = self.commands.values().flat_map(|each| &each.targets);
+        let taken: BTreeSet<NodeKey> = targets.map(|target| target.key.clone()).collect();
+        let mut suspects = std::mem::take(&mut self.suspects.machines);
+        if std::mem::take(&mut self.suspects.everything) {
+            suspects.extend(snapshot.nodes.iter().map(|(key, _)| key.clone()));
         }
-        // What failed a moment ago is tried again, although nothing changed.
-        self.clean |= waits;
+        suspects.extend(self.suspects.taken.difference(&taken).cloned());
+        let left = suspects.into_iter().filter(|key| !taken.contains(key));
+        let left = left.filter_map(|key| snapshot.nodes.get(&key));
+        for machine in left.filter(|machine| has_leftovers(machine)) {
+            // What fails is tried again, although nothing changes.
+            self.suspects.machines.insert(machine.key.clone());
+            self.clean(machine, input, step);
+        }
+        self.suspects.taken = taken;
     }
+
+    fn clean(&mut self, machine: &StateNode, input: &StepInput<'_>, step: &mut Step) {
+        if let Some(node) = machine
+            .node
+            .as_ref()
+            .filter(|node| writes::is_tainted(node))
+            && let Some(name) = machine.node_name()
+        {
+            let effect = || writes::taint(node, &name, Taint::Off);
+            let subject = ObjectRef::Node(name.clone());
+            self.write(subject, Write::Taint, effect, input, step);
+        }
+        let Some(claim) = &machine.claim else {
+            return;
+        };
+        let subject = ObjectRef::Claim(claim.name());
+        if writes::is_fenced(claim) {
+            let effect = || writes::unfence(&claim.name());
+            self.write(subject.clone(), Write::Fence, effect, input, step);
+        }
+        if writes::is_marked(claim, None) {
+            let effect = || writes::condition(claim, None, input.now);
+            self.write(subject, Write::Condition, effect, input, step);
+        }
+    }
+}
+
+fn has_leftovers(machine: &StateNode) -> bool {
+    let node = machine.node.as_ref();
+    !machine.deleting
+        && machine.claim.as_ref().is_some_and(|claim| {
+            writes::is_fenced(claim)
+                || writes::is_marked(claim, None)
+                || node.is_some_and(|node| writes::is_tainted(node))
+        })
 }

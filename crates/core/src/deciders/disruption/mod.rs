@@ -59,6 +59,7 @@ use candidate::{Candidate, Class, Policy};
 use command::{Command, DisruptionReason, Phase};
 use cost::Move;
 pub(super) use cost::of_node as cost_of_node;
+use leftovers::Suspects;
 use revalidate::Stale;
 use search::{Found, Ineligible, Looked, Search};
 use standing::Standing;
@@ -93,8 +94,7 @@ pub struct Disruption {
     unfinished: bool,
     look_at: Option<Timestamp>,
     looked_at: Option<Timestamp>,
-    /// Left-overs may be there.
-    clean: bool,
+    suspects: Suspects,
     /// Until when machines rest that moved pods came to.
     received: BTreeMap<ClaimName, Timestamp>,
     flights: InFlight<(ObjectRef, Write)>,
@@ -122,7 +122,7 @@ impl Disruption {
             unfinished: false,
             look_at: None,
             looked_at: None,
-            clean: true,
+            suspects: Suspects::all(),
             received: BTreeMap::new(),
             flights: flights(),
             // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
@@ -147,7 +147,6 @@ impl Disruption {
                         step.wake_at(at);
                     }
                 }
-                self.clean = true;
             }
             if let (Effect::CreateClaim(claim), Err(error)) = (&*outcome.effect, &outcome.result) {
                 let name = claim.name();
@@ -174,7 +173,7 @@ impl Disruption {
             ledger: _,
             pod_events: _,
         } = input.changes;
-        self.clean |= *everything || !nodes.is_empty() || !claims.is_empty();
+        self.suspects.see(input.changes);
         if *everything {
             // After a time without leading, answers may have been lost. What is asked for twice is done once.
             self.flights = flights();
@@ -411,9 +410,7 @@ impl Decider for Disruption {
         self.read_outcomes(input, &mut step);
         self.read_changes(input);
         self.advance(input, &mut step, stop);
-        if std::mem::take(&mut self.clean) {
-            self.clean_leftovers(input, &mut step);
-        }
+        self.clean_leftovers(input, &mut step);
         if self.due_at(input.now) <= input.now {
             self.look(input, &mut step, stop);
             // A command that is not held goes on at once.

@@ -428,7 +428,6 @@ impl Disruption {
                     .push(LedgerOp::Withdraw(placement.pod.uid.clone()));
             }
         }
-        self.clean = true;
         self.look_soon();
     }
 

@@ -18,6 +18,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     );
     world.settings.join_grace_ms = 250;
     world.settings.condition_grace_ms = 1_000;
+    world.settings.end_grace_ms = 3_000;
     world.machine_exit_ms = machine_exit_ms;
     world.restart();
     world.settle();

@@ -5,9 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::ledger::Place;
-use crate::names::Uid;
-use crate::resources::Resources;
+use crate::ledger::{Held, Place};
+use crate::names::{ClaimName, Uid};
 use crate::snapshot::{NodeKey, Pod, Snapshot, StateNode};
 
 /// The snapshot without the pods that wait for a machine that is coming. Their promises stay, so their room is taken.
@@ -16,10 +15,9 @@ use crate::snapshot::{NodeKey, Pod, Snapshot, StateNode};
 pub(in crate::deciders) fn without_promised(snapshot: &Snapshot) -> Snapshot {
     let mut view = snapshot.clone();
     let mut going: BTreeSet<NodeKey> = BTreeSet::new();
-    for promise in snapshot.ledger.nominations() {
-        if !is_promised(&promise.uid, snapshot) {
-            continue;
-        }
+    let kept = snapshot.ledger.on_claims();
+    let kept = kept.filter(|(claim, held)| is_kept(claim, held, snapshot));
+    for promise in kept.flat_map(|(_, held)| held.promises()) {
         let pending = snapshot.pending.get(&promise.pod);
         if pending.is_some_and(|pod| pod.uid == promise.uid) {
             view.pending.remove(&promise.pod);
@@ -56,21 +54,18 @@ pub(super) fn is_promised(pod: &Uid, snapshot: &Snapshot) -> bool {
     let Place::Claim(name) = &promise.place else {
         return false;
     };
+    let held = snapshot.ledger.room_on(None, Some(name)).next();
+    held.is_some_and(|held| is_kept(name, held, snapshot))
+}
+
+/// The same of all promises on a claim.
+fn is_kept(name: &ClaimName, held: &Held, snapshot: &Snapshot) -> bool {
     if snapshot.ledger.fence(name).is_some() {
         return false;
     }
     match snapshot.node_of_claim(name) {
         Some(machine) if machine.deleting => false,
-        Some(machine) => !machine.initialized || has_room(machine, &promise.place, snapshot),
+        Some(machine) => !machine.initialized || held.all().fits_in(&machine.free()),
         None => snapshot.ledger.coming().contains_key(name),
     }
-}
-
-/// Whether everything that is promised on a machine fits beside what is there.
-fn has_room(machine: &StateNode, place: &Place, snapshot: &Snapshot) -> bool {
-    let mut promised = Resources::zero();
-    for each in snapshot.ledger.held(place) {
-        promised.add_assign(&each.requests);
-    }
-    promised.fits_in(&machine.free())
 }

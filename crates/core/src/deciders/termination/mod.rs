@@ -292,7 +292,7 @@ impl Termination {
         going: &mut Going<'_>,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
-        let (now, grace_ms) = (input.now, input.settings.condition_grace_ms);
+        let (now, grace_ms) = (input.now, input.settings.end_grace_ms);
         let id = ProviderId::from(claim.machine_id()?);
         if self.gone.contains(&id) {
             return None;

@@ -160,6 +160,7 @@ impl World {
         let settings = Settings {
             join_grace_ms: 0,
             condition_grace_ms: 0,
+            end_grace_ms: 0,
             ..settings
         };
         let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
