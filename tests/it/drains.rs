@@ -1,6 +1,6 @@
 //! Drains that do not finish say what is in the way, whose it is and what would clear it; then they finish.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
@@ -55,7 +55,7 @@ async fn gone(scene: &Scene, shapes: &[Shape], machines: &Machines) -> Result<()
 async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene.apply(&workloads(&scene).await?).await?;
-    let apps: std::collections::BTreeSet<&str> = SHAPES.iter().map(|shape| shape.app).collect();
+    let apps: BTreeSet<&str> = SHAPES.iter().map(|shape| shape.app).collect();
     let machines = by_app(scene.settled(apps.len()).await?);
     for (app, count) in [("sick", 3), ("used-up", 3)] {
         let pods = scene.running(app, count).await?;
@@ -79,22 +79,22 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
     delete(&scene, machines.values()).await?;
     for shape in &SHAPES {
         shape.told(&scene, of(&machines, shape)?, start).await?;
+        counted(&scene, &SHAPES, shape.app).await?;
     }
-    counted(&scene, &SHAPES).await?;
+    let oldest = scene.mortise.metric("mortise_drain_oldest_seconds", &[]);
+    let oldest = oldest.await?;
+    ensure!(oldest >= 45.0, "{oldest}");
     // A node that goes takes no traffic, whatever keeps it.
     let going = scene.nodes().await?;
-    let marked = |machine: &Machine| {
-        let key = "node.kubernetes.io/exclude-from-external-load-balancers";
-        going.get(machine.node_name()).map(|node| label(node, key))
-    };
-    for shape in &SHAPES {
-        let marked = marked(of(&machines, shape)?);
-        let is_left = !["refused", "claim"].contains(&shape.app);
-        ensure!(
-            !is_left || marked == Some("karpenter"),
-            "{}: {marked:?}",
-            shape.app
+    for app in ["never", "until", "waits", "denied", "attached", "node"] {
+        let name = machines.get(app).map(Machine::node_name);
+        let node = name.and_then(|name| going.get(name));
+        let node = node.with_context(|| format!("{app} has gone"))?;
+        let excluded = label(
+            node,
+            "node.kubernetes.io/exclude-from-external-load-balancers",
         );
+        ensure!(excluded == "karpenter", "{app}: {excluded:?}");
     }
 
     for shape in &SHAPES {
@@ -159,8 +159,8 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
     graceful(&scene, silent).await?;
     for shape in &OF_CLOUDS {
         shape.told(&scene, of(&machines, shape)?, start).await?;
+        counted(&scene, &OF_CLOUDS, shape.app).await?;
     }
-    counted(&scene, &OF_CLOUDS).await?;
 
     for shape in &OF_CLOUDS {
         shape.cure(&scene, of(&machines, shape)?).await?;

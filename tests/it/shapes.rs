@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use mortise_core::labels::DO_NOT_DISRUPT;
+use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::objects::{budget, deployment, kwok_class, never, pod, small_pool};
-use crate::scene::{Machine, Scene};
+use crate::scene::{Machine, SOON, Scene};
 
 /// The label of a machine that says which app it is for, and the requirement of the pool that makes machines for each.
 pub(crate) const OF: &str = "of";
@@ -241,12 +242,6 @@ impl Shape {
         }
     }
 
-    /// Whether it shows in objects, and not only in answers to the process that drains.
-    fn shows(&self) -> bool {
-        let answers = ["eviction_", "write_refused", "machine_kept"];
-        !answers.iter().any(|answer| self.label.starts_with(answer))
-    }
-
     /// Whether the machine goes soon when [`Shape::cure`] was done, or by itself.
     pub(crate) fn ends(&self) -> bool {
         !self.cure.is_empty()
@@ -271,20 +266,18 @@ impl Shape {
         let at = event.first_timestamp.context("a time")?.0;
         let after = at.duration_since(since).as_secs();
         ensure!(after <= WITHIN_S, "{} was told after {after} s", self.label);
-        if self.shows() {
-            let kind = if has_node { "node" } else { "nodeclaim" };
-            let explained = scene
-                .mortise
-                .debug(&format!("explain?{kind}={about}"))
-                .await?;
-            let shown = explained["in_the_way"].as_array();
-            let is_shown = |each: &Value| each["shape"] == self.label;
-            ensure!(
-                shown.is_some_and(|all| all.iter().any(is_shown)),
-                "{}: {explained:#}",
-                self.label
-            );
-        }
+        let kind = if has_node { "node" } else { "nodeclaim" };
+        let explained = scene
+            .mortise
+            .debug(&format!("explain?{kind}={about}"))
+            .await?;
+        let shown = explained["in_the_way"].as_array();
+        let is_shown = |each: &Value| each["shape"] == self.label;
+        ensure!(
+            shown.is_some_and(|all| all.iter().any(is_shown)),
+            "{}: {explained:#}",
+            self.label
+        );
         Ok(())
     }
 
@@ -304,22 +297,24 @@ impl Shape {
     }
 }
 
-/// Waits until the metric counts every machine under what is in its way, as far as that shows in objects.
-pub(crate) async fn counted(scene: &Scene, shapes: &[Shape]) -> Result<()> {
-    let mut of_apps: BTreeMap<&str, f64> = BTreeMap::new();
-    for shape in shapes.iter().filter(|shape| shape.shows()) {
-        let label = format!("shape=\"{}\"", shape.label);
-        let labels = [label.as_str()];
-        let count = scene.mortise.metric("mortise_drains_blocked", &labels);
-        *of_apps.entry(shape.app).or_default() += count.await?;
-    }
-    // Which of several things comes first on a machine is left to their names.
-    let is_one = |count: &f64| (0.5..1.5).contains(count);
-    ensure!(of_apps.values().all(is_one), "{of_apps:?}");
-    let oldest = "mortise_drain_oldest_seconds";
-    let oldest = scene.mortise.metric(oldest, &[]).await?;
-    ensure!(oldest >= 45.0, "{oldest}");
-    Ok(())
+/// Waits until the metric counts an app's machine under one of the things that are in its way.
+pub(crate) async fn counted(scene: &Scene, shapes: &[Shape], app: &str) -> Result<()> {
+    wait_until(
+        &format!("the machine of {app} in the metric"),
+        SOON,
+        || async {
+            let mut count = 0.0;
+            for shape in shapes.iter().filter(|shape| shape.app == app) {
+                let label = format!("shape=\"{}\"", shape.label);
+                let labels = [label.as_str()];
+                let own = scene.mortise.metric("mortise_drains_blocked", &labels);
+                count += own.await?;
+            }
+            ensure!((0.5..1.5).contains(&count), "{count}");
+            Ok(())
+        },
+    )
+    .await
 }
 
 /// A Deployment with a machine of its own.
