@@ -57,7 +57,9 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
     scene.apply(&workloads(&scene).await?).await?;
     let apps: BTreeSet<&str> = SHAPES.iter().map(|shape| shape.app).collect();
     let machines = by_app(scene.settled(apps.len()).await?);
+    // One pod makes the machine, and two more find it there.
     for (app, count) in [("sick", 3), ("used-up", 3)] {
+        scene.scale(app, count).await?;
         let pods = scene.running(app, count).await?;
         let machine = machines
             .get(app)

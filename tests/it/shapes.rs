@@ -398,7 +398,7 @@ pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
         slow_app("stuck", "1h", 2),
         slow_app("slow", "1h", 600),
         kept,
-        app("sick", 3, none()),
+        app("sick", 1, none()),
         bare("waits", "waits", "waits"),
         // No machine can be of this.
         pod(
@@ -408,7 +408,7 @@ pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
             json!({ "nodeSelector": { "nowhere": "true" } }),
         ),
         uncountable,
-        app("used-up", 3, none()),
+        app("used-up", 1, none()),
         app("guarded", 1, guarded("true")),
         app("until", 1, guarded("3h")),
         elsewhere("forbidden"),
