@@ -1,10 +1,11 @@
 //! Events: for people, small, never in the way. Repeated ones are left out, floods are cut, nobody waits for them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::Request as Build;
@@ -103,8 +104,8 @@ impl Limits {
     }
 }
 
-/// Object, reason and what else makes an event another one.
-type Key = (ObjectRef, Cow<'static, str>, String);
+/// Stands for object, reason and what else makes an event another one: thousands are remembered, and texts are long.
+type Key = u64;
 
 /// Which events were sent lately.
 #[derive(Debug, Default)]
@@ -116,19 +117,13 @@ struct Recent {
 impl Recent {
     /// `false` for an event that was sent within its time; else it counts as sent now.
     fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
-        let key = (
-            event.target.clone(),
-            event.reason.clone(),
-            event
-                .dedupe_key
-                .clone()
-                .unwrap_or_else(|| event.message.clone()),
-        );
+        let what = event.dedupe_key.as_ref().unwrap_or(&event.message);
+        let key = FixedState::with_seed(9).hash_one((&event.target, &event.reason, what));
         if self.until.get(&key).is_some_and(|until| *until > now) {
             return false;
         }
         let until = mortise_core::deciders::after(now, event.dedupe_ms);
-        if self.until.insert(key.clone(), until).is_none() {
+        if self.until.insert(key, until).is_none() {
             self.order.push_back(key);
         }
         if self.order.len() > REMEMBERED

@@ -28,7 +28,8 @@ pub(crate) struct Told {
 
 #[derive(Clone, Debug)]
 struct Said {
-    text: String,
+    /// Stands for the text.
+    text: u64,
     at: Timestamp,
 }
 
@@ -56,7 +57,8 @@ impl Told {
         now: Timestamp,
         (facts_every_ms, same_every_ms): (i64, i64),
     ) -> bool {
-        let kind = FixedState::with_seed(5).hash_one(kind);
+        let hash = FixedState::with_seed(5);
+        let (kind, text) = (hash.hash_one(kind), hash.hash_one(text));
         let key = (subject.clone(), topic, kind);
         if let Some(said) = self.said.get(&key) {
             let every_ms = if said.text == text {
@@ -68,7 +70,6 @@ impl Told {
                 return false;
             }
         }
-        let text = text.to_owned();
         self.said.insert(key, Said { text, at: now });
         true
     }

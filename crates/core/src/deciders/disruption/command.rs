@@ -1,6 +1,6 @@
 //! What was decided about machines: the moves, and how far their execution is.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use jiff::Timestamp;
 
@@ -221,10 +221,18 @@ impl Command {
     }
 }
 
+/// Most machines of a command that are named where it is spoken of.
+const NAMED: usize = 5;
+
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.targets.iter().map(|each| each.node.as_str()).collect();
-        let names = names.join(", ");
+        // Each of its machines is told this text: all names would be the square of their number.
+        let named = self.targets.iter().take(NAMED);
+        let named: Vec<&str> = named.map(|each| each.node.as_str()).collect();
+        let mut names = named.join(", ");
+        if let Some(more @ 1..) = self.targets.len().checked_sub(NAMED) {
+            write!(names, " and {more} more")?;
+        }
         match self.moves.claims.len() {
             0 => write!(f, "delete: [{names}]"),
             count => write!(f, "replace: [{names}] -> [{count} replacement]"),

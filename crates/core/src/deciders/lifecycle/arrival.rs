@@ -186,12 +186,15 @@ impl Lifecycle {
         earlier(again, sent.err().flatten())
     }
 
-    /// When to register a Node that has just joined; `None` = now. Only one whose kubelet has said nothing of `Ready` yet is
-    /// waited for: it may be about to say that it is. One that says it is not Ready takes its time, and what waits for its
-    /// registration must not.
+    /// When to register a Node that has just joined; `None` = now. Only one that may be ready in a moment is waited for: its
+    /// kubelet has said nothing of `Ready` yet, or that it is, and kube-controller-manager is about to take the taint away. One
+    /// that says it is not Ready takes its time, and what waits for its registration must not.
     fn settles(&mut self, input: &StepInput<'_>, node: &Node, uid: &Uid) -> Option<Timestamp> {
-        let has_spoken = node.condition("Ready").is_some();
-        if has_spoken || registration::is_marked(node, labels::REGISTERED) {
+        let is_late = node.condition("Ready").is_some_and(|ready| {
+            let mut taints = node.spec.taints.iter();
+            ready.status != "True" || !taints.any(|taint| taint.key == labels::NOT_READY_TAINT)
+        });
+        if is_late || registration::is_marked(node, labels::REGISTERED) {
             self.joined.remove(uid);
             return None;
         }

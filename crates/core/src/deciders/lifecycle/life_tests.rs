@@ -33,7 +33,9 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     world.done.clear();
     world.pass(joins_after_ms);
     let node = world.join_silently("c");
-    world.pass(ready_after_ms);
+    world.pass(ready_after_ms - 50);
+    world.report_ready(&node);
+    world.pass(50); // until kube-controller-manager takes the taint away
     world.ready(&node);
     world.pod("web", &node, &json!({}));
     world.pass(60_000);

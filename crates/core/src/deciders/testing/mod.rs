@@ -375,6 +375,14 @@ impl World {
         name
     }
 
+    /// The kubelet is up; the taints are still there.
+    pub(super) fn report_ready(&mut self, node: &str) {
+        let key = format!("Node/{node}");
+        let mut value = self.get(&key).clone();
+        value["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "allocatable": { "cpu": "2", "pods": "10" }, "capacity": { "cpu": "2", "pods": "10" } });
+        self.store(key, value, Source::Watch);
+    }
+
     /// The kubelet is up, and whoever sets start-up taints is done.
     pub(super) fn ready(&mut self, node: &str) {
         let key = format!("Node/{node}");
@@ -383,8 +391,8 @@ impl World {
             .as_array_mut()
             .unwrap()
             .retain(|taint| taint["key"] != labels::NOT_READY_TAINT && taint["key"] != "boot");
-        value["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "allocatable": { "cpu": "2", "pods": "10" }, "capacity": { "cpu": "2", "pods": "10" } });
         self.store(key, value, Source::Watch);
+        self.report_ready(node);
     }
 
     /// A claim with an initialized node.
