@@ -60,7 +60,7 @@ cluster *FLAGS:
 # mortise on the cluster of `just cluster`, with any flags, for example `just serve --provider kwok --log-level debug`
 serve *FLAGS:
     {{build}}
-    @MORTISE_CERT_DIR="${MORTISE_CERT_DIR-{{cluster_dir}}/certs}" \
+    @env -u MORTISE_CLUSTER_DIR MORTISE_CERT_DIR="${MORTISE_CERT_DIR-{{cluster_dir}}/certs}" \
         MORTISE_BIND_ADDRESS="${MORTISE_BIND_ADDRESS-127.0.0.1}" \
         LEADER_ELECTION_NAMESPACE="${LEADER_ELECTION_NAMESPACE-kube-system}" \
         target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}

@@ -3,6 +3,8 @@
 //! A flag wins over its variable, a variable over the default. Unlike upstream, a variable that cannot be read is an
 //! error: a typo that silently becomes a default is found weeks later (`docs/differences.md`).
 
+pub mod variables;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 

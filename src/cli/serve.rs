@@ -11,12 +11,24 @@ use mortise_controller::{Clients, RunError};
 use mortise_core::cloud::CloudProvider;
 use mortise_kwok::KwokProvider;
 
-use crate::args::{AwsArgs, ProviderName, ServeArgs};
+use crate::args::{AwsArgs, ProviderName, ServeArgs, variables};
 
 /// Runs until it is told to stop.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     init_logging(args.log_level())?;
     install_crypto()?;
+    let all = std::env::vars_os().filter_map(|(name, value)| {
+        let value = value.to_string_lossy().into_owned();
+        Some((name.to_str()?.to_owned(), value))
+    });
+    for doubtful in variables::check(all).map_err(RunError::Usage)? {
+        let variables::Doubtful { name, meant } = doubtful;
+        tracing::warn!(
+            variable = name,
+            meant,
+            "a variable is not known, and spelt nearly like one that is"
+        );
+    }
     let config = args
         .config()
         .map_err(|error| RunError::Usage(format!("{error:#}")))?;

@@ -69,6 +69,16 @@ impl Account {
 
     /// mortise of this account, with the class and the pool, on a new control plane whose nodes are the account's instances.
     pub(crate) async fn scene(&self, env: &[(&str, &str)]) -> Result<(Scene, NodeFactory)> {
+        self.scene_with(env, &[]).await
+    }
+
+    /// The same with further flags of mortise.
+    pub(crate) async fn scene_with(
+        &self,
+        env: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Result<(Scene, NodeFactory)> {
+        let flags = flags.iter().map(|flag| (*flag).to_owned());
         let mut all = self.moto.env();
         all.extend(
             env.iter()
@@ -77,12 +87,15 @@ impl Account {
         let setting = Setting {
             provider: "aws",
             env: all,
-            flags: vec![
+            flags: [
                 format!("--cluster-name={CLUSTER}"),
                 format!("--aws-region={}", Moto::REGION),
                 format!("--aws-endpoint-url={}", self.moto.endpoint()),
                 format!("--interruption-queue={}", self.fixtures.queue_name),
-            ],
+            ]
+            .into_iter()
+            .chain(flags)
+            .collect(),
             manifests: vec![dns_service().to_string()],
             ..Setting::default()
         };
@@ -97,7 +110,7 @@ impl Account {
     }
 
     /// The instance of a machine.
-    async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
+    pub(crate) async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
         let id = machine.claim.status.provider_id.clone().context("an id")?;
         let instances = self.moto.instances().await?;
         let found = instances
@@ -182,12 +195,23 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
         .event("TerminatingOnInterruption", &before.claim.name(), "")
         .await?;
 
-    // And to nothing: instances, launch templates, the class itself.
+    // And to nothing: the class waits for its claims, instances, launch templates, the class itself.
+    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+    classes.delete("default", &DeleteParams::default()).await?;
+    let waits_for = format!(
+        "Waiting on NodeClaim termination for {}",
+        after.claim.name()
+    );
+    scene
+        .event("WaitingOnNodeClaimTermination", "default", &waits_for)
+        .await?;
+    ensure!(
+        classes.get_opt("default").await?.is_some(),
+        "its claim holds it"
+    );
     scene.scale("web", 0).await?;
     scene.empty().await?;
     ensure!(account.moto.instances().await?.is_empty());
-    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
-    classes.delete("default", &DeleteParams::default()).await?;
     wait_until("the class to be gone", SOON, || async {
         ensure!(
             classes.get_opt("default").await?.is_none(),

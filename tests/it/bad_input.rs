@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use mortise_tests::harness::{
-    ControlPlane, Mortise, Moto, Port, StateDir, mortise_binary, wait_until,
+    ControlPlane, Mortise, Moto, Port, StateDir, mortise_binary, of_tests, wait_until,
 };
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
@@ -71,15 +71,18 @@ async fn serve(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Said> 
 }
 
 async fn run(args: &[&str], env: &[(&str, &str)]) -> Result<Said> {
-    let mut child = Command::new(mortise_binary().await?)
+    let mut command = Command::new(mortise_binary().await?);
+    command
         .args(args)
         .env_remove("KUBECONFIG")
         .env("HOME", "/nonexistent")
-        .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
+        .kill_on_drop(true);
+    for name in of_tests() {
+        command.env_remove(name);
+    }
+    let mut child = command.envs(env.iter().copied()).spawn()?;
     let mut pipe = child.stderr.take().context("its standard error")?;
     let reading = tokio::spawn(async move {
         let mut text = String::new();
@@ -154,6 +157,8 @@ async fn flags_and_variables() -> Result<()> {
     )?;
     let gate = serve(base, &[], &[("FEATURE_GATES", "NodeRepair=perhaps")]).await?;
     gate.expect(2, &["NodeRepair", "perhaps", "true"])?;
+    let variable = serve(base, &[], &[("MORTISE_PROVDER", "kwok")]).await?;
+    variable.expect(2, &["MORTISE_PROVDER", "did you mean MORTISE_PROVIDER?"])?;
     let open = run(&["serve", "--insecure-debug"], &[]).await?;
     open.expect(2, &["--insecure-debug", "--bind-address 127.0.0.1"])?;
     let point = serve(

@@ -13,7 +13,7 @@ use mortise_tests::harness::{
 use serde_json::json;
 
 use crate::census::Census;
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::objects::{deployment, kwok_class, small_pool};
 use crate::scene::{GROUPS, SOON, Scene, Setting, USER};
 
 /// A kind of weather: the rules of the proxy.
@@ -75,11 +75,10 @@ fn settings() -> Setting {
 }
 
 async fn one_machine(scene: &Scene) -> Result<()> {
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
     scene
         .apply(&[
             kwok_class(),
-            pool("default", &requirements, json!({})),
+            small_pool("default", json!({})),
             deployment("web", 1, ("1", "1Gi"), json!({})),
         ])
         .await?;

@@ -32,6 +32,7 @@ fn karpenter_values() -> Value {
             "batchIdleDuration": "500ms",
             "vmMemoryOverheadPercent": 0,
             "ignoreDRARequests": false,
+            "telemetryDetail": "full",
             "featureGates": { "nodeRepair": true, "staticCapacity": true },
         },
     })
@@ -108,6 +109,7 @@ async fn what_the_charts_install_is_enough_to_work() -> Result<()> {
         ("IGNORE_DRA_REQUESTS", "false"),
         ("CLUSTER_NAME", "blue"),
         ("BATCH_IDLE_DURATION", "500ms"),
+        ("MORTISE_TELEMETRY_DETAIL", "full"),
         ("KARPENTER_SERVICE", "mortise"),
         ("MORTISE_SEED", "7"),
     ] {
@@ -191,6 +193,10 @@ async fn bad_values_are_refused_by_name() -> Result<()> {
         ("logLevel=loud", &["logLevel", "debug"]),
         ("webhooks.failurePolicy=fail", &["failurePolicy", "Ignore"]),
         ("provider=gcp", &["provider", "aws"]),
+        (
+            "settings.telemetryDetail=all",
+            &["telemetryDetail", "bounded"],
+        ),
         ("settings.featureGates.nodeRepiar=true", &["nodeRepiar"]),
     ] {
         let refused = helm.run(&["template", "x", &chart, "--set", set]).await;

@@ -8,27 +8,18 @@ use mortise_core::values::GoDuration;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{SOON, Scene, Setting};
-
-async fn scene(flag: &str) -> Result<Scene> {
-    Scene::start(Setting {
-        flags: vec!["--batch-idle-duration=100ms".to_owned(), flag.to_owned()],
-        ..Setting::default()
-    })
-    .await
-}
+use crate::objects::{deployment, kwok_class, never, small_pool};
+use crate::scene::{SOON, Scene};
 
 /// Claims made by one pool end at different times, each at its own, and pods are told who decided and why.
 #[tokio::test]
 async fn what_is_too_old_goes_and_its_pods_are_told_why() -> Result<()> {
-    let scene = scene("--expiry-spread=50").await?;
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
+    let scene = Scene::with(&["--batch-idle-duration=100ms", "--expiry-spread=50"]).await?;
     let old = json!({ "template": { "spec": { "expireAfter": "60s" } } });
     scene
         .apply(&[
             kwok_class(),
-            pool("default", &requirements, old),
+            small_pool("default", old),
             deployment("web", 3, ("1500m", "1Gi"), json!({})),
         ])
         .await?;
@@ -68,13 +59,11 @@ async fn what_is_too_old_goes_and_its_pods_are_told_why() -> Result<()> {
 /// A claim whose machine is gone goes, and a machine whose claim is gone; the pods run elsewhere.
 #[tokio::test]
 async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
-    let scene = scene("--garbage-collection=2s").await?;
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
-    let never = json!({ "disruption": { "consolidateAfter": "Never" } });
+    let scene = Scene::with(&["--batch-idle-duration=100ms", "--garbage-collection=2s"]).await?;
     scene
         .apply(&[
             kwok_class(),
-            pool("default", &requirements, never),
+            small_pool("default", never()),
             deployment("web", 2, ("1500m", "1Gi"), json!({})),
         ])
         .await?;

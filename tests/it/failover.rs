@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::census::Census;
 use crate::crash_matrix::forget_lease;
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::objects::{deployment, kwok_class, small_pool};
 use crate::scene::{SOON, Scene, Setting, account};
 
 /// Kills while machines come, and again while they go.
@@ -99,11 +99,10 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     let mut pair = Pair { all };
     pair.leader().await?;
 
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
     scene
         .apply(&[
             kwok_class(),
-            pool("default", &requirements, json!({})),
+            small_pool("default", json!({})),
             deployment("web", 0, ("1", "1Gi"), json!({})),
         ])
         .await?;

@@ -71,6 +71,16 @@ pub(crate) fn pool(name: &str, requirements: &[(&str, &str, &[&str])], over: Val
     json!({ "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": name }, "spec": merged(spec, over) })
 }
 
+/// A NodePool of on-demand machines with two CPUs, as [`pool`].
+pub(crate) fn small_pool(name: &str, over: Value) -> Value {
+    pool(name, &[types(&["c-2x-amd64-linux"]), ON_DEMAND], over)
+}
+
+/// Part of a NodePool's spec: nothing is consolidated.
+pub(crate) fn never() -> Value {
+    json!({ "disruption": { "consolidateAfter": "Never" } })
+}
+
 /// Requirement: only these instance types.
 pub(crate) const fn types<'a>(names: &'a [&'a str]) -> (&'a str, &'a str, &'a [&'a str]) {
     ("node.kubernetes.io/instance-type", "In", names)

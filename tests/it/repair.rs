@@ -7,22 +7,13 @@ use mortise_core::apis::NodePool;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{Machine, SOON, Scene, Setting};
+use crate::objects::{deployment, kwok_class, never, small_pool};
+use crate::scene::{Machine, SOON, Scene};
 
 /// Three machines with a pod each, and a pool that bears a sick node for so long.
 async fn scene(after: &str) -> Result<Scene> {
-    let scene = Scene::start(Setting {
-        flags: vec!["--feature-gates=NodeRepair=true".to_owned()],
-        ..Setting::default()
-    })
-    .await?;
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
-    let mut pool = pool(
-        "default",
-        &requirements,
-        json!({ "disruption": { "consolidateAfter": "Never" } }),
-    );
+    let scene = Scene::with(&["--feature-gates=NodeRepair=true"]).await?;
+    let mut pool = small_pool("default", never());
     pool["metadata"]["annotations"] = json!({ "mortise.sh/repair-after": after });
     let web = deployment("web", 3, ("1500m", "64Mi"), json!({}));
     scene.apply(&[kwok_class(), pool, web]).await?;

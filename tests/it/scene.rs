@@ -111,6 +111,16 @@ impl Scene {
         Self::start(Setting::default()).await
     }
 
+    /// The same with these flags of mortise.
+    pub(crate) async fn with(flags: &[&str]) -> Result<Self> {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self::start(Setting {
+            flags,
+            ..Setting::default()
+        })
+        .await
+    }
+
     pub(crate) async fn start(setting: Setting) -> Result<Self> {
         let turn = turn().await?;
         let crds = Mortise::output(&["manifests", "crds", "--provider", setting.provider]).await?;
@@ -235,9 +245,9 @@ impl Scene {
         Ok(pools.get(name).await?)
     }
 
-    /// Pods with label `app`, also those that are going.
+    /// Pods with label `app` in all namespaces, also those that are going.
     pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Pod>> {
-        let pods: Api<Pod> = Api::default_namespaced(self.plane.client());
+        let pods: Api<Pod> = Api::all(self.plane.client());
         let of_app = ListParams::default().labels(&format!("app={app}"));
         Ok(pods.list(&of_app).await?.items)
     }

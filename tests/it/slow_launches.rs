@@ -7,7 +7,7 @@ use mortise_core::apis::conditions::{ConditionStatus, find};
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
+use crate::objects::{deployment, kwok_class, small_pool};
 use crate::scene::{SOON, Scene, Setting};
 
 #[tokio::test]
@@ -24,10 +24,9 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     let mut class = kwok_class();
     class["spec"] = json!({ "nodeRegistrationDelay": "24h" });
     // One pod on each machine: ten machines are wanted.
-    let requirements = [types(&["c-2x-amd64-linux"]), ON_DEMAND];
     let web = deployment("web", 10, ("1500m", "64Mi"), json!({}));
     scene
-        .apply(&[class, pool("default", &requirements, json!({})), web])
+        .apply(&[class, small_pool("default", json!({})), web])
         .await?;
     let warning = scene
         .event("LaunchesHeldBack", "default", "in a row did not register")

@@ -18,6 +18,7 @@ mod clients;
 mod clock;
 mod config;
 mod debug;
+mod drains;
 mod driver;
 mod effects;
 mod error;

@@ -10,8 +10,18 @@ pub fn nearest<S: AsRef<str>>(
     word: &str,
     candidates: impl IntoIterator<Item = S>,
 ) -> Option<String> {
+    let allowed = (word.to_lowercase().chars().count() / 3).max(1);
+    within(word, candidates, allowed)
+}
+
+/// The same with at most so many edits.
+#[must_use]
+pub fn within<S: AsRef<str>>(
+    word: &str,
+    candidates: impl IntoIterator<Item = S>,
+    allowed: usize,
+) -> Option<String> {
     let folded: Vec<char> = word.to_lowercase().chars().collect();
-    let allowed = (folded.len() / 3).max(1);
     let mut best: Option<(usize, String)> = None;
     for candidate in candidates {
         let candidate = candidate.as_ref();
@@ -82,5 +92,10 @@ mod tests {
             nearest("spto", ["spot", "on-demand", "reserved"]).as_deref(),
             Some("spot")
         );
+        assert_eq!(
+            within("CLUSTER_NMAES", ["CLUSTER_NAME"], 2).as_deref(),
+            Some("CLUSTER_NAME")
+        );
+        assert_eq!(within("CLUSTER_NMAES", ["CLUSTER_NAME"], 1), None);
     }
 }

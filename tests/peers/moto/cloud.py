@@ -48,6 +48,7 @@ class Cloud:
             self.calls = {}
             self.fleet_tokens = {}
             self.announce = False
+            self.linger = False
             self.changed.notify_all()
 
     def bump(self):

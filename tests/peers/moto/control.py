@@ -14,6 +14,8 @@ POST /events/spot-interruption, /events/rebalance   {instance_id}
 POST /events/state-change     {instance_id, state}
 POST /announce                {enabled}: state-change events at every launch and termination by themselves
 POST /terminate               {instance_id}: as if EC2 had taken the instance back
+POST /protect                 {instance_id, enabled}: its owner's protection against termination
+POST /linger                  {enabled}: instances that are terminated stay in `shutting-down`, until it is taken back
 """
 
 import json
@@ -149,6 +151,21 @@ class Control:
     def post_terminate(self, body):
         with patches._ec2:
             self.backend.terminate_instances([body["instance_id"]])
+        self.cloud.bump()
+        return {}
+
+    def post_protect(self, body):
+        with patches._ec2:
+            self.backend.modify_instance_attribute(body["instance_id"], "disable_api_termination", body["enabled"])
+        return {}
+
+    def post_linger(self, body):
+        with patches._ec2:
+            self.cloud.linger = body["enabled"]
+            if not self.cloud.linger:
+                for instance in self.backend.all_instances():
+                    if instance.state == "shutting-down":
+                        patches.set_state(instance, patches.TERMINATED)
         self.cloud.bump()
         return {}
 

@@ -6,6 +6,7 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, BaseResponse
 from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.models.instances import Instance
 from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.responses.spot_instances import SpotInstances
 
@@ -15,6 +16,7 @@ from cloud import SPOT
 _ec2 = threading.RLock()
 _READS = ("Describe", "Get", "List", "Receive")
 _PAGE = 1000
+SHUTTING_DOWN, TERMINATED = ("shutting-down", 32), ("terminated", 48)
 
 
 def install(cloud):
@@ -45,6 +47,7 @@ def install(cloud):
     BaseResponse.call_action = call_action
     install_prices(cloud)
     install_images()
+    install_endings(cloud)
 
 
 def failure(response, fault):
@@ -111,3 +114,20 @@ def install_images():
         return result
 
     AmisResponse.register_image = register_image
+
+
+def set_state(instance, state):
+    instance._state.name, instance._state.code = state
+
+
+def install_endings(cloud):
+    """moto's instances are terminated in the moment of the call; with `linger` they take their time."""
+    original = Instance.terminate
+
+    def terminate(self, *args, **kwargs):
+        previous = original(self, *args, **kwargs)
+        if cloud.linger:
+            set_state(self, SHUTTING_DOWN)
+        return previous
+
+    Instance.terminate = terminate

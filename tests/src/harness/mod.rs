@@ -48,7 +48,7 @@ pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
 pub use node_factory::NodeFactory;
 pub use peers::{Peers, Venv, extender_types};
 pub use ports::Port;
-pub use process::{Launch, Process, Signal, processes_mentioning};
+pub use process::{Launch, Process, Signal, of_tests, processes_mentioning};
 pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};
 pub use stages::Stages;
 pub use state_dir::StateDir;

@@ -471,6 +471,25 @@ impl Moto {
             .map(drop)
     }
 
+    /// Protects an instance against termination, or not any more.
+    ///
+    /// # Errors
+    /// There is no such instance.
+    pub async fn protect(&self, instance_id: &str, enabled: bool) -> Result<()> {
+        let body = json!({ "instance_id": instance_id, "enabled": enabled });
+        self.post("protect", &body).await.map(drop)
+    }
+
+    /// Instances that are terminated from now on stay in state `shutting-down` until this is taken back.
+    ///
+    /// # Errors
+    /// The emulator does not answer.
+    pub async fn linger(&self, enabled: bool) -> Result<()> {
+        self.post("linger", &json!({ "enabled": enabled }))
+            .await
+            .map(drop)
+    }
+
     /// Bodies of the messages that a receiver would get from the queue now, oldest first; they stay in the queue.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! holds. When the pipe closes (dropped, panic, `kill -9` of this process: all the same to the kernel) the shell kills
 //! the child and then its whole process group. The same pipe carries signals, so no process id is ever reused by us.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -28,7 +29,8 @@ pub struct Launch {
     pub program: PathBuf,
     /// Arguments after the program's name.
     pub args: Vec<String>,
-    /// Variables set on top of this process's environment.
+    /// Variables set on top of this process's environment, of which those named `MORTISE_...` are not handed on: they are
+    /// for the tests, and the program refuses what it does not know.
     pub env: Vec<(String, String)>,
     /// Receives standard output and standard error, mixed.
     pub log: PathBuf,
@@ -89,11 +91,14 @@ impl Process {
             .arg(&launch.log)
             .arg(&launch.program)
             .args(&launch.args)
-            .envs(launch.env.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0);
+        for name in of_tests() {
+            command.env_remove(name);
+        }
+        command.envs(launch.env.iter().map(|(key, value)| (key, value)));
         if let Some(dir) = &launch.dir {
             command.current_dir(dir);
         }
@@ -244,6 +249,15 @@ impl Drop for Process {
         // The shell kills the child, reaps it and ends; that takes a millisecond. An error means: already reaped.
         self.supervisor.wait().ok();
     }
+}
+
+/// Variables of this process that are for the tests, such as `MORTISE_BINARY`.
+#[must_use]
+pub fn of_tests() -> Vec<OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names
+        .filter(|name| name.to_string_lossy().starts_with("MORTISE_"))
+        .collect()
 }
 
 /// The last `count` lines of a text file; a note when it cannot be read.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_core::apis::Condition;
 use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::deciders::{in_the_way, since};
+use mortise_core::deciders::{going_since, in_the_way, since};
 use mortise_core::effect::ObjectRef;
 use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::table::{ago, facts};
 use super::views::{decision, decision_table, place, reasons};
 use super::{View, amounts, machine};
+use crate::drains::told_lately;
 use crate::records::Numbered;
 use crate::shared::Shared;
 
@@ -383,7 +384,16 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
             ),
         ));
     }
-    let obstacles = in_the_way(snapshot, now, node);
+    let mut obstacles = in_the_way(snapshot, now, node);
+    if obstacles.is_empty() && going_since(snapshot, node).is_some() {
+        let mut told = told_lately(&shared.records, now);
+        let about = [
+            node.node_name().map(ObjectRef::Node),
+            node.claim_name().map(ObjectRef::Claim),
+        ];
+        let of_machine = about.iter().flatten().find_map(|about| told.remove(about));
+        obstacles = of_machine.unwrap_or_default();
+    }
     lines.extend(obstacles.iter().map(|each| ("in the way", each.text(now))));
     if let Some(fence) = node
         .claim_name()

@@ -27,6 +27,9 @@ use crate::objects::{Identity, Kind, Kinds};
 
 /// Longest time for one write with all its retries.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The same for an eviction, which is asked for again anyway: what stands in its way is to be known before a drain is said
+/// to be held up, which is looked at 15 s after it began.
+const EVICTION_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest time for one attempt: the API server itself gives up after 60 s, but an answer later than this helps nobody.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
@@ -87,17 +90,19 @@ impl Api {
         request: Request<Vec<u8>>,
         urgency: Urgency,
     ) -> Result<String, kube::Error> {
-        self.send_told(request, urgency, &|_| {}).await
+        self.send_told(request, urgency, DEADLINE, &|_| {}).await
     }
 
-    /// Sends a request, and again while it may go through later. `answered` hears the HTTP status of every answer.
+    /// Sends a request, and again while it may go through later and it is not later than `within`. `answered` hears the HTTP
+    /// status of every answer.
     async fn send_told(
         &self,
         request: Request<Vec<u8>>,
         urgency: Urgency,
+        within: Duration,
         answered: &(dyn Fn(u16) + Send + Sync),
     ) -> Result<String, kube::Error> {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + within;
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
             match urgency {
@@ -292,7 +297,9 @@ impl Api {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
-        let sent = self.send_told(request, Urgency::Usual, answered).await;
+        let sent = self
+            .send_told(request, Urgency::Usual, EVICTION_DEADLINE, answered)
+            .await;
         let result = sent.map(|_| Done::Evicted);
         (result.map_err(|error| retry::effect_error(&error)), None)
     }

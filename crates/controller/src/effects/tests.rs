@@ -99,6 +99,17 @@ async fn a_server_that_stays_away_is_given_up_in_time() {
     );
     let tries = bench.server.requests().len();
     assert!((6..=20).contains(&tries), "{tries}");
+
+    // A drain asks for evictions again by itself, and is to know soon what is in its way.
+    let start = tokio::time::Instant::now();
+    bench.order(Effect::Evict {
+        pod: PodKey::new("a", "p"),
+        uid: "u".into(),
+    });
+    assert_eq!(bench.next().await, "unavailable");
+    let took = start.elapsed();
+    assert!(took <= Duration::from_secs(5), "{took:?}");
+    assert!(bench.server.requests().len() >= tries + 3);
 }
 
 #[tokio::test(start_paused = true)]

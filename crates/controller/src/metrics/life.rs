@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use mortise_core::apis::conditions::find;
-use mortise_core::deciders::{going_since, since, stuck_drains};
+use mortise_core::deciders::{Shape, going_since, since, stuck_drains};
+use mortise_core::effect::ObjectRef;
 use mortise_core::objects::LAUNCH_HELD_BACK;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
@@ -11,6 +12,8 @@ use prometheus_client::registry::Registry;
 
 use super::labels;
 use super::page::{MOST_POOLS, seconds};
+use crate::drains::told_lately;
+use crate::records::Records;
 
 /// Pools whose machines do not register, and the claims that wait for that. A pool without either has no series.
 pub(super) fn held_back(live: &mut Registry, snapshot: &Snapshot) {
@@ -45,17 +48,25 @@ pub(super) fn held_back(live: &mut Registry, snapshot: &Snapshot) {
 }
 
 /// Nodes that go: how long the oldest has, and what is in the way of those that take long.
-pub(super) fn drains(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
+pub(super) fn drains(live: &mut Registry, records: &Records, snapshot: &Snapshot, now: Timestamp) {
     let going = snapshot.nodes.values();
     let oldest = going
         .filter_map(|machine| going_since(snapshot, machine))
         .min();
     let blocked = Family::<labels::Shape, Gauge>::default();
+    let mut told = None;
     for drain in stuck_drains(snapshot, now) {
-        let shape = drain
-            .obstacles
-            .first()
-            .map_or("unknown", |first| first.shape.label());
+        let first = drain.obstacles.first().map(|first| first.shape);
+        let shape = first.or_else(|| {
+            let told = told.get_or_insert_with(|| told_lately(records, now));
+            let about = [
+                drain.node.clone().map(ObjectRef::Node),
+                drain.claim.clone().map(ObjectRef::Claim),
+            ];
+            let mut of_machine = about.iter().flatten().filter_map(|about| told.get(about));
+            Some(of_machine.next()?.first()?.shape)
+        });
+        let shape = shape.map_or("unknown", Shape::label);
         blocked.get_or_create(&labels::Shape { shape }).inc();
     }
     live.register(

@@ -61,7 +61,7 @@ impl Metrics {
         machines::utilization(&mut live, &snapshot);
         let left_out = pools(&mut live, &snapshot, ceiling.most(MOST_POOLS));
         life::held_back(&mut live, &snapshot);
-        life::drains(&mut live, &snapshot, now);
+        life::drains(&mut live, &shared.records, &snapshot, now);
         budgets(&mut live, &snapshot, now, ceiling);
         let conditions_left_out = conditions::gauges(&mut live, &snapshot, now, ceiling);
         if self.detail() == Detail::Full {

@@ -46,7 +46,9 @@ fn exhausted(
 ) -> Option<(Shape, String, String)> {
     let status = &pdb.status;
     let frees_unready = pdb.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
-    if status.disruptions_allowed > 0 || (frees_unready && !pod.ready) {
+    // What was counted for an older spec allows nothing, whatever it says.
+    let is_stale = status.observed_generation < pdb.metadata.generation;
+    if (status.disruptions_allowed > 0 && !is_stale) || (frees_unready && !pod.ready) {
         return None;
     }
     let (healthy, desired, expected) = (
@@ -67,7 +69,7 @@ fn exhausted(
                 .to_owned(),
         ));
     }
-    if status.observed_generation < pdb.metadata.generation {
+    if is_stale {
         return Some((
             Shape::PdbNotComputed,
             format!("disruption budget {name} ({asks}) has not been counted"),

@@ -77,6 +77,30 @@ impl Obstacle {
         }
     }
 
+    /// What a record's reason says of something in the way; `None` when it is about something else.
+    #[must_use]
+    pub fn told(reason: &Reason) -> Option<Self> {
+        let Reason::InTheWay {
+            shape,
+            what,
+            owner,
+            since,
+            detail,
+            unblocks,
+        } = reason.clone()
+        else {
+            return None;
+        };
+        Some(Self {
+            shape,
+            what,
+            owner,
+            since,
+            detail,
+            unblocks,
+        })
+    }
+
     /// A sentence for people.
     #[must_use]
     pub fn text(&self, now: Timestamp) -> String {

@@ -80,6 +80,19 @@ shapes! {
 }
 
 impl Shape {
+    /// Whether objects tell of it. If not, an answer did, to the process that drains.
+    #[must_use]
+    pub const fn shows_in_objects(self) -> bool {
+        !matches!(
+            self,
+            Self::EvictionDenied
+                | Self::EvictionForbidden
+                | Self::EvictionUnavailable
+                | Self::MachineKept
+                | Self::WriteRefused
+        )
+    }
+
     /// The event that tells of it.
     pub(in crate::deciders::termination) const fn event(self) -> &'static str {
         match self {

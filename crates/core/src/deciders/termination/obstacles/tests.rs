@@ -220,6 +220,18 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
 }
 
 #[test]
+fn a_budget_that_was_counted_for_an_older_spec_is_not_counted() {
+    let mut world = World::new();
+    world.up("c", &json!({}));
+    let before = json!({ "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3, "observedGeneration": 0 });
+    budgeted(&mut world, "True", &before);
+    world.delete("NodeClaim/c");
+    world.pass(MINUTE);
+    assert!(told(&world, Shape::PdbNotComputed).is_some());
+    assert_eq!(told(&world, Shape::PdbExhausted), None);
+}
+
+#[test]
 fn a_drain_that_goes_well_is_not_spoken_of() {
     let mut world = World::new();
     world.up("c", &json!({}));

@@ -1,0 +1,154 @@
+//! Environment variables whose names are wrong: they would do nothing, and nobody would say so.
+//!
+//! Names that begin as ours do are refused when they are unknown. Other names are anybody's: one that is spelt nearly like a
+//! known one is worth a warning and no more.
+
+use std::collections::BTreeSet;
+
+use clap::Args as _;
+use mortise_controller::FAILPOINT_VARIABLE;
+use mortise_core::nearest::{nearest, within};
+
+use super::ServeArgs;
+
+/// How our own variables begin.
+const OURS: &str = "MORTISE_";
+/// A name with so many letters put wrong is still meant as another one.
+const NEAR: usize = 2;
+/// Shorter names are near too many others.
+const LONG_ENOUGH: usize = 8;
+
+/// A variable that is not known, and the one that it is nearly spelt like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubtful {
+    /// Its name.
+    pub name: String,
+    /// What was probably meant.
+    pub meant: String,
+}
+
+/// Looks at the names (and, for what Kubernetes makes of Services, at the values) of all variables. Returns those that are
+/// probably spelt wrong, in order of name.
+///
+/// # Errors
+/// Variables that begin as ours and do not exist, with the nearest that do: the text is for people.
+pub fn check(all: impl IntoIterator<Item = (String, String)>) -> Result<Vec<Doubtful>, String> {
+    let known = known();
+    let strangers: BTreeSet<String> = all
+        .into_iter()
+        .filter(|(name, value)| !known.contains(name) && !is_service_link(name, value))
+        .map(|(name, _)| name)
+        .collect();
+    let (ours, others): (Vec<String>, Vec<String>) = strangers
+        .into_iter()
+        .partition(|name| name.starts_with(OURS));
+    if !ours.is_empty() {
+        let said = ours.iter().map(|name| {
+            let hint = nearest(name, &known);
+            let hint = hint.map(|name| format!("; did you mean {name}?"));
+            format!("there is no variable {name}{}", hint.unwrap_or_default())
+        });
+        return Err(said.collect::<Vec<_>>().join(", "));
+    }
+    let long = others
+        .into_iter()
+        .filter(|name| name.chars().count() >= LONG_ENOUGH);
+    let doubtful = long.filter_map(|name| {
+        let meant = within(&name, &known, NEAR)?;
+        Some(Doubtful { name, meant })
+    });
+    Ok(doubtful.collect())
+}
+
+/// Every variable that `mortise serve` reads.
+fn known() -> BTreeSet<String> {
+    let command = ServeArgs::augment_args(clap::Command::new("serve"));
+    let of_flags = command.get_arguments().filter_map(|flag| flag.get_env());
+    of_flags
+        .filter_map(|name| name.to_str())
+        .chain([FAILPOINT_VARIABLE])
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a kubelet puts into pods for each Service of their namespace: a Service named `mortise` gives `MORTISE_SERVICE_HOST`,
+/// `MORTISE_PORT=tcp://10.0.0.1:443`, `MORTISE_PORT_443_TCP_ADDR` and others.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let of_port = name.rsplit_once("_PORT_").is_some_and(|(_, rest)| {
+        let number = rest.split('_').next().unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+    });
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || (name.ends_with("_PORT") && value.contains("://"))
+        || of_port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_names(all: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
+        let all = all
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let doubtful = check(all)?.into_iter();
+        Ok(doubtful.map(|each| (each.name, each.meant)).collect())
+    }
+
+    #[test]
+    fn variables_of_ours_that_do_not_exist_are_refused_with_the_nearest() {
+        let said = check_names(&[
+            ("MORTISE_PROVDER", "aws"),
+            ("MORTISE_SOMETHING_ELSE_ENTIRELY", ""),
+            ("MORTISE_PROVIDER", "aws"),
+        ]);
+        assert_eq!(
+            said.unwrap_err(),
+            "there is no variable MORTISE_PROVDER; did you mean MORTISE_PROVIDER?, \
+             there is no variable MORTISE_SOMETHING_ELSE_ENTIRELY"
+        );
+    }
+
+    #[test]
+    fn what_is_known_or_made_of_services_or_anybody_else_s_passes() {
+        let passes = [
+            ("MORTISE_FAILPOINT", "before-launch"),
+            ("MORTISE_HTTPS_PORT", "8443"),
+            ("MORTISE_SERVICE_HOST", "10.0.0.1"),
+            ("MORTISE_SERVICE_PORT", "443"),
+            ("MORTISE_SERVICE_PORT_HTTPS", "443"),
+            ("MORTISE_PORT", "tcp://10.0.0.1:443"),
+            ("MORTISE_PORT_443_TCP", "tcp://10.0.0.1:443"),
+            ("MORTISE_PORT_443_TCP_PROTO", "tcp"),
+            ("MORTISE_PORT_443_TCP_PORT", "443"),
+            ("MORTISE_PORT_443_TCP_ADDR", "10.0.0.1"),
+            ("BATCH_IDLE_DURATION", "1s"),
+            ("PATH", "/bin"),
+            ("HOSTNAME", "mortise-0"),
+            ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+        ];
+        assert_eq!(check_names(&passes), Ok(Vec::new()));
+        let refused = check_names(&[("MORTISE_PORT", "8443")]);
+        assert!(refused.unwrap_err().contains("MORTISE_PORT"));
+    }
+
+    #[test]
+    fn other_names_that_are_nearly_known_are_doubtful() {
+        let doubtful = check_names(&[
+            ("BATCH_MAX_DURATOIN", "5s"),
+            ("CLUSTER_NAMES", "blue"),
+            ("LOG_LVL", "debug"),
+            ("FEATURE", ""),
+        ]);
+        let pair = |name: &str, meant: &str| (name.to_owned(), meant.to_owned());
+        assert_eq!(
+            doubtful,
+            Ok(vec![
+                pair("BATCH_MAX_DURATOIN", "BATCH_MAX_DURATION"),
+                pair("CLUSTER_NAMES", "CLUSTER_NAME"),
+            ])
+        );
+    }
+}
