@@ -57,8 +57,8 @@ const RETRY_MS: i64 = 1_000;
 /// its catalogue came first.
 const CATALOG_WAIT_MS: i64 = 5_000;
 
-/// A claim that is being created is waited for this long where its room will be free.
-const CREATION_WAIT_MS: i64 = 5_000;
+/// A claim that is being created is waited for this long, and so long where its room will certainly be free.
+const CREATION_WAIT_MS: (i64, i64) = (1_000, 5_000);
 
 /// A promise on a Node is kept this long: twice the longest batch, as upstream. It is renewed while it is true.
 const NODE_PROMISE_MS: i64 = 20_000;
@@ -315,17 +315,19 @@ impl Provisioning {
         waits
     }
 
-    /// A claim is on its way whose pods have gone since: those that came in their place will fit on its machine, which no
-    /// solve knows of before the claim is there. Under an API server that is slow to answer a second machine would be
-    /// bought for them.
+    /// A claim is on its way. No solve knows of the room on its machine before it is there, and a second machine would be
+    /// bought for pods that fit on the first; surely so where its own pods are gone, and others came in their place.
     fn waits_for_claims(&mut self, input: &StepInput<'_>) -> bool {
         let pods = &input.snapshot.pods;
         let is_gone = |(key, uid): &(PodKey, Uid)| pods.get(key).is_none_or(|pod| pod.uid != *uid);
         let until = self
             .creating
             .values()
-            .filter(|(_, pods)| pods.iter().any(is_gone))
-            .map(|(asked, _)| after(*asked, CREATION_WAIT_MS))
+            .map(|(asked, pods)| {
+                let (moment, long) = CREATION_WAIT_MS;
+                let is_free = pods.iter().any(is_gone);
+                after(*asked, if is_free { long } else { moment })
+            })
             .filter(|until| *until > input.now)
             .max();
         if let Some(until) = until {
