@@ -58,19 +58,24 @@ fn path(kind: &str) -> Result<&'static str> {
 }
 
 /// Writes over an object that may be changed by its controller meanwhile: a conflict is not the answer that is asked for.
-async fn over(scene: &Scene, path: &str, mut object: Value) -> Result<(u16, String, Vec<String>)> {
+async fn over(scene: &Scene, path: &str, object: &Value) -> Result<(u16, String, Vec<String>)> {
     let (read, _) = path.split_once('?').context("a query")?;
-    loop {
+    wait_until("a write without a conflict", SOON, || async {
+        let mut object = object.clone();
         let request = Request::get(read).body(Body::empty())?;
         let response = scene.plane.client().send(request).await?;
         let body = response.into_body().collect_bytes().await?;
         let now: Value = serde_json::from_slice(&body)?;
         object["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
         let answer = write(scene, "PUT", path, &object).await?;
-        if !answer.1.contains("the object has been modified") {
-            return Ok(answer);
-        }
-    }
+        ensure!(
+            !answer.1.contains("the object has been modified"),
+            "{}",
+            answer.1
+        );
+        Ok(answer)
+    })
+    .await
 }
 
 /// Status, message and warnings of one write.
@@ -146,7 +151,7 @@ async fn each_is_answered_through_the_api_server() -> Result<()> {
         merge(&mut object, &row.change);
         let answer = match &row.from {
             None => write(&scene, "POST", &path, &object).await?,
-            Some(_) => over(&scene, &path, object).await?,
+            Some(_) => over(&scene, &path, &object).await?,
         };
         let (status, message, warnings) = answer;
         asked += 1;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mortise_core::deciders::{Obstacle, since};
 use mortise_core::effect::ObjectRef;
+use mortise_core::names::{ClaimName, NodeName};
 use mortise_core::record::Reason;
 
 use crate::records::Records;
@@ -17,13 +18,30 @@ use crate::records::Records;
 const LASTS_MS: i64 = 150_000;
 
 /// What was lately told to be in the way and no object shows, by Node or claim. The newest first, each thing once.
+#[derive(Debug)]
+pub(crate) struct ToldLately(BTreeMap<ObjectRef, Vec<Obstacle>>);
+
+impl ToldLately {
+    /// What is in the way of the machine with these names.
+    pub(crate) fn of(&self, node: Option<NodeName>, claim: Option<ClaimName>) -> &[Obstacle] {
+        let names = [node.map(ObjectRef::Node), claim.map(ObjectRef::Claim)];
+        let mut told = names.iter().flatten().filter_map(|name| self.0.get(name));
+        told.next().map_or(&[], Vec::as_slice)
+    }
+}
+
+fn hidden(reason: &Reason) -> Option<&Obstacle> {
+    match reason {
+        Reason::InTheWay(obstacle) if !obstacle.shape.shows_in_objects() => Some(obstacle),
+        _ => None,
+    }
+}
+
+/// Reads it from the records.
 ///
 /// # Cost
-/// One pass over the records in memory.
-pub(crate) fn told_lately(records: &Records, now: Timestamp) -> BTreeMap<ObjectRef, Vec<Obstacle>> {
-    let hidden = |reason: &Reason| {
-        Obstacle::told(reason).filter(|obstacle| !obstacle.shape.shows_in_objects())
-    };
+/// One pass over those in memory.
+pub(crate) fn told_lately(records: &Records, now: Timestamp) -> ToldLately {
     let of_drains = records.newest(usize::MAX, |record| {
         let is_told = |reason| hidden(reason).is_some();
         since(now, record.at) <= LASTS_MS && record.reasons.iter().any(is_told)
@@ -35,11 +53,11 @@ pub(crate) fn told_lately(records: &Records, now: Timestamp) -> BTreeMap<ObjectR
             let is_known =
                 |other: &Obstacle| (other.shape, &other.what) == (obstacle.shape, &obstacle.what);
             if !known.iter().any(is_known) {
-                known.push(obstacle);
+                known.push(obstacle.clone());
             }
         }
     }
-    all
+    ToldLately(all)
 }
 
 #[cfg(test)]
@@ -61,14 +79,14 @@ mod tests {
     }
 
     fn in_the_way(shape: Shape, pod: &str, since: Timestamp) -> Reason {
-        Reason::InTheWay {
+        Reason::InTheWay(Obstacle {
             shape,
             what: format!("pod default/{pod}"),
             owner: None,
             since,
             detail: "its eviction is refused".to_owned(),
             unblocks: "change the policy".to_owned(),
-        }
+        })
     }
 
     #[test]
@@ -90,8 +108,8 @@ mod tests {
             record(now, shown),
         ]);
         let told = told_lately(&records, now);
-        assert_eq!(told.len(), 1);
-        let of_node = &told[&ObjectRef::Node("n".into())];
+        assert_eq!(told.0.len(), 1);
+        let of_node = told.of(Some("n".into()), None);
         let what: Vec<&str> = of_node.iter().map(|each| each.what.as_str()).collect();
         assert_eq!(what, ["pod default/b", "pod default/c"]);
         assert_eq!(of_node[0].shape, Shape::EvictionDenied);

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::deciders::{DeciderId, Shape};
+use crate::deciders::{DeciderId, Obstacle};
 use crate::effect::ObjectRef;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
@@ -259,14 +259,7 @@ pub enum Reason {
         until: Timestamp,
     },
     /// Something holds a drain up: what, whose, since when, the facts, and what would clear it.
-    InTheWay {
-        shape: Shape,
-        what: String,
-        owner: Option<String>,
-        since: Timestamp,
-        detail: String,
-        unblocks: String,
-    },
+    InTheWay(Obstacle),
     /// A premise of the command no longer holds.
     Stale { what: String },
     /// The cloud or the API server failed.
@@ -371,19 +364,11 @@ impl fmt::Display for Reason {
                 f,
                 "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
             ),
-            Self::InTheWay {
-                shape: _,
-                what,
-                owner,
-                since,
-                detail,
-                unblocks,
-            } => {
-                f.write_str(what)?;
-                if let Some(owner) = owner {
-                    write!(f, " of {owner}")?;
-                }
-                write!(f, ": {detail} (since {since}); {unblocks}")
+            Self::InTheWay(obstacle) => {
+                let Obstacle {
+                    since, unblocks, ..
+                } = obstacle;
+                write!(f, "{obstacle} (since {since}); {unblocks}")
             }
             Self::Stale { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),

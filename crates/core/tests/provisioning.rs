@@ -355,23 +355,20 @@ fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free(
 
 #[test]
 fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
-    let mut world = SmallWorld::ordinary();
-    world.create_ms = 600;
-    world.pods("web", 1, 500, &json!({}));
-    world.run(300);
-    world.pods("more", 1, 500, &json!({}));
-    world.run(60_000);
-    assert_eq!(world.claim_times().len(), 1, "both fit on one machine");
-    assert_eq!(world.pending(), 0);
-
+    let played = |create_ms| {
+        let mut world = SmallWorld::ordinary();
+        world.create_ms = create_ms;
+        world.pods("web", 1, 500, &json!({}));
+        world.run(300);
+        world.pods("more", 1, 500, &json!({}));
+        world.run(60_000);
+        world
+    };
+    let quick = played(600);
+    assert_eq!(quick.claim_times().len(), 1, "both fit on one machine");
+    assert_eq!(quick.pending(), 0);
     // An API server that does not answer is not waited for longer than a moment.
-    let mut world = SmallWorld::ordinary();
-    world.create_ms = 20_000;
-    world.pods("web", 1, 500, &json!({}));
-    world.run(300);
-    world.pods("more", 1, 500, &json!({}));
-    world.run(60_000);
-    let times = world.claim_times();
+    let times = played(20_000).claim_times();
     assert_eq!(times.len(), 2, "{times:?}");
 }
 

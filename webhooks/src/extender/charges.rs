@@ -43,8 +43,9 @@ struct Charge {
 }
 
 /// A node: the sum of what pods may be about to take, and who they are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Charged {
+    name: Arc<str>,
     sum: Resources,
     pods: Vec<Arc<Pod>>,
 }
@@ -122,13 +123,18 @@ impl Charges {
 impl Inner {
     /// Puts a pod on a node where it is not yet, and returns the node's name as it is kept.
     fn put(&mut self, node: &str, pod: &Arc<Pod>) -> Arc<str> {
-        let name = match self.nodes.get_key_value(node) {
-            Some((name, _)) => Arc::clone(name),
-            None => Arc::from(node),
+        if let Some(charged) = self.nodes.get_mut(node) {
+            charged.sum.add_assign(&pod.class.requests);
+            charged.pods.push(Arc::clone(pod));
+            return Arc::clone(&charged.name);
+        }
+        let name: Arc<str> = Arc::from(node);
+        let charged = Charged {
+            name: Arc::clone(&name),
+            sum: pod.class.requests.clone(),
+            pods: vec![Arc::clone(pod)],
         };
-        let charged = self.nodes.entry(Arc::clone(&name)).or_default();
-        charged.sum.add_assign(&pod.class.requests);
-        charged.pods.push(Arc::clone(pod));
+        self.nodes.insert(Arc::clone(&name), charged);
         name
     }
 

@@ -386,13 +386,8 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
     }
     let mut obstacles = in_the_way(snapshot, now, node);
     if obstacles.is_empty() && going_since(snapshot, node).is_some() {
-        let mut told = told_lately(&shared.records, now);
-        let about = [
-            node.node_name().map(ObjectRef::Node),
-            node.claim_name().map(ObjectRef::Claim),
-        ];
-        let of_machine = about.iter().flatten().find_map(|about| told.remove(about));
-        obstacles = of_machine.unwrap_or_default();
+        let told = told_lately(&shared.records, now);
+        obstacles = told.of(node.node_name(), node.claim_name()).to_vec();
     }
     lines.extend(obstacles.iter().map(|each| ("in the way", each.text(now))));
     if let Some(fence) = node

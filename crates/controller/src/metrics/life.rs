@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use mortise_core::apis::conditions::find;
 use mortise_core::deciders::{Shape, going_since, since, stuck_drains};
-use mortise_core::effect::ObjectRef;
 use mortise_core::objects::LAUNCH_HELD_BACK;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
@@ -59,12 +58,8 @@ pub(super) fn drains(live: &mut Registry, records: &Records, snapshot: &Snapshot
         let first = drain.obstacles.first().map(|first| first.shape);
         let shape = first.or_else(|| {
             let told = told.get_or_insert_with(|| told_lately(records, now));
-            let about = [
-                drain.node.clone().map(ObjectRef::Node),
-                drain.claim.clone().map(ObjectRef::Claim),
-            ];
-            let mut of_machine = about.iter().flatten().filter_map(|about| told.get(about));
-            Some(of_machine.next()?.first()?.shape)
+            let of_machine = told.of(drain.node.clone(), drain.claim.clone());
+            of_machine.first().map(|first| first.shape)
         });
         let shape = shape.map_or("unknown", Shape::label);
         blocked.get_or_create(&labels::Shape { shape }).inc();

@@ -18,10 +18,8 @@ use crate::snapshot::{NodeKey, StateNode};
 pub(super) struct Suspects {
     /// All of them.
     everything: bool,
-    /// Those that changed, that a command spoke of until now, or on which something was found at the last look.
+    /// Those that changed, that left their command, or on which something was found at the last look.
     machines: BTreeSet<NodeKey>,
-    /// Those that commands spoke of at the last look.
-    taken: BTreeSet<NodeKey>,
 }
 
 impl Suspects {
@@ -30,7 +28,6 @@ impl Suspects {
         Self {
             everything: true,
             machines: BTreeSet::new(),
-            taken: BTreeSet::new(),
         }
     }
 
@@ -39,27 +36,34 @@ impl Suspects {
         self.everything |= changes.everything;
         self.machines.extend(changes.nodes.iter().cloned());
     }
+
+    /// A command speaks of the machine no more.
+    pub(super) fn leaves(&mut self, key: &NodeKey) {
+        self.machines.insert(key.clone());
+    }
 }
 
 impl Disruption {
-    /// Looks at machines that changed, and at those that commands do not speak of any more. Cost: their number.
+    /// Looks at machines that changed, and at those that left their commands. Cost: their number.
     pub(super) fn clean_leftovers(&mut self, input: &StepInput<'_>, step: &mut Step) {
         let snapshot = input.snapshot;
-        let targets = self.commands.values().flat_map(|each| &each.targets);
-        let taken: BTreeSet<NodeKey> = targets.map(|target| target.key.clone()).collect();
         let mut suspects = std::mem::take(&mut self.suspects.machines);
         if std::mem::take(&mut self.suspects.everything) {
             suspects.extend(snapshot.nodes.iter().map(|(key, _)| key.clone()));
         }
-        suspects.extend(self.suspects.taken.difference(&taken).cloned());
-        let left = suspects.into_iter().filter(|key| !taken.contains(key));
-        let left = left.filter_map(|key| snapshot.nodes.get(&key));
-        for machine in left.filter(|machine| has_leftovers(machine)) {
+        let known = suspects.iter().filter_map(|key| snapshot.nodes.get(key));
+        let mut left: Vec<_> = known.filter(|machine| has_leftovers(machine)).collect();
+        if left.is_empty() {
+            return;
+        }
+        let targets = self.commands.values().flat_map(|each| &each.targets);
+        let taken: BTreeSet<&NodeKey> = targets.map(|target| &target.key).collect();
+        left.retain(|machine| !taken.contains(&machine.key));
+        for machine in left {
             // What fails is tried again, although nothing changes.
             self.suspects.machines.insert(machine.key.clone());
             self.clean(machine, input, step);
         }
-        self.suspects.taken = taken;
     }
 
     fn clean(&mut self, machine: &StateNode, input: &StepInput<'_>, step: &mut Step) {

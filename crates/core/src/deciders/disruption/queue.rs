@@ -122,6 +122,7 @@ impl Disruption {
         match revalidate(command, &world, &self.received, stop) {
             Ok(fresh) => {
                 for (target, reasons) in &fresh.dropped {
+                    self.suspects.leaves(&target.key);
                     step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
                     step.record(
                         input,
@@ -396,6 +397,7 @@ impl Disruption {
         }
         for target in &command.targets {
             self.failures.succeeded(&target.pool);
+            self.suspects.leaves(&target.key);
         }
         self.look_soon();
     }
@@ -414,6 +416,7 @@ impl Disruption {
             words.abandoned(&command, stale.word, &stale.reasons);
         });
         for target in &command.targets {
+            self.suspects.leaves(&target.key);
             if !matches!(command.phase, Phase::Held(_)) {
                 step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
             }
@@ -453,7 +456,12 @@ impl Disruption {
         };
         let goes_on = command.method == Method::Emptiness || command.phase.is_promised();
         if goes_on {
-            command.targets.retain(|target| !going(target));
+            command.targets.retain(|target| {
+                if going(target) {
+                    self.suspects.leaves(&target.key);
+                }
+                !going(target)
+            });
         }
         if !goes_on || command.targets.is_empty() {
             self.abandon(id, &Stale::vanished(&first), input, step);

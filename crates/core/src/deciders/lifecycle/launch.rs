@@ -22,7 +22,7 @@ use crate::snapshot::Snapshot;
 /// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
 const JOINS_MS: i64 = 250;
 /// A Node that is there is registered within this, or status tells of the launch alone: a refused write must not hide a
-/// machine.
+/// machine. Longer than is waited for a Node that has just joined ([`crate::settings::Settings::join_grace_ms`]).
 const TOGETHER_MS: i64 = 12_000;
 
 impl Lifecycle {

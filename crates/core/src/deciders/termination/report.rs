@@ -8,7 +8,7 @@ use super::obstacles::{Obstacle, Shape, going_since, obstacles};
 use super::{Attached, Termination};
 use crate::deciders::{DeciderId, Step, StepInput, after, since};
 use crate::effect::{Event, ObjectRef};
-use crate::record::Verdict;
+use crate::record::{Reason, Verdict};
 use crate::snapshot::NodeKey;
 
 /// How often a machine that goes is looked at for what is in its way.
@@ -107,7 +107,7 @@ impl Termination {
             DeciderId::Termination,
             subject.clone(),
             Verdict::Blocked,
-            vec![obstacle.reason()],
+            vec![Reason::InTheWay(obstacle.clone())],
         );
     }
 }

@@ -461,7 +461,7 @@ fn the_budget_that_blocks_is_named() {
         .records
         .iter()
         .filter(|record| record.verdict == Verdict::Blocked)
-        .filter(|record| !matches!(record.reasons[..], [Reason::InTheWay { .. }]))
+        .filter(|record| !matches!(record.reasons[..], [Reason::InTheWay(_)]))
         .collect();
     assert_eq!(blocked.len(), 1, "said once, not at every attempt");
     assert_eq!(

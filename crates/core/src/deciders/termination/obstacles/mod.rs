@@ -29,7 +29,6 @@ use crate::deciders::{after, since, writes};
 use crate::effect::{Done, EffectError, ObjectRef};
 use crate::labels;
 use crate::names::{ClaimName, NodeName, PodKey, PoolName, ProviderId, Uid};
-use crate::record::Reason;
 use crate::snapshot::{Pod, Snapshot, StateNode};
 
 /// A machine that goes is spoken of after this. A pod's default grace period is 30 s.
@@ -57,50 +56,6 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
-    /// The same as a reason of a record.
-    pub(super) fn reason(&self) -> Reason {
-        let Self {
-            shape,
-            what,
-            owner,
-            since,
-            detail,
-            unblocks,
-        } = self.clone();
-        Reason::InTheWay {
-            shape,
-            what,
-            owner,
-            since,
-            detail,
-            unblocks,
-        }
-    }
-
-    /// What a record's reason says of something in the way; `None` when it is about something else.
-    #[must_use]
-    pub fn told(reason: &Reason) -> Option<Self> {
-        let Reason::InTheWay {
-            shape,
-            what,
-            owner,
-            since,
-            detail,
-            unblocks,
-        } = reason.clone()
-        else {
-            return None;
-        };
-        Some(Self {
-            shape,
-            what,
-            owner,
-            since,
-            detail,
-            unblocks,
-        })
-    }
-
     /// A sentence for people.
     #[must_use]
     pub fn text(&self, now: Timestamp) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Shape, stuck_drains};
+use super::{Obstacle, Shape, stuck_drains};
 use crate::cloud::{CloudError, Retry};
 use crate::deciders::since;
 use crate::deciders::testing::World;
@@ -152,13 +152,13 @@ fn foreign_finalizer(world: &mut World, key: &str) {
 fn told(world: &World, wanted: Shape) -> Option<(Timestamp, Option<String>, Timestamp, String)> {
     world.records.iter().find_map(|record| {
         record.reasons.iter().find_map(|reason| match reason {
-            Reason::InTheWay {
+            Reason::InTheWay(Obstacle {
                 shape,
                 owner,
                 since,
                 unblocks,
                 ..
-            } if *shape == wanted => Some((record.at, owner.clone(), *since, unblocks.clone())),
+            }) if *shape == wanted => Some((record.at, owner.clone(), *since, unblocks.clone())),
             _ => None,
         })
     })
