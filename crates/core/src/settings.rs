@@ -32,8 +32,11 @@ pub struct Settings {
     /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
     pub min_drain_ms: i64,
     /// A Node that says nothing of `Ready` yet is registered so long after it was seen to join: one that is ready in a moment
-    /// is registered and initialized by the same writes (10 s). Kubelets speak of it when they join: this waits for others.
+    /// is registered and initialized by the same writes (20 s). Kubelets speak of it when they join: this waits for others.
     pub join_grace_ms: i64,
+    /// That a claim's launch is held back is written so long after it was: the first machine of a pool may register in a moment
+    /// (3 s).
+    pub held_grace_ms: i64,
     /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
     /// (1 s).
     pub condition_grace_ms: i64,
@@ -79,7 +82,8 @@ impl Default for Settings {
             hold_ms: 15_000,
             bind_grace_ms: 2_000,
             min_drain_ms: 5_000,
-            join_grace_ms: 10_000,
+            join_grace_ms: 20_000,
+            held_grace_ms: 3_000,
             condition_grace_ms: 1_000,
             end_grace_ms: 5_000,
             launch_timeout_ms: 5 * 60_000,

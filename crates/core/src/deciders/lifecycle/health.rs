@@ -84,8 +84,8 @@ struct Pool {
     in_a_row: u32,
     /// The machine that is tried while the breaker is closed.
     probe: Option<Uid>,
-    /// Claims that wait.
-    held: BTreeSet<ClaimName>,
+    /// Claims that wait, and since when.
+    held: BTreeMap<ClaimName, Timestamp>,
 }
 
 /// Every pool's health.
@@ -145,7 +145,7 @@ impl Health {
     pub(super) fn see(&mut self, input: &StepInput<'_>, name: &PoolName) -> Option<News> {
         let Some(pool) = input.snapshot.pools.get(name) else {
             if let Some(gone) = self.pools.remove(name) {
-                self.ready.extend(gone.held);
+                self.ready.extend(gone.held.into_keys());
             }
             self.agenda.set(name, None);
             self.trying.retain(|_, of| of != name);
@@ -171,7 +171,7 @@ impl Health {
             known.ring.clear();
             known.healthy = None;
         }
-        self.ready.extend(known.held.iter().cloned());
+        self.ready.extend(known.held.keys().cloned());
         if known.asks == asks {
             return None;
         }
@@ -236,17 +236,16 @@ impl Health {
         }
     }
 
-    /// The claim waits; it is looked at again when something about its pool changed.
-    pub(super) fn hold(&mut self, claim: &NodeClaim) {
-        if let Some(pool) = claim.pool().and_then(|pool| self.pools.get_mut(&pool)) {
-            pool.held.insert(claim.name());
-        }
+    /// The claim waits; it is looked at again when something about its pool changed. Tells since when it does.
+    pub(super) fn hold(&mut self, claim: &NodeClaim, now: Timestamp) -> Timestamp {
+        let pool = claim.pool().and_then(|pool| self.pools.get_mut(&pool));
+        pool.map_or(now, |pool| *pool.held.entry(claim.name()).or_insert(now))
     }
 
     /// Whether the claim was waiting; it does not any more.
     pub(super) fn release(&mut self, claim: &NodeClaim) -> bool {
         let pool = claim.pool().and_then(|pool| self.pools.get_mut(&pool));
-        pool.is_some_and(|pool| pool.held.remove(&claim.name()))
+        pool.is_some_and(|pool| pool.held.remove(&claim.name()).is_some())
     }
 
     /// A machine is launched for the claim, or was and has not registered yet.
@@ -268,7 +267,7 @@ impl Health {
         };
         if let Some(pool) = self.pools.get_mut(&name) {
             pool.probe.take_if(|probe| probe == uid);
-            self.ready.extend(pool.held.iter().cloned());
+            self.ready.extend(pool.held.keys().cloned());
         }
     }
 
@@ -280,7 +279,7 @@ impl Health {
         pool.result(true);
         pool.in_a_row = 0;
         let was = std::mem::replace(&mut pool.trust, Trust::Proven);
-        self.ready.extend(pool.held.iter().cloned());
+        self.ready.extend(pool.held.keys().cloned());
         self.agenda.sooner(&name, Timestamp::MIN);
         matches!(was, Trust::Closed { .. }).then_some(News::Opened { pool: name })
     }
@@ -322,7 +321,7 @@ impl Health {
             .min(MAX_BACKOFF_MS);
         let until = after(input.now, wait);
         pool.trust = Trust::Closed { closed, until };
-        self.ready.extend(pool.held.iter().cloned());
+        self.ready.extend(pool.held.keys().cloned());
         Some(News::Closed {
             pool: name,
             failures: pool.in_a_row,
@@ -426,7 +425,7 @@ impl Pool {
             trust: Trust::Untried,
             in_a_row: 0,
             probe: None,
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
         };
         let current = condition(HEALTHY).filter(|known| {
             known.observed_generation.unwrap_or_default() == generations.0

@@ -168,6 +168,27 @@ fn the_first_that_registers_lets_all_others_go() {
 }
 
 #[test]
+fn that_a_launch_is_held_back_is_written_after_a_moment() {
+    let mut world = World::new();
+    world.settings.held_grace_ms = 3_000;
+    world.restart();
+    world.settle();
+    for n in 0..10 {
+        claim(&mut world, &format!("c{n}"));
+    }
+    world.pass(2_900);
+    assert_eq!(world.machines.len(), 8);
+    for held in ["c8", "c9"] {
+        assert_eq!(world.condition(held, "Launched"), None);
+    }
+    world.pass(200);
+    for held in ["c8", "c9"] {
+        let (_, reason) = world.condition(held, "Launched").unwrap();
+        assert_eq!(reason, "LaunchHeldBack");
+    }
+}
+
+#[test]
 fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_class() {
     let mut world = World::new();
     claim(&mut world, "first");

@@ -20,10 +20,10 @@ use crate::record::{Reason, Verdict};
 use crate::snapshot::Snapshot;
 
 /// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
-const JOINS_MS: i64 = 250;
-/// A Node that is there is registered within this, or status tells of the launch alone: a refused write must not hide a
-/// machine. Longer than is waited for a Node that has just joined ([`crate::settings::Settings::join_grace_ms`]).
-const TOGETHER_MS: i64 = 12_000;
+const JOINS_MS: i64 = 1_000;
+/// A Node that is there, and was waited for ([`crate::settings::Settings::join_grace_ms`]), is registered within this, or status
+/// tells of the launch alone: a refused write must not hide a machine.
+const REGISTERS_MS: i64 = 4_000;
 
 impl Lifecycle {
     /// What became of a launch.
@@ -240,7 +240,11 @@ impl Lifecycle {
                 None
             }
             Gate::Wait(why, at) => {
-                self.health.hold(claim);
+                let since = self.health.hold(claim, input.now);
+                let told_at = after(since, input.settings.held_grace_ms);
+                if told_at > input.now {
+                    return Some(earlier(at, Some(told_at)));
+                }
                 self.failures
                     .insert(uid.clone(), (LAUNCH_HELD_BACK.to_owned(), why));
                 let noted = self.note_failure(input.now, claim, uid, step);
@@ -366,10 +370,11 @@ impl Lifecycle {
             .get(&*machine.provider_id)
             .and_then(|machine| machine.node.as_deref())
             .is_some_and(|node| node.metadata.deletion_timestamp.is_none());
+        let join_grace_ms = input.settings.join_grace_ms;
         let patience = if is_there {
-            TOGETHER_MS
+            join_grace_ms.saturating_add(REGISTERS_MS)
         } else {
-            input.settings.join_grace_ms.min(JOINS_MS)
+            join_grace_ms.min(JOINS_MS)
         };
         let until = Some(after(known, patience)).filter(|until| *until > input.now)?;
         let again = is_there

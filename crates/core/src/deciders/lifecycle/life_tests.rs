@@ -114,9 +114,9 @@ fn a_machine_whose_node_cannot_be_written_is_told_of() {
     world.settle();
     world.refused_writes.insert("Node/node-c".to_owned());
     world.join("c");
-    world.pass(11_000);
+    world.pass(4_000);
     assert!(!world.is_true("c", "Launched"), "it may be in a moment");
-    world.pass(2_000);
+    world.pass(500);
     assert!(world.is_true("c", "Launched"));
     assert!(!world.is_true("c", "Registered"));
     world.refused_writes.clear();

@@ -159,6 +159,7 @@ impl World {
     pub(super) fn bare(settings: Settings) -> Self {
         let settings = Settings {
             join_grace_ms: 0,
+            held_grace_ms: 0,
             condition_grace_ms: 0,
             end_grace_ms: 0,
             ..settings
