@@ -10,6 +10,7 @@ use tower::util::MapRequestLayer;
 
 use crate::error::RunError;
 use crate::metrics::WriteCounter;
+use crate::transport;
 
 /// Two clients: one for everything, and one for the Lease alone.
 #[derive(Clone)]
@@ -90,24 +91,24 @@ impl Clients {
         let namespace = config.default_namespace.clone();
         let cluster_ca = config.root_cert.as_deref().and_then(base64_of_pem);
         let writes: Arc<OnceLock<WriteCounter>> = Arc::default();
-        let client = |config: kube::Config| {
-            let counted = Arc::clone(&writes);
-            let count = MapRequestLayer::new(move |request: http::Request<Body>| {
-                if let Some(counter) = counted.get() {
-                    counter.sent(request.method(), request.uri().path());
-                }
-                request
-            });
-            let builder =
-                ClientBuilder::try_from(config).map_err(|error| RunError::Kubeconfig {
-                    path: server.clone(),
-                    message: with_causes(&error),
-                })?;
-            Ok::<_, RunError>(builder.with_layer(&count).build())
+        let counted = Arc::clone(&writes);
+        let count = MapRequestLayer::new(move |request: http::Request<Body>| {
+            if let Some(counter) = counted.get() {
+                counter.sent(request.method(), request.uri().path());
+            }
+            request
+        });
+        let unusable = |error: kube::Error| RunError::Kubeconfig {
+            path: server.clone(),
+            message: with_causes(&error),
         };
+        // A request for the Lease that takes too long takes its connection with it, and the next begins anew: with HTTP/2
+        // it would be tried again on a connection that is dead.
+        let lease = ClientBuilder::try_from(config.clone()).map_err(unusable)?;
+        let main = transport::client(&config).map_err(unusable)?;
         Ok(Self {
-            main: client(config.clone())?,
-            lease: client(config)?,
+            main: main.with_layer(&count).build(),
+            lease: lease.with_layer(&count).build(),
             namespace,
             server: server.clone(),
             cluster_ca,

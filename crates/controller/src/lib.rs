@@ -38,6 +38,7 @@ mod shutdown;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod transport;
 mod ui;
 mod watch;
 
