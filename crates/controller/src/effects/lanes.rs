@@ -99,10 +99,15 @@ pub(crate) struct Lanes<T> {
     singles: u64,
 }
 
+/// While something urgent runs, all else has this part of its lane.
+const SHARE_OF_OTHERS: usize = 4;
+
 #[derive(Debug)]
 struct Queue<T> {
     most: usize,
     running: usize,
+    /// How many of them are urgent.
+    urgent: usize,
     waiting: usize,
     /// Keys that have work and do not run, by rank and then by when they became so.
     ready: BTreeSet<(Rank, u64, Key)>,
@@ -117,6 +122,8 @@ struct Work<T> {
     items: VecDeque<(Rank, T)>,
     /// Where the key stands among those that are ready; `None` while it runs.
     turn: Option<(Rank, u64)>,
+    /// What runs is urgent.
+    is_urgent: bool,
 }
 
 impl<T> Work<T> {
@@ -133,6 +140,7 @@ impl<T> Queue<T> {
         let work = self.work.entry(key.clone()).or_insert_with(|| Work {
             items: VecDeque::new(),
             turn: None,
+            is_urgent: false,
         });
         work.items.push_back((rank, item));
         let moves_up = work.turn.is_some_and(|(known, _)| rank < known);
@@ -161,13 +169,31 @@ impl<T> Queue<T> {
         if self.running >= self.most {
             return None;
         }
+        let (rank, _, _) = self.ready.first()?;
+        let is_urgent = *rank == Rank::First;
+        let others = self.running - self.urgent;
+        if !is_urgent && self.urgent > 0 && others >= (self.most / SHARE_OF_OTHERS).max(1) {
+            return None;
+        }
         let (_, _, key) = self.ready.pop_first()?;
         let work = self.work.get_mut(&key)?;
         work.turn = None;
         let (_, item) = work.items.pop_front()?;
+        work.is_urgent = is_urgent;
+        self.urgent += usize::from(is_urgent);
         self.running += 1;
         self.waiting -= 1;
         Some((key, item))
+    }
+
+    fn ended(&mut self, key: Key) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(work) = self.work.get_mut(&key)
+            && std::mem::take(&mut work.is_urgent)
+        {
+            self.urgent = self.urgent.saturating_sub(1);
+        }
+        self.make_ready(key);
     }
 }
 
@@ -177,6 +203,7 @@ impl<T> Lanes<T> {
         let queue = |lane| Queue {
             most: most(lane).max(1),
             running: 0,
+            urgent: 0,
             waiting: 0,
             ready: BTreeSet::new(),
             turns: 0,
@@ -215,8 +242,7 @@ impl<T> Lanes<T> {
     /// Says that work taken with this key has ended.
     pub(crate) fn done(&mut self, lane: Lane, key: Key) {
         if let Some(queue) = self.lanes.get_mut(&lane) {
-            queue.running = queue.running.saturating_sub(1);
-            queue.make_ready(key);
+            queue.ended(key);
         }
     }
 
@@ -300,6 +326,32 @@ mod tests {
             ["b1", "c1", "b2", "a1", "evict"],
             "b1 is before b2"
         );
+    }
+
+    #[test]
+    fn while_the_urgent_runs_others_have_a_quarter() {
+        let mut lanes = Lanes::new(|_| 8);
+        for n in 0..20 {
+            lanes.push((Lane::Write, Rank::Usual), node(&format!("n{n}")), "usual");
+        }
+        lanes.push((Lane::Write, Rank::First), node("a"), "urgent");
+        let take = |lanes: &mut Lanes<_>| {
+            let mut keys = Vec::new();
+            while let Some((_, key, item)) = lanes.next() {
+                keys.push((item, key));
+            }
+            keys
+        };
+        let mut running = take(&mut lanes);
+        let items: Vec<_> = running.iter().map(|(item, _)| *item).collect();
+        assert_eq!(items, ["urgent", "usual", "usual"]);
+        lanes.push((Lane::Write, Rank::First), node("b"), "urgent");
+        let (item, b) = take(&mut lanes).remove(0);
+        assert_eq!(item, "urgent", "there is room for it at once");
+        lanes.done(Lane::Write, running.remove(0).1);
+        assert!(lanes.next().is_none(), "another one still runs");
+        lanes.done(Lane::Write, b);
+        assert_eq!(take(&mut lanes).len(), 6, "the whole lane");
     }
 
     #[test]

@@ -26,6 +26,8 @@ use crate::machine::{self, PREFIX};
 /// First wait after a refused node creation; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Nodes that are asked for in one answer: a Node is some 20 KiB, and of a thousand not all are needed at a time.
+const PAGE: u32 = 200;
 
 /// Machines that are Node objects.
 #[derive(Clone)]
@@ -263,28 +265,17 @@ impl CloudProvider for KwokProvider {
     /// A machine is its Node, so one whose Node is being deleted is gone, as [`KwokProvider::terminate`] says too.
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         async move {
-            let nodes = self
-                .nodes()
-                .list(&ListParams::default())
-                .await
-                .map_err(cloud_error)?;
-            let of = |node: Node| {
-                if node.metadata.deletion_timestamp.is_some() {
-                    return None;
+            let nodes = self.nodes();
+            let mut found = Vec::new();
+            let mut page = ListParams::default().limit(PAGE);
+            loop {
+                let listed = nodes.list(&page).await.map_err(cloud_error)?;
+                found.extend(listed.items.iter().filter_map(instance_of));
+                match listed.metadata.continue_ {
+                    Some(next) if !next.is_empty() => page = page.continue_token(&next),
+                    _ => return Ok(found),
                 }
-                let id = node
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| spec.provider_id.clone())
-                    .filter(|id| id.starts_with(PREFIX))?;
-                Some(Instance {
-                    provider_id: ProviderId::from(id),
-                    claim: machine::claim_of(&node).map(|claim| claim.to_string()),
-                    created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
-                    terminating: false,
-                })
-            };
-            Ok(nodes.items.into_iter().filter_map(of).collect())
+            }
         }
         .boxed()
     }
@@ -313,6 +304,20 @@ impl CloudProvider for KwokProvider {
         };
         vec![policy("False"), policy("Unknown")]
     }
+}
+
+/// The machine that a Node is; `None` when it is another's, or gone.
+fn instance_of(node: &Node) -> Option<Instance> {
+    if node.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let id = node.spec.as_ref()?.provider_id.as_deref()?;
+    id.starts_with(PREFIX).then(|| Instance {
+        provider_id: ProviderId::from(id),
+        claim: machine::claim_of(node).map(|claim| claim.to_string()),
+        created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        terminating: false,
+    })
 }
 
 #[cfg(test)]

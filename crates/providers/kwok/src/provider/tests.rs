@@ -93,7 +93,10 @@ async fn machines_are_the_nodes_that_stay() {
         node("b", "kwok://b", Some("2026-01-01T00:00:00Z")),
         node("c", "aws:///z/i-1", None),
     ]);
-    let (provider, _) = provider(&[list("NodeList", &nodes)]);
+    let (code, mut first) = list("NodeList", &nodes);
+    first["metadata"] = json!({ "continue": "the rest" });
+    let rest = json!([node("d", "kwok://d", None)]);
+    let (provider, asked) = provider(&[(code, first), list("NodeList", &rest)]);
     let ids: Vec<_> = provider
         .instances()
         .await
@@ -101,5 +104,6 @@ async fn machines_are_the_nodes_that_stay() {
         .into_iter()
         .map(|instance| instance.provider_id.to_string())
         .collect();
-    assert_eq!(ids, ["kwok://a"]);
+    assert_eq!(ids, ["kwok://a", "kwok://d"]);
+    assert_eq!(asked.lock().unwrap().len(), 2, "page by page");
 }
