@@ -26,8 +26,8 @@ use crate::machine::{self, PREFIX};
 /// First wait after a refused node creation; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Nodes that are asked for in one answer: a Node is some 20 KiB, and of a thousand not all are needed at a time.
-const PAGE: u32 = 200;
+/// Nodes that are asked for in one answer: read, a Node takes some 60 KiB, and of a thousand not all are needed at a time.
+const PAGE: u32 = 50;
 
 /// Machines that are Node objects.
 #[derive(Clone)]
