@@ -121,6 +121,10 @@ mod tests {
     impl Server {
         /// `dead` = so many connections are accepted first that say nothing after the handshake.
         async fn start(alpn: &'static [&'static str], together: usize, dead: usize) -> Self {
+            // Tests share a process: who comes second finds it installed.
+            rustls::crypto::aws_lc_rs::default_provider()
+                .install_default()
+                .ok();
             let files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
             let url = format!(
@@ -184,16 +188,8 @@ mod tests {
         Response::new(Full::new(Bytes::from(node.to_string())))
     }
 
-    fn crypto() {
-        // Tests share a process: who comes second finds it installed.
-        rustls::crypto::aws_lc_rs::default_provider()
-            .install_default()
-            .ok();
-    }
-
     #[tokio::test]
     async fn requests_that_run_beside_each_other_share_a_connection() {
-        crypto();
         let server = Server::start(&["h2", "http/1.1"], 30, 0).await;
         let client = client(&server.config).unwrap().build();
         // Two waves: while nothing is known of the server, a few connections are begun and one is kept.
@@ -211,7 +207,6 @@ mod tests {
 
     #[tokio::test]
     async fn servers_of_http_1_are_spoken_to() {
-        crypto();
         for offered in [&["http/1.1"][..], &[]] {
             let server = Server::start(offered, 3, 0).await;
             let nodes: Api<Node> = Api::all(client(&server.config).unwrap().build());
@@ -225,7 +220,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_does_not_answer_is_left() {
-        crypto();
         let server = Server::start(&["h2"], 1, 1).await;
         let ping = Ping {
             every: Duration::from_millis(100),

@@ -457,10 +457,11 @@ impl Disruption {
         let goes_on = command.method == Method::Emptiness || command.phase.is_promised();
         if goes_on {
             command.targets.retain(|target| {
-                if going(target) {
+                let goes = going(target);
+                if goes {
                     self.suspects.leaves(&target.key);
                 }
-                !going(target)
+                !goes
             });
         }
         if !goes_on || command.targets.is_empty() {
