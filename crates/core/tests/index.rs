@@ -290,6 +290,44 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
 }
 
 #[test]
+fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
+    let mut index = index();
+    let until = |index: &mut Index, uid: &str| {
+        let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+        let promise = snapshot.ledger.nomination(uid);
+        promise.map(|each| each.until.as_second())
+    };
+    let minutes = |count: i64| Some(count * 60);
+    for name in ["tried", "queued"] {
+        index.apply(News::Applied(pod(name, 1, json!({})), Source::Watch));
+    }
+    let promised = json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });
+    index.apply(News::Applied(claim("c1", 1, promised), Source::Watch));
+    let news = |name, version| News::Applied(pod(name, version, json!({})), Source::Watch);
+    index.apply(news("tried", 2));
+    assert_eq!(
+        until(&mut index, "uid-tried"),
+        minutes(15),
+        "it was tried too early"
+    );
+
+    let ready = json!({ "status": { "providerID": "kwok://c1", "conditions": [
+        { "type": "Initialized", "status": "True", "reason": "Initialized", "lastTransitionTime": "1970-01-01T00:01:00Z" },
+    ] } });
+    index.apply(News::Applied(claim("c1", 3, ready), Source::Watch));
+    assert_eq!(until(&mut index, "uid-tried"), minutes(1 + 5));
+    index.apply(news("tried", 2));
+    assert_eq!(
+        until(&mut index, "uid-tried"),
+        minutes(1 + 5),
+        "that is old news"
+    );
+    index.apply(news("tried", 4));
+    assert_eq!(until(&mut index, "uid-tried"), minutes(1 + 1));
+    assert_eq!(until(&mut index, "uid-queued"), minutes(1 + 5));
+}
+
+#[test]
 fn pods_that_need_no_node_are_not_pending() {
     let cases = [
         ("plain", json!({}), true),

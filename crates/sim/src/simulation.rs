@@ -12,7 +12,7 @@ use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::{PodKey, ProviderId};
 use mortise_core::record::Record;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::snapshot::{Pod, Snapshot};
 use serde_json::{Value, json};
 
 use crate::cloud::Cloud;
@@ -414,16 +414,29 @@ impl Simulation {
                 let ms = self.rng.millis(800, 2_500);
                 self.in_ms(ms, Action::PodRuns(pod.key.clone()));
             }
-            Some(Verdict::Unschedulable(pod)) if !pod.unschedulable => {
-                let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": self.now.to_string() }]);
-                self.write(
-                    &ObjectKey::Pod(pod.key.clone()),
-                    &json!({ "status": { "conditions": condition } }),
-                );
-            }
-            Some(Verdict::Unschedulable(_)) | None => {}
+            Some(Verdict::Unschedulable(pod)) => self.fits_nowhere(&pod, &snapshot),
+            None => {}
         }
         self.plan_scheduling(&snapshot);
+    }
+
+    /// Says that a pod was tried in vain, as kube-scheduler does: only when the words change, which count the nodes.
+    fn fits_nowhere(&mut self, pod: &Pod, snapshot: &Snapshot) {
+        let key = ObjectKey::Pod(pod.key.clone());
+        let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());
+        let message = format!("0/{} nodes are available", nodes.count());
+        let said = self.store.get(&key);
+        let said = said.and_then(|pod| pod.pointer("/status/conditions/0"));
+        if said.is_some_and(|said| said["message"] == message.as_str()) {
+            return;
+        }
+        let since = said.filter(|said| said["status"] == "False");
+        let since = since.map_or_else(
+            || json!(self.now.to_string()),
+            |said| said["lastTransitionTime"].clone(),
+        );
+        let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": since }]);
+        self.write(&key, &json!({ "status": { "conditions": condition } }));
     }
 
     /// A controller's own write. The object may have gone in between, which is what writers must live with.

@@ -365,6 +365,7 @@ impl Index {
             self.not_pending(&key);
             self.pending_keys.insert(pod.uid.clone(), key.clone());
             self.state.pending.insert(key.clone(), Arc::clone(&pod));
+            self.tried(&pod.uid);
         } else {
             self.not_pending(&key);
         }

@@ -2,34 +2,69 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Index;
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::after;
 use crate::labels;
 use crate::ledger::{LedgerOp, Nomination, Place};
-use crate::names::NodeName;
+use crate::names::{NodeName, Uid};
 
 /// A promise of a claim ends when the claim would be given up for not registering (upstream's 15 min).
 const LIFE_MS: i64 = 15 * 60_000;
 
-/// A promise on a machine ends so long after the machine is initialized: several times the longest back-off of
-/// kube-scheduler, after which a pod that has not come has a reason that nobody foresaw.
-const READY_LIFE_MS: i64 = 60_000;
+/// A promise on a machine ends so long after the machine is initialized, however busy kube-scheduler is: it comes back to
+/// every pod within 5 min (`podMaxInUnschedulablePodsDuration`).
+const READY_LIFE_MS: i64 = 5 * 60_000;
+
+/// The same for a pod that was tried since: several times the longest back-off of kube-scheduler, after which a pod that
+/// has not come has a reason that nobody foresaw.
+const TRIED_LIFE_MS: i64 = 60_000;
+
+/// Since when the machine of a claim is ready for its pods.
+fn ready_since(claim: &NodeClaim) -> Option<Timestamp> {
+    let initialized = conditions::find(&claim.status.conditions, "Initialized")
+        .filter(|_| claim.is_true("Initialized"))?;
+    initialized.last_transition_time.as_ref().map(|time| time.0)
+}
 
 impl Index {
     /// The machine of a claim is ready for its pods: they come soon, or their room is given back.
     pub(super) fn end_promises(&mut self, claim: &NodeClaim) {
-        let conditions = &claim.status.conditions;
-        let ready = conditions::find(conditions, "Initialized")
-            .filter(|_| claim.is_true("Initialized"))
-            .and_then(|condition| condition.last_transition_time.as_ref());
-        let Some(ready) = ready else { return };
+        let Some(ready) = ready_since(claim) else {
+            return;
+        };
         let place = Place::Claim(claim.name());
-        let until = after(ready.0, READY_LIFE_MS);
-        let longer = |each: &Arc<Nomination>| each.until > until;
-        if self.state.ledger.held(&place).any(longer) {
-            Arc::make_mut(&mut self.state.ledger).shorten(&place, until);
+        let until = after(ready, READY_LIFE_MS);
+        let longer = self.state.ledger.held(&place);
+        let longer = longer.filter(|each| each.until > until);
+        let longer: Vec<Uid> = longer.map(|each| each.uid.clone()).collect();
+        for pod in longer {
+            self.shorten(&pod, until);
+        }
+    }
+
+    /// There is news of a pod that waits. Who writes to such a pod is kube-scheduler, to say that it was tried in vain: if
+    /// that was with its machine ready, its room is not held for long any more.
+    pub(super) fn tried(&mut self, pod: &Uid) {
+        let Some(promise) = self.state.ledger.nomination(pod) else {
+            return;
+        };
+        let Place::Claim(claim) = &promise.place else {
+            return;
+        };
+        let claim = self.state.claims.get(claim);
+        if let Some(ready) = claim.and_then(|claim| ready_since(claim)) {
+            self.shorten(pod, after(ready, TRIED_LIFE_MS));
+        }
+    }
+
+    fn shorten(&mut self, pod: &Uid, until: Timestamp) {
+        let promise = self.state.ledger.nomination(pod);
+        if promise.is_some_and(|each| each.until > until) {
+            Arc::make_mut(&mut self.state.ledger).shorten(pod, until);
             self.changes.ledger = true;
             self.stale = true;
         }

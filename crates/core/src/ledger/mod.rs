@@ -245,18 +245,18 @@ impl Ledger {
         self.apply(LedgerOp::Unfence(claim.clone()));
     }
 
-    /// Lets what is held on a place end at `until`, unless it ends earlier by itself. Returns whether anything changed.
-    pub fn shorten(&mut self, place: &Place, until: Timestamp) -> bool {
-        let longer = self.held(place).filter(|each| each.until > until);
-        let longer: Vec<Nomination> = longer.map(|each| Nomination::clone(each)).collect();
-        for nomination in &longer {
-            self.withdraw(&nomination.uid);
-            self.nominate(Nomination {
-                until,
-                ..nomination.clone()
-            });
-        }
-        !longer.is_empty()
+    /// Lets a pod's promise end at `until`, unless it ends earlier by itself. Returns whether anything changed.
+    pub fn shorten(&mut self, uid: &Uid, until: Timestamp) -> bool {
+        let promise = self.nominations.get(uid);
+        let Some(promise) = promise.filter(|each| each.until > until) else {
+            return false;
+        };
+        let shorter = Nomination {
+            until,
+            ..Nomination::clone(promise)
+        };
+        self.withdraw(uid);
+        self.nominate(shorter)
     }
 
     /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.

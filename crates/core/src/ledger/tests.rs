@@ -44,10 +44,12 @@ fn promises_are_shortened_and_never_made_longer() {
         ledger.apply(LedgerOp::Nominate(nomination(uid, claim.clone(), until)));
     }
     let at = |ms| after(Timestamp::UNIX_EPOCH, ms);
-    assert!(ledger.shorten(&claim, at(5_000)));
-    assert!(
-        !ledger.shorten(&claim, at(5_000)),
-        "nothing is longer any more"
+    let changed =
+        ["long", "long", "short", "nobody's"].map(|uid| ledger.shorten(&Uid::from(uid), at(5_000)));
+    assert_eq!(
+        changed,
+        [true, false, false, false],
+        "what ends earlier is left alone"
     );
     let until = |uid: &str| ledger.nomination(uid).map(|each| each.until);
     assert_eq!(
