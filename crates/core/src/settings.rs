@@ -40,6 +40,9 @@ pub struct Settings {
     /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
     /// (1 s).
     pub condition_grace_ms: i64,
+    /// Another reason why a registered node is not initialized yet is written when it has stood so long: while a node comes up,
+    /// each reason gives way to the next (10 s).
+    pub reason_grace_ms: i64,
     /// That a machine is ending is written so long after the cloud was asked to end it: where it is gone by then, its claim
     /// goes without that write (5 s).
     pub end_grace_ms: i64,
@@ -85,6 +88,7 @@ impl Default for Settings {
             join_grace_ms: 20_000,
             held_grace_ms: 3_000,
             condition_grace_ms: 1_000,
+            reason_grace_ms: 10_000,
             end_grace_ms: 5_000,
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,

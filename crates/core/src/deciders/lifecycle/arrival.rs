@@ -169,7 +169,7 @@ impl Lifecycle {
         let is_detail = !is_initialized && !renamed && claim.is_true("Registered");
         if is_detail && launched.is_none() {
             let first = *self.unsaid.entry(uid.clone()).or_insert(input.now);
-            let at = after(first, input.settings.condition_grace_ms);
+            let at = after(first, input.settings.reason_grace_ms);
             if at > input.now {
                 return earlier(again, Some(at));
             }

@@ -18,6 +18,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     );
     world.settings.join_grace_ms = 250;
     world.settings.condition_grace_ms = 1_000;
+    world.settings.reason_grace_ms = 10_000;
     world.settings.end_grace_ms = 5_000;
     world.machine_exit_ms = machine_exit_ms;
     world.restart();
@@ -101,6 +102,46 @@ fn a_life_is_thirteen_writes_where_machines_take_their_time() {
             "patch node/node-c", // finalizer
             "patch nodeclaim/c", // finalizer
         ]
+    );
+}
+
+#[test]
+fn a_reason_that_gives_way_to_the_next_is_not_written() {
+    let mut world = World::new();
+    world.settings.reason_grace_ms = 10_000;
+    world.restart();
+    world.claim("c", &json!({ "startupTaints": [] }));
+    world.settle();
+    let node = format!("Node/{}", world.join("c"));
+    world.pass(1_000);
+    let reason = |world: &World| world.condition("c", "Initialized").unwrap().1;
+    assert_eq!(reason(&world), "NodeNotReady", "the first is told at once");
+    let taint =
+        |key: &str| json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } });
+    world.edit(
+        &node,
+        &json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }),
+    );
+    world.edit(&node, &taint(labels::NOT_READY_TAINT));
+    world.pass(9_000);
+    assert_eq!(reason(&world), "NodeNotReady");
+    world.edit(&node, &json!({ "spec": { "taints": [] } }));
+    world.pass(900);
+    assert_eq!(reason(&world), "NodeNotReady");
+    world.pass(200);
+    assert_eq!(
+        reason(&world),
+        "ResourceNotRegistered",
+        "it has stood for long enough"
+    );
+    world.edit(
+        &node,
+        &json!({ "status": { "allocatable": { "cpu": "2" } } }),
+    );
+    world.pass(200);
+    assert!(
+        world.is_true("c", "Initialized"),
+        "nobody waits to be told that it is over"
     );
 }
 

@@ -161,6 +161,7 @@ impl World {
             join_grace_ms: 0,
             held_grace_ms: 0,
             condition_grace_ms: 0,
+            reason_grace_ms: 0,
             end_grace_ms: 0,
             ..settings
         };
