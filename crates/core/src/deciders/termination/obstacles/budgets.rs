@@ -85,6 +85,18 @@ fn exhausted(
             format!("let the budget allow one to be missing, or run more than {desired} pods"),
         ));
     }
+    // Of a pod's budgets, kube-controller-manager counts but one anew when the pod changes; if the others go, it stays like that.
+    if pod.ready && healthy == 0 {
+        return Some((
+            Shape::PdbNotComputed,
+            format!(
+                "disruption budget {name} ({asks}) has 0 ready pods of {expected}, and this one is ready: it was counted before"
+            ),
+            format!(
+                "kube-controller-manager must count it again, as it does when {name} changes: an annotation will do"
+            ),
+        ));
+    }
     if !pod.ready && healthy < desired {
         return Some((
             Shape::PdbPodNotReady,

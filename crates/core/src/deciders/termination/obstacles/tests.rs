@@ -232,6 +232,18 @@ fn a_budget_that_was_counted_for_an_older_spec_is_not_counted() {
 }
 
 #[test]
+fn a_budget_that_was_counted_before_its_pod_was_ready_is_not_counted() {
+    let mut world = World::new();
+    world.up("c", &json!({}));
+    budgeted(&mut world, "True", &counts(0, 0, 1));
+    world.delete("NodeClaim/c");
+    world.pass(MINUTE);
+    let (.., unblocks) = told(&world, Shape::PdbNotComputed).unwrap();
+    assert!(unblocks.contains("an annotation will do"), "{unblocks}");
+    assert_eq!(told(&world, Shape::PdbPodsNotReady), None);
+}
+
+#[test]
 fn a_drain_that_goes_well_is_not_spoken_of() {
     let mut world = World::new();
     world.up("c", &json!({}));
