@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     owner: &'static str,
     /// What would clear it, as it is told; the beginning.
     unblocks: &'static str,
-    /// What a person does, as arguments of kubectl; empty when nothing is done.
+    /// What a person does, as arguments of kubectl, with ` && ` between commands; empty when nothing is done.
     cure: &'static str,
 }
 
@@ -126,7 +126,7 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "several",
         " of ReplicaSet several-",
         "leave only one of",
-        "delete pdb second",
+        "delete pdb second && annotate pdb several counted=again",
     ),
     shape(
         "do_not_disrupt",
@@ -287,13 +287,16 @@ impl Shape {
             return Ok(());
         }
         let claim = of.claim.name().to_string();
-        let words = self.cure.split(' ').map(|word| match word {
-            "NODE" => of.node_name(),
-            "CLAIM" => &claim,
-            word => word,
-        });
-        let said = scene.plane.kubectl(&words.collect::<Vec<_>>()).await?;
-        said.ok().with_context(|| self.label.to_owned()).map(drop)
+        for command in self.cure.split(" && ") {
+            let words = command.split(' ').map(|word| match word {
+                "NODE" => of.node_name(),
+                "CLAIM" => &claim,
+                word => word,
+            });
+            let said = scene.plane.kubectl(&words.collect::<Vec<_>>()).await?;
+            said.ok().with_context(|| self.label.to_owned())?;
+        }
+        Ok(())
     }
 }
 

@@ -239,7 +239,7 @@ fn a_budget_that_was_counted_before_its_pod_was_ready_is_not_counted() {
     world.delete("NodeClaim/c");
     world.pass(MINUTE);
     let (.., unblocks) = told(&world, Shape::PdbNotComputed).unwrap();
-    assert!(unblocks.contains("an annotation will do"), "{unblocks}");
+    assert!(unblocks.contains("annotate default/web"), "{unblocks}");
     assert_eq!(told(&world, Shape::PdbPodsNotReady), None);
 }
 
