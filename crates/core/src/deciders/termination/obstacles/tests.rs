@@ -244,6 +244,33 @@ fn a_budget_that_was_counted_before_its_pod_was_ready_is_not_counted() {
 }
 
 #[test]
+fn the_arithmetic_of_a_budget_is_told() {
+    for (shape, arithmetic) in [
+        (Shape::PdbNeverAllows, "(minAvailable 2) wants 2 of 2 pods"),
+        (
+            Shape::PdbPodNotReady,
+            "(minAvailable 2) has 1 ready pods of 2 wanted",
+        ),
+        (
+            Shape::PdbPodsNotReady,
+            "(minAvailable 2) has 2 ready pods of 3, and wants 2",
+        ),
+    ] {
+        let mut world = World::new();
+        world.up("c", &json!({}));
+        set_up(&mut world, shape);
+        world.delete("NodeClaim/c");
+        world.pass(MINUTE);
+        let mut said = world.events.iter().map(|event| &event.message);
+        assert!(
+            said.any(|text| text.contains(arithmetic)),
+            "{shape:?}: {:#?}",
+            world.events
+        );
+    }
+}
+
+#[test]
 fn a_drain_that_goes_well_is_not_spoken_of() {
     let mut world = World::new();
     world.up("c", &json!({}));
