@@ -57,19 +57,22 @@ pub(crate) struct Flat {
     pub(crate) calls_per_cpu_s: f64,
 }
 
-/// filter and prioritize about so many nodes, for so long each. `pod` is the name of a pod that is made for it.
+/// filter and prioritize about each of these numbers of nodes, for so long each. `pod` is the name of a pod that is made for
+/// it.
 pub(crate) async fn rows(
     cluster: &Cluster,
     pod: &str,
-    names: u32,
+    sizes: &[u32],
     seconds: u32,
 ) -> Result<Vec<Row>> {
     cluster.create_pod(pod, "100m", Some(NOWHERE)).await?;
-    let body = question(cluster, pod, names).await?;
     let mut rows = Vec::new();
-    for call in ["filter", "prioritize"] {
-        progress(&format!("{call} calls about {names} names for {seconds} s"));
-        rows.push(Box::pin(row(cluster, call, names, &body, seconds)).await?);
+    for names in sizes.iter().copied() {
+        let body = question(cluster, pod, names).await?;
+        for call in ["filter", "prioritize"] {
+            progress(&format!("{call} calls about {names} names for {seconds} s"));
+            rows.push(Box::pin(row(cluster, call, names, &body, seconds)).await?);
+        }
     }
     Ok(rows)
 }

@@ -35,7 +35,7 @@ pub(crate) struct ExtenderArgs {
     /// Machines in the cluster, and node names in each question.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     nodes: u32,
-    /// Node objects in the larger cluster, and node names in each question about it; 0 = without it.
+    /// Node objects in the larger cluster; questions about it have this many names, or those of --nodes; 0 = without it.
     #[arg(long, default_value_t = MANY_NODES, value_parser = clap::value_parser!(u32).range(0..=20_000))]
     many_nodes: u32,
     /// How long each kind of question is asked.
@@ -96,7 +96,7 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
     let kubernetes = cluster.version().await?;
     progress(&format!("{} machines", args.nodes));
     let pods = cluster.launch_machines(args.nodes as usize).await?;
-    let mut load = load::rows(&cluster, "waits", args.nodes, args.seconds).await?;
+    let mut load = load::rows(&cluster, "waits", &[args.nodes], args.seconds).await?;
     let flat = match args.calls {
         0 => None,
         calls => Some(load::flat(&cluster, "waits", args.nodes, calls).await?),
@@ -105,7 +105,9 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
         progress(&format!("{} nodes", args.many_nodes));
         cluster.let_run(&pods).await?;
         cluster.add_nodes(args.many_nodes as usize).await?;
-        load.extend(load::rows(&cluster, "waits-late", args.many_nodes, args.seconds).await?);
+        // As many as kube-scheduler asks about in so large a cluster, and all.
+        let sizes = [args.nodes, args.many_nodes];
+        load.extend(load::rows(&cluster, "waits-late", &sizes, args.seconds).await?);
     }
     cluster.end().await;
     let held = match args.held {
