@@ -3,11 +3,13 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
-use mortise_tests::harness::{Component, SchedulerOptions, Signal, wait_until};
+use mortise_tests::harness::{
+    Component, Mortise, MortiseOptions, SchedulerOptions, Signal, wait_until,
+};
 use serde_json::json;
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, kwok_class, pod, pool, types};
-use crate::scene::{SOON, Scene, Setting, on_node, runs};
+use crate::scene::{SOON, Scene, Setting, account, on_node, runs};
 
 async fn scene(flags: &[&str]) -> Result<Scene> {
     let setting = Setting {
@@ -121,6 +123,90 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         calls(&scene, "prioritize").await? > prioritized,
         "prioritize was called"
     );
+    scene.end().await;
+    Ok(())
+}
+
+/// What a process answers when kube-scheduler asks whether this pod may go to that node: nothing, or why not.
+async fn denied(asked: &Mortise, scene: &Scene, pod: &str, node: &str) -> Result<Option<String>> {
+    let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
+    let question = json!({ "Pod": pods.get(pod).await?, "Nodes": null, "NodeNames": [node] });
+    let url = asked.url("extender/v1/filter");
+    let reply = asked.scheduler_http()?.post(&url, &question).await?;
+    let answer = reply.json()?;
+    let passed = answer["NodeNames"] == json!([node]);
+    let why = answer["FailedAndUnresolvableNodes"][node].as_str();
+    ensure!(passed == why.is_none(), "{answer}");
+    Ok(why.map(str::to_owned))
+}
+
+/// kube-scheduler may ask any replica. One that does not lead keeps what the leader has promised, and when the leader is
+/// killed nothing of it is lost, before another leads and after.
+#[tokio::test]
+async fn every_replica_keeps_what_was_promised() -> Result<()> {
+    const PROMISED: Option<&str> = Some("free room of the node is promised to other pods");
+    let mut scene = scene(&[]).await?;
+    let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
+    let mut follower =
+        Mortise::start(&scene.plane, MortiseOptions::with_flags(&[&kubeconfig])).await?;
+    follower.wait_ready().await?;
+    let leads = async |mortise: &Mortise| {
+        let snapshot = mortise.debug("snapshot").await?;
+        anyhow::Ok(snapshot["leading"] == json!(true))
+    };
+    ensure!(leads(&scene.mortise).await? && !leads(&follower).await?);
+    let pool = pool("default", &[AMD64, LINUX, ON_DEMAND], json!({}));
+    scene.apply(&[kwok_class(), pool]).await?;
+    scene.plane.stop_component(Component::Scheduler).await?;
+    scene
+        .apply(&[pod("big", "big", ("15500m", "1Gi"), json!({}))])
+        .await?;
+    let machines = scene.settled(1).await?;
+    let node = machines.first().context("a machine")?.node_name();
+    // A pool without anything for it: the small one waits, and would go where there is room.
+    let small = json!({ "nodeSelector": { "node.kubernetes.io/instance-type": "none" } });
+    scene
+        .apply(&[pod("small", "small", ("1", "1Gi"), small)])
+        .await?;
+
+    wait_until("the follower to know the promise", SOON, || async {
+        let why = denied(&follower, &scene, "small", node).await?;
+        ensure!(why.as_deref() == PROMISED, "{why:?}");
+        Ok(())
+    })
+    .await?;
+    for mortise in [&scene.mortise, &follower] {
+        let why = denied(mortise, &scene, "small", node).await?;
+        ensure!(why.as_deref() == PROMISED, "{why:?}");
+        let why = denied(mortise, &scene, "big", node).await?;
+        ensure!(why.is_none(), "{why:?}");
+    }
+
+    scene.mortise.kill9().await;
+    let mut asked = 0;
+    while !leads(&follower).await? {
+        let why = denied(&follower, &scene, "small", node).await?;
+        ensure!(why.as_deref() == PROMISED, "nobody leads: {why:?}");
+        asked += 1;
+    }
+    ensure!(asked > 0, "it took over at once");
+    // Its first look at the pods that wait is behind it when it says why one of them does.
+    wait_until("the new leader to have looked around", SOON, || async {
+        let explained = follower
+            .debug("explain?namespace=default&pod=small")
+            .await?;
+        ensure!(explained["why"].is_string(), "{explained}");
+        Ok(())
+    })
+    .await?;
+    let why = denied(&follower, &scene, "small", node).await?;
+    ensure!(why.as_deref() == PROMISED, "the new leader: {why:?}");
+    let scheduler = SchedulerOptions::with_extender(follower.extender()?);
+    scene.plane.start_scheduler(&scheduler).await?;
+    let place = place(&scene, "big").await?;
+    ensure!(place == node, "{place}, where its machine is {node}");
+    scene.settled(1).await?;
+    follower.kill9().await;
     scene.end().await;
     Ok(())
 }

@@ -18,13 +18,15 @@ pub(crate) struct Bar {
 }
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 320.0;
+const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 50.0;
-const BOTTOM: f64 = 60.0;
+const BOTTOM: f64 = 80.0;
+/// Names in a row of the legend.
+const NAMES: usize = 4;
 /// One colour for each series, told apart also by those who see no red or green.
-const COLOURS: [&str; 6] = [
-    "#888888", "#0072b2", "#e69f00", "#56b4e9", "#009e73", "#cc79a7",
+const COLOURS: [&str; 8] = [
+    "#888888", "#0072b2", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442",
 ];
 
 /// Draws groups of bars; a thin line on each bar shows the spread of the runs.
@@ -97,15 +99,16 @@ pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -
         );
     }
     for (which, name) in series.iter().enumerate() {
-        let x = 15.0 + 124.0 * count(which);
+        let x = 15.0 + 186.0 * count(which % NAMES);
+        let y = HEIGHT - 40.0 + 20.0 * count(which / NAMES);
         push(
             &mut svg,
             format_args!(
                 "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n<text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-                HEIGHT - 24.0,
+                y,
                 COLOURS[which % COLOURS.len()],
                 x + 18.0,
-                HEIGHT - 14.0,
+                y + 10.0,
                 escaped(name)
             ),
         );

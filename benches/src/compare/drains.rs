@@ -116,7 +116,9 @@ async fn measure(args: &DrainsArgs, machine: Machine) -> Result<Results> {
     let kubernetes = plane.client().apiserver_version().await?.git_version;
     let mut mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
     mortise.wait_ready().await?;
-    plane.start_scheduler(&Way::With.options(&mortise)?).await?;
+    plane
+        .start_scheduler(&Way::With.options(&mortise, None)?)
+        .await?;
     let pods = seen::follow(plane.client());
     let claims = provisioning::follow_claims(plane.client());
     let made =

@@ -9,6 +9,7 @@
 
 mod chart;
 pub(crate) mod drains;
+mod pass_through;
 mod plot;
 mod provisioning;
 mod script;
@@ -19,10 +20,11 @@ mod throughput;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use mortise_tests::harness::{Mortise, SchedulerOptions, Verbs, mortise_binary};
 use serde::Serialize;
 
+use self::pass_through::PassThrough;
 use crate::machine::{Machine, runtime};
 use crate::recorded::Output;
 
@@ -99,17 +101,23 @@ pub(crate) enum Way {
     PrioritizeOnly,
     /// preempt, which nobody needs here: what an extender costs that is there and not asked.
     Unasked,
+    /// filter and prioritize of something that answers at once, without TLS: the least that any extender costs.
+    PassThrough,
+    /// Everything, and kube-scheduler looks for no more nodes than it must, which is 100: fewer names in each question.
+    Sampled,
 }
 
 impl Way {
     /// Those of which the rate is measured.
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Without,
         Self::Unbatched,
         Self::With,
         Self::FilterOnly,
         Self::PrioritizeOnly,
         Self::Unasked,
+        Self::PassThrough,
+        Self::Sampled,
     ];
 
     /// Those of which it is seen what is bought.
@@ -123,12 +131,22 @@ impl Way {
             Self::FilterOnly => "filter only",
             Self::PrioritizeOnly => "prioritize only",
             Self::Unasked => "unasked",
+            Self::PassThrough => "pass-through",
+            Self::Sampled => "with, sampled",
         }
     }
 
-    /// The scheduler's configuration.
-    fn options(self, mortise: &Mortise) -> Result<SchedulerOptions> {
+    /// The scheduler's configuration. `pass_through`: what is asked in the way of that name; the others do without.
+    fn options(
+        self,
+        mortise: &Mortise,
+        pass_through: Option<&PassThrough>,
+    ) -> Result<SchedulerOptions> {
         let mut extender = mortise.extender()?;
+        if self == Self::PassThrough {
+            let there = pass_through.context("there is no pass-through extender to ask")?;
+            there.url().clone_into(&mut extender.url);
+        }
         extender.verbs = match self {
             Self::Without => return Ok(SchedulerOptions::default()),
             Self::Unbatched => {
@@ -137,7 +155,13 @@ impl Way {
                     ..SchedulerOptions::default()
                 });
             }
-            Self::With => Verbs::ALL,
+            Self::With | Self::PassThrough => Verbs::ALL,
+            Self::Sampled => {
+                return Ok(SchedulerOptions {
+                    percentage_of_nodes_to_score: Some(1),
+                    ..SchedulerOptions::with_extender(extender)
+                });
+            }
             Self::FilterOnly => Verbs {
                 prioritize: false,
                 ..Verbs::ALL
@@ -210,6 +234,7 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
     let out = &mut std::io::stdout();
     progress("building mortise, if it is not up to date");
     mortise_binary().await?;
+    let pass_through = PassThrough::start().await?;
     let mut results = Results {
         machine,
         inputs: Inputs {
@@ -227,7 +252,7 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
         provisioning: Vec::new(),
     };
     for nodes in args.nodes.iter().filter(|nodes| **nodes > 0) {
-        let measured = throughput::measure(*nodes, args.pods, args.runs);
+        let measured = throughput::measure(&pass_through, *nodes, args.pods, args.runs);
         let (version, rows) = Box::pin(measured).await?;
         results.inputs.kubernetes = version;
         results.throughput.extend(rows);
@@ -287,7 +312,7 @@ mod tests {
 
     #[test]
     fn every_way_is_first_once_in_as_many_rounds() {
-        let first: Vec<Way> = (0..6)
+        let first: Vec<Way> = (0..8)
             .filter_map(|round| Way::turns(&Way::ALL, round).first().copied())
             .collect();
         assert_eq!(first, Way::ALL);

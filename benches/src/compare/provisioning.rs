@@ -92,7 +92,7 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
     let flags = ["--bind-grace=2s", "--churn-rest=30s"];
     let mut mortise = Mortise::start(&plane, MortiseOptions::with_flags(&flags)).await?;
     mortise.wait_ready().await?;
-    plane.start_scheduler(&way.options(&mortise)?).await?;
+    plane.start_scheduler(&way.options(&mortise, None)?).await?;
     let pods = seen::follow(plane.client());
     let claims = follow_claims(plane.client());
     let price = Price::default();

@@ -13,6 +13,7 @@ use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, w
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::pass_through::PassThrough;
 use super::seen::{self, Counts, Watching};
 use super::{Way, progress};
 use crate::live::process::cpu_seconds;
@@ -39,13 +40,18 @@ pub(crate) struct Row {
     pub(crate) mortise_cpu_s: f64,
     /// Calls of the extender.
     pub(crate) calls: f64,
-    /// Mean time from the end of the request's headers to the beginning of the answer, as mortise measures it, in
-    /// milliseconds; 0 without calls.
+    /// Mean time from the end of the request's headers to the beginning of the answer, as mortise measures it (the
+    /// pass-through extender: from the first byte), in milliseconds; 0 without calls.
     pub(crate) call_ms: f64,
 }
 
 /// Plays every way `runs` times with so many nodes; returns the version of Kubernetes with the figures.
-pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String, Vec<Row>)> {
+pub(crate) async fn measure(
+    pass_through: &PassThrough,
+    nodes: u32,
+    pods: u32,
+    runs: u32,
+) -> Result<(String, Vec<Row>)> {
     progress(&format!("a control plane with {nodes} nodes"));
     let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
     let builder = ControlPlane::builder()
@@ -68,7 +74,14 @@ pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String,
             ));
             // Names are never used again: kwok deletes what it knows by name, and may be late.
             let run = rows.len();
-            let row = Box::pin(one(&mut plane, &mortise, &mut watching, way, (run, pods))).await?;
+            let played = one(
+                &mut plane,
+                &mortise,
+                pass_through,
+                &mut watching,
+                (way, run, pods),
+            );
+            let row = Box::pin(played).await?;
             rows.push(Row {
                 round,
                 nodes,
@@ -85,9 +98,9 @@ pub(crate) async fn measure(nodes: u32, pods: u32, runs: u32) -> Result<(String,
 async fn one(
     plane: &mut ControlPlane,
     mortise: &Mortise,
+    pass_through: &PassThrough,
     watching: &mut Watching,
-    way: Way,
-    (run, pods): (usize, u32),
+    (way, run, pods): (Way, usize, u32),
 ) -> Result<Row> {
     let count = pods as usize;
     make_pods(plane, run, pods).await?;
@@ -99,14 +112,15 @@ async fn one(
         Ok(())
     })
     .await?;
-    let (calls, seconds) = calls(mortise).await?;
+    let (calls, seconds) = calls(mortise, pass_through).await?;
     let mortise_cpu = cpu_seconds(mortise.pid())?;
-    plane.start_scheduler(&way.options(mortise)?).await?;
+    let options = way.options(mortise, Some(pass_through))?;
+    plane.start_scheduler(&options).await?;
     reach(watching, |counts| counts.bound == count).await?;
     let scheduler = plane.pid(Component::Scheduler).context("no scheduler")?;
     let scheduler_cpu_s = cpu_seconds(scheduler)?;
     let mortise_cpu_s = cpu_seconds(mortise.pid())? - mortise_cpu;
-    let (calls_after, seconds_after) = self::calls(mortise).await?;
+    let (calls_after, seconds_after) = self::calls(mortise, pass_through).await?;
     plane.stop_component(Component::Scheduler).await?;
 
     let mut times: Vec<Instant> = watching
@@ -179,10 +193,10 @@ async fn reach(watching: &mut Watching, wanted: impl Fn(&Counts) -> bool) -> Res
     }
 }
 
-/// Calls of the extender so far, and the seconds that they took.
-async fn calls(mortise: &Mortise) -> Result<(f64, f64)> {
+/// Calls of either extender so far, and the seconds that they took. In one run only one of them is asked.
+async fn calls(mortise: &Mortise, pass_through: &PassThrough) -> Result<(f64, f64)> {
     const TIMES: &str = "mortise_http_request_duration_seconds";
-    let (mut count, mut seconds) = (0.0, 0.0);
+    let (mut count, mut seconds) = pass_through.calls();
     for verb in ["filter", "prioritize", "preempt"] {
         let label = format!("path=\"/extender/v1/{verb}\"");
         count += mortise.metric(&format!("{TIMES}_count"), &[&label]).await?;

@@ -3,9 +3,9 @@
 //! Between kube-scheduler's choice and our watch's news of the bind, the same free room beside a promise could be given
 //! away twice. So every pass on a node with promises charges that node with the pod, until the watch tells where it went or
 //! a short time is over. Over-charging is the safe side, and only nodes with promises are charged. Asking again replaces the
-//! pod's own charge.
+//! pod's own charge; about the same nodes, it only makes it last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
@@ -39,15 +39,24 @@ struct Inner {
 struct Charge {
     pod: Arc<Pod>,
     until: Timestamp,
-    nodes: Vec<Arc<str>>,
+    nodes: HashSet<Arc<str>, FixedState>,
 }
 
-/// A node: the sum of what pods may be about to take, and who they are.
+impl Charge {
+    fn is_of(&self, nodes: &[&str], pod: &Pod) -> bool {
+        self.nodes.len() == nodes.len()
+            && nodes.iter().all(|node| self.nodes.contains(*node))
+            && self.pod.class.requests == pod.class.requests
+    }
+}
+
+/// A node: the sum of what pods may be about to take, and how many they are. Who they are the pods know: a pod is taken off
+/// in the same time, however many there are.
 #[derive(Debug)]
 struct Charged {
     name: Arc<str>,
     sum: Resources,
-    pods: Vec<Arc<Pod>>,
+    pods: usize,
 }
 
 impl Charges {
@@ -83,10 +92,9 @@ impl Charges {
             return Resources::zero();
         };
         let mut sum = charged.sum.clone();
-        if inner.pods.contains_key(uid)
-            && let Some(own) = charged.pods.iter().find(|pod| pod.uid.as_str() == uid)
-        {
-            sum.sub_assign(&own.class.requests);
+        let own = inner.pods.get(uid);
+        if let Some(own) = own.filter(|own| own.nodes.contains(node)) {
+            sum.sub_assign(&own.pod.class.requests);
         }
         sum
     }
@@ -96,12 +104,21 @@ impl Charges {
         if nodes.is_empty() {
             return;
         }
+        let until = after(now, LIFE_MS);
         let mut inner = self.lock();
+        if let Some(charge) = inner.pods.get_mut(&pod.uid)
+            && charge.is_of(nodes, pod)
+        {
+            charge.until = until;
+            return;
+        }
         inner.release(&pod.uid);
-        let nodes = nodes.iter().map(|node| inner.put(node, pod)).collect();
+        // A node that is named twice is charged once.
+        let nodes: HashSet<&str, FixedState> = nodes.iter().copied().collect();
+        let nodes = nodes.into_iter().map(|node| inner.put(node, pod)).collect();
         let charge = Charge {
             pod: Arc::clone(pod),
-            until: after(now, LIFE_MS),
+            until,
             nodes,
         };
         inner.pods.insert(pod.uid.clone(), charge);
@@ -125,14 +142,14 @@ impl Inner {
     fn put(&mut self, node: &str, pod: &Arc<Pod>) -> Arc<str> {
         if let Some(charged) = self.nodes.get_mut(node) {
             charged.sum.add_assign(&pod.class.requests);
-            charged.pods.push(Arc::clone(pod));
+            charged.pods += 1;
             return Arc::clone(&charged.name);
         }
         let name: Arc<str> = Arc::from(node);
         let charged = Charged {
             name: Arc::clone(&name),
             sum: pod.class.requests.clone(),
-            pods: vec![Arc::clone(pod)],
+            pods: 1,
         };
         self.nodes.insert(Arc::clone(&name), charged);
         name
@@ -147,11 +164,9 @@ impl Inner {
             let Some(charged) = self.nodes.get_mut(name) else {
                 continue;
             };
-            if let Some(at) = charged.pods.iter().position(|pod| pod.uid == *uid) {
-                charged.pods.swap_remove(at);
-            }
+            charged.pods -= 1;
             charged.sum.sub_assign(&charge.pod.class.requests);
-            if charged.pods.is_empty() {
+            if charged.pods == 0 {
                 self.nodes.remove(name);
             }
         }
@@ -208,6 +223,28 @@ mod tests {
         assert_eq!(cpu("a", "z", 2_999), 2_500);
         assert_eq!(cpu("a", "z", 3_025), 2_000, "over");
         assert_eq!(cpu("c", "z", 3_025), 0, "never charged");
+    }
+
+    #[test]
+    fn a_pod_that_asks_again_is_charged_once_and_for_longer() {
+        let charges = Charges::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let x = pod("x", "1");
+        let cpu = |node, ms| {
+            charges.settle(&snapshot(&[]), after(now, ms));
+            charges.others(node, "z").cpu
+        };
+        charges.charge(&["a", "b", "a"], &x, now);
+        assert_eq!((cpu("a", 0), cpu("b", 0)), (1_000, 1_000), "named twice");
+        charges.charge(&["b", "a"], &x, after(now, 1_500));
+        assert_eq!((cpu("a", 2_500), cpu("b", 2_500)), (1_000, 1_000));
+        assert_eq!(charges.others("a", "x").cpu, 0, "its own");
+        charges.charge(&["b", "c"], &x, after(now, 2_600));
+        assert_eq!((cpu("a", 2_600), cpu("c", 2_600)), (0, 1_000));
+        charges.charge(&["b", "c"], &pod("x", "3"), after(now, 2_700));
+        assert_eq!(cpu("c", 2_700), 3_000, "it has grown");
+        assert_eq!(cpu("c", 4_800), 0);
+        assert!(charges.lock().nodes.is_empty());
     }
 
     #[test]
