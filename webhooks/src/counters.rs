@@ -90,6 +90,8 @@ counters! {
     soft_dropped => "soft_dropped",
     /// Filter calls that left only the node on which room is kept for the pod.
     sent_to_own_room => "sent_to_own_room",
+    /// Filter calls about a pod for which room is kept on a node that was not among those asked about: it goes where it can.
+    own_room_absent => "own_room_absent",
     /// Extender calls answered without looking, because the picture was too old.
     passed_stale => "passed_stale",
     /// Extender calls answered without looking, because not all lists have been read yet.

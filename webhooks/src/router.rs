@@ -119,7 +119,11 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
                     }
                     let nodes = args.names().len();
                     let call = asked(world, "filter", &args.pod, nodes, begun);
-                    memory.calls.keep(Call { denied, ..call });
+                    memory.calls.keep(Call {
+                        own_room: answer.own_room,
+                        denied,
+                        ..call
+                    });
                 }
                 json(&answer)
             })
@@ -192,6 +196,7 @@ fn asked(world: &dyn World, call: &'static str, pod: &Pod, nodes: usize, begun: 
         call,
         pod: format!("{namespace}/{name}"),
         nodes,
+        own_room: None,
         denied: BTreeMap::new(),
         best: None,
         micros: micros_since(begun),

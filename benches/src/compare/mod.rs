@@ -52,6 +52,9 @@ pub(crate) struct CompareArgs {
     /// Throughput: numbers of nodes; 0 = without this part.
     #[arg(long, value_delimiter = ',', default_values_t = NODES, value_parser = clap::value_parser!(u32).range(0..=5_000))]
     nodes: Vec<u32>,
+    /// Ways of asking; the others are left out.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Way::ALL)]
+    ways: Vec<Way>,
     /// Throughput: pods that wait for the scheduler.
     #[arg(long, default_value_t = PODS, value_parser = clap::value_parser!(u32).range(10..=20_000))]
     pods: u32,
@@ -80,13 +83,14 @@ pub(crate) struct CompareArgs {
 impl CompareArgs {
     fn has_default_sizes(&self) -> bool {
         self.nodes == NODES
+            && self.ways == Way::ALL
             && (self.pods, self.runs, self.services) == (PODS, RUNS, SERVICES)
             && (self.seconds, self.rate) == (SECONDS, RATE)
     }
 }
 
 /// How kube-scheduler asks the extender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Way {
     /// Not at all.
@@ -252,7 +256,7 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
         provisioning: Vec::new(),
     };
     for nodes in args.nodes.iter().filter(|nodes| **nodes > 0) {
-        let measured = throughput::measure(&pass_through, *nodes, args.pods, args.runs);
+        let measured = throughput::measure(&pass_through, *nodes, args);
         let (version, rows) = Box::pin(measured).await?;
         results.inputs.kubernetes = version;
         results.throughput.extend(rows);
@@ -261,6 +265,9 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
         let script = script::Script::new(args.services, args.seconds, args.rate, args.seed);
         for round in 0..args.runs {
             for way in Way::turns(&Way::BUYING, round) {
+                if !args.ways.contains(&way) {
+                    continue;
+                }
                 progress(&format!(
                     "provisioning {}, round {}",
                     way.label(),

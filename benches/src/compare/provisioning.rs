@@ -57,12 +57,15 @@ pub(crate) struct Row {
     pub(crate) daemon_pods_late: usize,
     /// The longest that a DaemonSet pod waited, in seconds.
     pub(crate) daemon_wait_s: f64,
-    /// Pods for which a machine was bought, and that found room elsewhere before it was ready.
+    /// Pods for which a machine was bought, and that found room elsewhere before it was ready, or when kube-scheduler did
+    /// not have it among the nodes that it asked about.
     pub(crate) earlier: usize,
     /// The others for which a machine was bought, and that were bound anywhere.
     pub(crate) nominated: usize,
     /// Those of them that were bound to that machine.
     pub(crate) landed: usize,
+    /// Those of them that were not.
+    pub(crate) missed: Vec<Missed>,
     /// Workload pods that were bound.
     pub(crate) bound: usize,
     /// From their creation until then.
@@ -73,6 +76,19 @@ pub(crate) struct Row {
     pub(crate) counts: BTreeMap<String, u64>,
     /// The longest that an action of the script came late, in seconds: the machine was too slow for the script.
     pub(crate) late_s: f64,
+}
+
+/// A pod that was not bound to the machine that was bought for it, although that was ready.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Missed {
+    pod: String,
+    /// The machine that was bought for it, and the one that it was bound to.
+    machine: String,
+    bound_to: String,
+    /// From when the machine was ready until the pod was bound, in milliseconds.
+    after_ready_ms: u128,
+    /// From its creation until then.
+    waited_ms: u128,
 }
 
 /// Plays the script on a new control plane.
@@ -95,9 +111,9 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
     plane.start_scheduler(&way.options(&mortise, None)?).await?;
     let pods = seen::follow(plane.client());
     let claims = follow_claims(plane.client());
-    let price = Price::default();
+    let (price, asked) = (Price::default(), Asked::default());
     let late = {
-        let looking = price.look(&mortise);
+        let looking = look(&mortise, &price, &asked);
         let acting = act(&plane, script);
         tokio::pin!(looking);
         tokio::select! {
@@ -110,8 +126,9 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
         }
     };
     settle(&pods, &claims).await?;
+    asked.look(&mortise).await?;
     let told = mortise.debug("extender?limit=1").await?;
-    let row = row(way, round, &pods.pods.all(), &claims.all());
+    let row = row(way, round, &pods.pods.all(), &claims.all(), &asked.lists());
     let row = Row {
         dollars_per_hour: price.mean(),
         promises: numbers(&told["promises"]),
@@ -130,6 +147,7 @@ fn row(
     round: u32,
     pods: &BTreeMap<String, SeenPod>,
     claims: &BTreeMap<String, SeenClaim>,
+    lists: &BTreeMap<String, bool>,
 ) -> Row {
     let workload = || pods.values().filter(|pod| !pod.is_daemon());
     let first_on = |node: &str| {
@@ -138,6 +156,7 @@ fn row(
     };
     let (mut empty_on_arrival, mut redundant) = (0, 0);
     let (mut earlier, mut nominated, mut landed) = (0, 0, 0);
+    let mut missed = Vec::new();
     for claim in claims.values() {
         if let (Some(ready), Some(node)) = (claim.initialized, &claim.node) {
             let first = first_on(node);
@@ -145,18 +164,28 @@ fn row(
             empty_on_arrival += usize::from(first.is_none_or(|at| at > ready + FILLED_WITHIN));
         }
         for uid in &claim.nominated {
-            let Some((node, bound)) = pods
+            let Some((pod, node, bound)) = pods
                 .get(uid)
-                .and_then(|pod| Some((pod.node.as_ref()?, pod.bound?)))
+                .and_then(|pod| Some((pod, pod.node.as_ref()?, pod.bound?)))
             else {
                 continue; // gone before it was bound
             };
-            let there = claim.node.as_ref() == Some(node);
-            if !there && claim.initialized.is_none_or(|ready| bound < ready) {
-                earlier += 1;
-            } else {
+            if claim.node.as_ref() == Some(node) {
                 nominated += 1;
-                landed += usize::from(there);
+                landed += 1;
+            } else if let Some(ready) = claim.initialized.filter(|ready| *ready <= bound)
+                && lists.get(&pod.name) != Some(&false)
+            {
+                nominated += 1;
+                missed.push(Missed {
+                    pod: pod.name.clone(),
+                    machine: claim.node.clone().unwrap_or_default(),
+                    bound_to: node.clone(),
+                    after_ready_ms: bound.saturating_duration_since(ready).as_millis(),
+                    waited_ms: pod.waited().unwrap_or_default().as_millis(),
+                });
+            } else {
+                earlier += 1;
             }
         }
     }
@@ -188,6 +217,7 @@ fn row(
         earlier,
         nominated,
         landed,
+        missed,
         bound: workload().filter(|pod| pod.bound.is_some()).count(),
         wait: Quantiles::of(workload().filter_map(SeenPod::waited).collect()),
         promises: BTreeMap::new(),
@@ -308,7 +338,47 @@ async fn settle(pods: &seen::Watching, claims: &Claims) -> Result<()> {
     Ok(())
 }
 
-/// The price of all machines, looked at every second.
+/// Looks at what mortise says, every second.
+async fn look(mortise: &Mortise, price: &Price, asked: &Asked) -> Result<()> {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        looks.tick().await;
+        price.look(mortise).await?;
+        asked.look(mortise).await?;
+    }
+}
+
+/// Whether the machine that was bought for a pod was among the nodes of the last question about it, by name of the pod. A
+/// bind is seen some time after kube-scheduler has decided, so that times do not tell what it knew.
+#[derive(Debug, Default)]
+struct Asked {
+    seen: Mutex<BTreeMap<String, bool>>,
+}
+
+impl Asked {
+    /// mortise keeps the newest thousand calls: those of some seconds.
+    async fn look(&self, mortise: &Mortise) -> Result<()> {
+        let told = mortise.debug("extender?limit=1000").await?;
+        let calls = told["calls"].as_array().into_iter().flatten();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for call in calls.rev() {
+            let pod = call["pod"]
+                .as_str()
+                .and_then(|pod| pod.strip_prefix("default/"));
+            if let (Some(pod), Some(listed)) = (pod, call["own_room"].as_bool()) {
+                seen.insert(pod.to_owned(), listed);
+            }
+        }
+        Ok(())
+    }
+
+    fn lists(&self) -> BTreeMap<String, bool> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+}
+
+/// The price of all machines.
 #[derive(Debug, Default)]
 struct Price {
     seen: Mutex<Vec<f64>>,
@@ -316,17 +386,12 @@ struct Price {
 
 impl Price {
     async fn look(&self, mortise: &Mortise) -> Result<()> {
-        let mut looks = tokio::time::interval(LOOK);
-        loop {
-            looks.tick().await;
-            let price = mortise
-                .metric("karpenter_nodepools_cost_total", &[])
-                .await?;
-            self.seen
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(price);
-        }
+        let price = mortise
+            .metric("karpenter_nodepools_cost_total", &[])
+            .await?;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(price);
+        Ok(())
     }
 
     fn mean(&self) -> f64 {

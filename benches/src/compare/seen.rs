@@ -18,6 +18,7 @@ use super::progress;
 /// One pod, as long as it was there and after.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
+    pub(crate) name: String,
     /// Kind of its controlling owner; empty for a bare pod.
     pub(crate) owner: String,
     pub(crate) since: Instant,
@@ -96,6 +97,7 @@ impl SeenPods {
         let mut all = self.lock();
         let is_new = !all.contains_key(&uid);
         let seen = all.entry(uid).or_insert_with(|| SeenPod {
+            name: pod.metadata.name.clone().unwrap_or_default(),
             owner: owner(pod),
             since: at,
             node: None,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::pass_through::PassThrough;
 use super::seen::{self, Counts, Watching};
-use super::{Way, progress};
+use super::{CompareArgs, Way, progress};
 use crate::live::process::cpu_seconds;
 
 /// For everything that the whole cluster takes part in.
@@ -45,13 +45,15 @@ pub(crate) struct Row {
     pub(crate) call_ms: f64,
 }
 
-/// Plays every way `runs` times with so many nodes; returns the version of Kubernetes with the figures.
+/// Plays every way as often as asked with so many nodes; returns the version of Kubernetes with the figures.
 pub(crate) async fn measure(
     pass_through: &PassThrough,
     nodes: u32,
-    pods: u32,
-    runs: u32,
+    args: &CompareArgs,
 ) -> Result<(String, Vec<Row>)> {
+    let CompareArgs {
+        pods, runs, ways, ..
+    } = args;
     progress(&format!("a control plane with {nodes} nodes"));
     let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
     let builder = ControlPlane::builder()
@@ -65,8 +67,8 @@ pub(crate) async fn measure(
     make_nodes(&plane, &mortise, nodes).await?;
     let mut watching = seen::follow(plane.client());
     let mut rows = Vec::new();
-    for round in 0..runs {
-        for way in Way::turns(&Way::ALL, round) {
+    for round in 0..*runs {
+        for way in Way::turns(ways, round) {
             progress(&format!(
                 "{nodes} nodes, {}, round {}",
                 way.label(),
@@ -79,7 +81,7 @@ pub(crate) async fn measure(
                 &mortise,
                 pass_through,
                 &mut watching,
-                (way, run, pods),
+                (way, run, *pods),
             );
             let row = Box::pin(played).await?;
             rows.push(Row {

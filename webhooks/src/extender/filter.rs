@@ -15,7 +15,7 @@ pub fn filter<'a>(
     real: bool,
 ) -> FilterResult<'a> {
     let names = args.names();
-    let denied = denials(world, memory, counters, args, &names, real);
+    let Denials { denied, own_room } = denials(world, memory, counters, args, &names, real);
     let failed: Vec<(&str, &'static str)> = names
         .iter()
         .zip(&denied)
@@ -43,10 +43,17 @@ pub fn filter<'a>(
         failed_nodes: None,
         failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(Failed(failed)),
         error: String::new(),
+        own_room,
     }
 }
 
-/// What is denied of the names, in their order. An empty list denies nothing.
+struct Denials {
+    /// What is denied of the names, in their order.
+    denied: Vec<Option<Denial>>,
+    own_room: Option<bool>,
+}
+
+/// An empty list of names denies nothing.
 fn denials(
     world: &dyn World,
     memory: &Memory,
@@ -54,16 +61,20 @@ fn denials(
     args: &Args<'_>,
     names: &[&str],
     real: bool,
-) -> Vec<Option<Denial>> {
+) -> Denials {
     let mut denied = vec![None; names.len()];
+    let nothing = |denied| Denials {
+        denied,
+        own_room: None,
+    };
     let snapshot = world.snapshot();
     if !is_usable(world, &snapshot, counters) {
-        return denied;
+        return nothing(denied);
     }
     let asker = Asker::of_call(&snapshot, &args.pod);
     if let Some(exemption) = asker.exemption(memory.own_namespace()) {
         counters.exempt(exemption);
-        return denied;
+        return nothing(denied);
     }
     let now = world.now();
     memory.charges.settle(&snapshot, now);
@@ -83,7 +94,8 @@ fn denials(
         }
         counters.soft_dropped.inc();
     }
-    if let Some(own) = verdicts.kept_on(names) {
+    let own = verdicts.kept_on(names);
+    if let Some(own) = own {
         counters.sent_to_own_room.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
             if *name != own {
@@ -91,6 +103,8 @@ fn denials(
             }
         }
         promised.retain(|name| *name == own);
+    } else if verdicts.has_own_room() {
+        counters.own_room_absent.inc();
     }
     for denial in denied.iter().flatten() {
         counters.denied(*denial);
@@ -104,5 +118,8 @@ fn denials(
             memory.signals.tell(&asker.pod.uid, now);
         }
     }
-    denied
+    Denials {
+        denied,
+        own_room: verdicts.has_own_room().then_some(own.is_some()),
+    }
 }

@@ -235,6 +235,11 @@ impl<'a> Verdicts<'a> {
         (!fenced).then_some(name)
     }
 
+    /// Room is kept for the pod somewhere.
+    pub(super) const fn has_own_room(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// The pod is expected on this node.
     #[must_use]
     pub fn is_expected(&self, node: &StateNode) -> bool {

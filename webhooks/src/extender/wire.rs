@@ -84,6 +84,9 @@ pub struct FilterResult<'a> {
     pub failed_and_unresolvable_nodes: Option<Failed<'a>>,
     /// Error text; empty when all is well.
     pub error: String,
+    /// Not part of the message: whether the node on which room is kept for the pod was among the names.
+    #[serde(skip)]
+    pub own_room: Option<bool>,
 }
 
 /// Names with a message each, written as a map.

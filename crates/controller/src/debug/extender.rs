@@ -55,13 +55,16 @@ pub(crate) fn router(shared: Arc<Shared>, memory: Arc<Memory>, counters: Arc<Cou
 fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> View {
     let calls = memory.calls.newest(limit);
     let now = shared.now();
-    let mut table = Table::new(&["AGO", "CALL", "POD", "NODES", "DENIED", "BEST", "US"]);
+    let mut table = Table::new(&[
+        "AGO", "CALL", "POD", "NODES", "OWN ROOM", "DENIED", "BEST", "US",
+    ]);
     for call in &calls {
         table.row(vec![
             ago(since(now, call.at)),
             call.call.to_owned(),
             call.pod.clone(),
             call.nodes.to_string(),
+            own_room(call).to_owned(),
             denied(call),
             call.best
                 .map_or_else(|| "-".to_owned(), |best| best.to_string()),
@@ -76,6 +79,14 @@ fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> 
             "charges": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
         text: table.render("the scheduler has not asked yet"),
+    }
+}
+
+fn own_room(call: &Call) -> &'static str {
+    match call.own_room {
+        Some(true) => "listed",
+        Some(false) => "absent",
+        None => "-",
     }
 }
 
