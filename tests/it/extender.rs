@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams};
 use mortise_tests::harness::{
     Component, Mortise, MortiseOptions, SchedulerOptions, Signal, wait_until,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, kwok_class, pod, pool, types};
 use crate::scene::{SOON, Scene, Setting, account, on_node, runs};
@@ -107,6 +107,15 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         calls(&scene, "filter").await? >= filtered + 2.0,
         "a filter call for each pod"
     );
+    let told = scene.mortise.debug("extender").await?;
+    for pod in ["default/small", "default/big"] {
+        let mut calls = told["calls"].as_array().into_iter().flatten();
+        let own = |call: &&Value| call["pod"] == pod && call["own_room"] == json!(true);
+        ensure!(
+            calls.any(|call| own(&call)),
+            "its machine was among the nodes: {told}"
+        );
+    }
 
     // Where there is a choice, mortise is asked which is better.
     let prioritized = calls(&scene, "prioritize").await?;

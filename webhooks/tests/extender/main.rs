@@ -16,6 +16,7 @@ mod world;
 use jiff::SignedDuration;
 use mortise_core::ledger::{FenceReason, LedgerOp};
 use mortise_core::names::NodeName;
+use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{Denial, STALE_MS, preempt};
 use serde_json::{Value, json};
 use stage::*;
@@ -75,6 +76,17 @@ fn a_pod_goes_where_its_own_room_is() {
         kept.len() == 2 && failed.is_empty(),
         "the scheduler does not offer it: anywhere"
     );
+    let counted = |stage: &Stage| {
+        let Counters {
+            sent_to_own_room: sent,
+            own_room_absent: absent,
+            ..
+        } = &stage.counters;
+        (sent.get(), absent.get())
+    };
+    assert_eq!(counted(&stage), (1, 1), "and that is counted");
+    stage.filter(&pod("other", "1"));
+    assert_eq!(counted(&stage), (1, 1), "nothing is kept for it");
     assert_eq!(stage.scores(&pod("owner", "2"))["web-1"], 10);
 }
 
