@@ -64,7 +64,7 @@ pub(crate) struct Row {
     pub(crate) nominated: usize,
     /// Those of them that were bound to that machine.
     pub(crate) landed: usize,
-    /// Those of them that were not.
+    /// Those of them that were not, and of which kube-scheduler asked.
     pub(crate) missed: Vec<Missed>,
     /// Workload pods that were bound.
     pub(crate) bound: usize,
@@ -177,13 +177,13 @@ fn row(
                 && lists.get(&pod.name) != Some(&false)
             {
                 nominated += 1;
-                missed.push(Missed {
+                missed.extend(lists.contains_key(&pod.name).then(|| Missed {
                     pod: pod.name.clone(),
                     machine: claim.node.clone().unwrap_or_default(),
                     bound_to: node.clone(),
                     after_ready_ms: bound.saturating_duration_since(ready).as_millis(),
                     waited_ms: pod.waited().unwrap_or_default().as_millis(),
-                });
+                }));
             } else {
                 earlier += 1;
             }

@@ -94,8 +94,8 @@ fn denials(
         }
         counters.soft_dropped.inc();
     }
-    let own = verdicts.kept_on(names);
-    if let Some(own) = own {
+    let own = verdicts.own_among(names);
+    if let Some(own) = own.filter(|own| verdicts.sends_to(own)) {
         counters.sent_to_own_room.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
             if *name != own {
@@ -103,7 +103,7 @@ fn denials(
             }
         }
         promised.retain(|name| *name == own);
-    } else if verdicts.has_own_room() {
+    } else if own.is_none() && verdicts.has_own_room() {
         counters.own_room_absent.inc();
     }
     for denial in denied.iter().flatten() {

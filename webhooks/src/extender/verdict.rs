@@ -219,20 +219,21 @@ impl<'a> Verdicts<'a> {
         held.filter(|held| held.holds(self.now))
     }
 
-    /// Of these nodes the one on which room is kept for the pod. The scheduler asks about nodes that the pod may use, so it
-    /// is sent there: on another one it might take what others need who were placed with it (room, a port, a domain).
+    /// Of these nodes the one on which room is kept for the pod.
     #[must_use]
-    pub fn kept_on<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+    pub fn own_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let node = match &self.own?.place {
             Place::Node(node) => node.clone(),
             Place::Claim(claim) => self.snapshot.node_of_claim(claim)?.node_name()?,
         };
-        let name = names.iter().copied().find(|name| *name == &*node)?;
-        let fenced = self
-            .snapshot
-            .node(name)
-            .is_none_or(|node| self.fence(node).is_some());
-        (!fenced).then_some(name)
+        names.iter().copied().find(|name| *name == &*node)
+    }
+
+    /// The scheduler asks about nodes that the pod may use, so it is sent to its own one, unless that is to go: on another it
+    /// might take what others need who were placed with it (room, a port, a domain).
+    pub(super) fn sends_to(&self, own: &str) -> bool {
+        let node = self.snapshot.node(own);
+        node.is_some_and(|node| self.fence(node).is_none())
     }
 
     /// Room is kept for the pod somewhere.
