@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::census::Census;
 use crate::objects::{deployment, kwok_class, small_pool};
-use crate::scene::{GROUPS, SOON, Scene, Setting, USER};
+use crate::scene::{GROUPS, SOON, Scene, Setting, USER, leads};
 
 /// A kind of weather: the rules of the proxy.
 type Weather = (&'static str, &'static [Rule]);
@@ -218,10 +218,6 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
         census.claims()?
     );
     Ok(())
-}
-
-async fn leads(mortise: &Mortise) -> Result<bool> {
-    Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
 }
 
 /// Waits until it leads, or does not any more.

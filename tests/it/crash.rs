@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::aws::Account;
 use crate::crash_matrix::{ABORTED, FAILPOINT};
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{SOON, Scene, account};
+use crate::scene::{SOON, Scene, account, leads};
 
 /// On EC2 a second launch would cost money: the client token and the tags make it the same instance.
 #[tokio::test]
@@ -113,8 +113,4 @@ async fn a_second_process_takes_over() -> Result<()> {
     writeln!(std::io::stderr(), "handed over after {took:?}")?;
     scene.end().await;
     Ok(())
-}
-
-async fn leads(mortise: &Mortise) -> Result<bool> {
-    Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
 }

@@ -9,7 +9,7 @@ use mortise_tests::harness::{
 use serde_json::{Value, json};
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, kwok_class, pod, pool, types};
-use crate::scene::{SOON, Scene, Setting, account, on_node, runs};
+use crate::scene::{SOON, Scene, Setting, account, leads, on_node, runs};
 
 async fn scene(flags: &[&str]) -> Result<Scene> {
     let setting = Setting {
@@ -159,10 +159,6 @@ async fn every_replica_keeps_what_was_promised() -> Result<()> {
     let mut follower =
         Mortise::start(&scene.plane, MortiseOptions::with_flags(&[&kubeconfig])).await?;
     follower.wait_ready().await?;
-    let leads = async |mortise: &Mortise| {
-        let snapshot = mortise.debug("snapshot").await?;
-        anyhow::Ok(snapshot["leading"] == json!(true))
-    };
     ensure!(leads(&scene.mortise).await? && !leads(&follower).await?);
     let pool = pool("default", &[AMD64, LINUX, ON_DEMAND], json!({}));
     scene.apply(&[kwok_class(), pool]).await?;

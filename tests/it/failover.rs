@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::census::Census;
 use crate::crash_matrix::forget_lease;
 use crate::objects::{deployment, kwok_class, small_pool};
-use crate::scene::{SOON, Scene, Setting, account};
+use crate::scene::{SOON, Scene, Setting, account, leads};
 
 /// Kills while machines come, and again while they go.
 const KILLS: usize = 5;
@@ -25,10 +25,6 @@ fn size() -> Result<(usize, bool)> {
         Ok(text) => Ok((text.parse()?, true)),
         Err(_) => Ok((20, false)),
     }
-}
-
-async fn leads(mortise: &Mortise) -> Result<bool> {
-    Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
 }
 
 /// Both processes, of which one leads.

@@ -371,6 +371,11 @@ pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
     plane.kubeconfig_for(USER, &GROUPS)
 }
 
+/// Whether this process holds the Lease.
+pub(crate) async fn leads(mortise: &Mortise) -> Result<bool> {
+    Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
+}
+
 /// How a scene ends: when it is dropped and nobody has taken the log away, something went wrong.
 struct Ending {
     log: Option<PathBuf>,

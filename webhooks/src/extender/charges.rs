@@ -113,14 +113,17 @@ impl Charges {
             return;
         }
         inner.release(&pod.uid);
-        // A node that is named twice is charged once.
-        let nodes: HashSet<&str, FixedState> = nodes.iter().copied().collect();
-        let nodes = nodes.into_iter().map(|node| inner.put(node, pod)).collect();
-        let charge = Charge {
+        let mut charge = Charge {
             pod: Arc::clone(pod),
             until,
-            nodes,
+            nodes: HashSet::with_capacity_and_hasher(nodes.len(), FixedState::default()),
         };
+        for node in nodes {
+            // One that is named twice is charged once.
+            if !charge.nodes.contains(*node) {
+                charge.nodes.insert(inner.put(node, pod));
+            }
+        }
         inner.pods.insert(pod.uid.clone(), charge);
     }
 
