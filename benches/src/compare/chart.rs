@@ -23,10 +23,11 @@ const LEFT: f64 = 60.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 80.0;
 /// Names in a row of the legend.
-const NAMES: usize = 4;
+const NAMES: usize = 5;
 /// One colour for each series, told apart also by those who see no red or green.
-const COLOURS: [&str; 8] = [
+const COLOURS: [&str; 9] = [
     "#888888", "#0072b2", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442",
+    "#000000",
 ];
 
 /// Draws groups of bars; a thin line on each bar shows the spread of the runs.
@@ -99,7 +100,7 @@ pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -
         );
     }
     for (which, name) in series.iter().enumerate() {
-        let x = 15.0 + 186.0 * count(which % NAMES);
+        let x = 15.0 + 149.0 * count(which % NAMES);
         let y = HEIGHT - 40.0 + 20.0 * count(which / NAMES);
         push(
             &mut svg,

@@ -40,7 +40,7 @@ const SOURCES: [&str; 6] = [
 
 // Default sizes, which are those of the recorded results.
 const NODES: [u32; 2] = [200, 1_000];
-const PODS: u32 = 2_000;
+const PODS: u32 = 5_000;
 const RUNS: u32 = 5;
 const SERVICES: u32 = 12;
 const SECONDS: u32 = 150;
@@ -109,11 +109,13 @@ pub(crate) enum Way {
     PassThrough,
     /// Everything, and kube-scheduler looks for no more nodes than it must, which is 100: fewer names in each question.
     Sampled,
+    /// Not at all, and kube-scheduler looks for no more nodes than it must: what that brings by itself.
+    SampledWithout,
 }
 
 impl Way {
     /// Those of which the rate is measured.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Without,
         Self::Unbatched,
         Self::With,
@@ -122,6 +124,7 @@ impl Way {
         Self::Unasked,
         Self::PassThrough,
         Self::Sampled,
+        Self::SampledWithout,
     ];
 
     /// Those of which it is seen what is bought.
@@ -137,6 +140,7 @@ impl Way {
             Self::Unasked => "unasked",
             Self::PassThrough => "pass-through",
             Self::Sampled => "with, sampled",
+            Self::SampledWithout => "without, sampled",
         }
     }
 
@@ -146,6 +150,7 @@ impl Way {
         mortise: &Mortise,
         pass_through: Option<&PassThrough>,
     ) -> Result<SchedulerOptions> {
+        let sampled = Some(1);
         let mut extender = mortise.extender()?;
         if self == Self::PassThrough {
             let there = pass_through.context("there is no pass-through extender to ask")?;
@@ -159,10 +164,16 @@ impl Way {
                     ..SchedulerOptions::default()
                 });
             }
+            Self::SampledWithout => {
+                return Ok(SchedulerOptions {
+                    percentage_of_nodes_to_score: sampled,
+                    ..SchedulerOptions::default()
+                });
+            }
             Self::With | Self::PassThrough => Verbs::ALL,
             Self::Sampled => {
                 return Ok(SchedulerOptions {
-                    percentage_of_nodes_to_score: Some(1),
+                    percentage_of_nodes_to_score: sampled,
                     ..SchedulerOptions::with_extender(extender)
                 });
             }
@@ -319,7 +330,7 @@ mod tests {
 
     #[test]
     fn every_way_is_first_once_in_as_many_rounds() {
-        let first: Vec<Way> = (0..8)
+        let first: Vec<Way> = (0..9)
             .filter_map(|round| Way::turns(&Way::ALL, round).first().copied())
             .collect();
         assert_eq!(first, Way::ALL);

@@ -67,23 +67,28 @@ pub(crate) async fn measure(
     make_nodes(&plane, &mortise, nodes).await?;
     let mut watching = seen::follow(plane.client());
     let mut rows = Vec::new();
-    for round in 0..*runs {
-        for way in Way::turns(ways, round) {
-            progress(&format!(
-                "{nodes} nodes, {}, round {}",
-                way.label(),
-                round + 1
-            ));
-            // Names are never used again: kwok deletes what it knows by name, and may be late.
-            let run = rows.len();
-            let played = one(
-                &mut plane,
-                &mortise,
-                pass_through,
-                &mut watching,
-                (way, run, *pods),
-            );
-            let row = Box::pin(played).await?;
+    // What is played first finds everything cold: it is played once more, before anything is counted.
+    let first = Way::turns(ways, 0).first().map(|way| (*way, None));
+    let turns = (0..*runs).flat_map(|round| {
+        let ways = Way::turns(ways, round).into_iter();
+        ways.map(move |way| (way, Some(round)))
+    });
+    for (run, (way, round)) in first.into_iter().chain(turns).enumerate() {
+        let told = round.map_or_else(
+            || "to warm up".to_owned(),
+            |round| format!("round {}", round + 1),
+        );
+        progress(&format!("{nodes} nodes, {}, {told}", way.label()));
+        // Names are never used again: kwok deletes what it knows by name, and may be late.
+        let played = one(
+            &mut plane,
+            &mortise,
+            pass_through,
+            &mut watching,
+            (way, run, *pods),
+        );
+        let row = Box::pin(played).await?;
+        if let Some(round) = round {
             rows.push(Row {
                 round,
                 nodes,
