@@ -7,6 +7,7 @@
 //! - `provisioning`: services come and go while short-lived pods arrive all the time; what is bought for them, what is
 //!   evicted, and do pods land on the machines that were bought for them?
 
+mod binds;
 mod chart;
 pub(crate) mod drains;
 mod pass_through;
@@ -40,7 +41,7 @@ const SOURCES: [&str; 6] = [
 
 // Default sizes, which are those of the recorded results.
 const NODES: [u32; 2] = [200, 1_000];
-const PODS: u32 = 5_000;
+const PODS: u32 = 3_000;
 const RUNS: u32 = 5;
 const SERVICES: u32 = 12;
 const SECONDS: u32 = 150;
@@ -95,7 +96,7 @@ impl CompareArgs {
 pub(crate) enum Way {
     /// Not at all.
     Without,
-    /// Not at all, and each pod is scored anew, as kube-scheduler does beside any extender: what it loses by having one.
+    /// Not at all, and without opportunistic batching, which kube-scheduler switches off beside any extender.
     Unbatched,
     /// Everything, as recommended.
     With,

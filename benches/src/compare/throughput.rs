@@ -3,16 +3,18 @@
 //! The pods are there before the scheduler is: what is measured is its rate, not that of whoever makes the pods. The rate of
 //! the middle 80 % leaves out its start and its end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, wait_until};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::binds::Binds;
 use super::pass_through::PassThrough;
 use super::seen::{self, Counts, Watching};
 use super::{CompareArgs, Way, progress};
@@ -56,10 +58,15 @@ pub(crate) async fn measure(
     } = args;
     progress(&format!("a control plane with {nodes} nodes"));
     let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
+    let mut binds = Binds::new()?;
     let builder = ControlPlane::builder()
         .full()
         .without(Component::Scheduler)
         .manifests(&crds);
+    let flags = binds.flags();
+    let builder = flags.iter().fold(builder, |builder, flag| {
+        builder.flag(Component::ApiServer, flag)
+    });
     let mut plane = Box::pin(builder.start()).await?;
     let version = plane.client().apiserver_version().await?.git_version;
     let mut mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
@@ -84,7 +91,7 @@ pub(crate) async fn measure(
             &mut plane,
             &mortise,
             pass_through,
-            &mut watching,
+            (&mut watching, &mut binds),
             (way, run, *pods),
         );
         let row = Box::pin(played).await?;
@@ -106,7 +113,7 @@ async fn one(
     plane: &mut ControlPlane,
     mortise: &Mortise,
     pass_through: &PassThrough,
-    watching: &mut Watching,
+    (watching, binds): (&mut Watching, &mut Binds),
     (way, run, pods): (Way, usize, u32),
 ) -> Result<Row> {
     let count = pods as usize;
@@ -130,14 +137,7 @@ async fn one(
     let (calls_after, seconds_after) = self::calls(mortise, pass_through).await?;
     plane.stop_component(Component::Scheduler).await?;
 
-    let mut times: Vec<Instant> = watching
-        .pods
-        .all()
-        .values()
-        .filter(|pod| pod.gone.is_none())
-        .filter_map(|pod| pod.bound)
-        .collect();
-    times.sort_unstable();
+    let times = binds.next(count).await?;
     let rates = Rates::of(&times).context("too few pods for a rate")?;
     delete_pods(plane).await?;
     reach(watching, |counts| counts.there == 0).await?;
@@ -169,7 +169,7 @@ struct Rates {
 
 impl Rates {
     /// Of sorted times; `None` of less than ten.
-    fn of(times: &[Instant]) -> Option<Self> {
+    fn of(times: &[Timestamp]) -> Option<Self> {
         let count = times.len();
         if count < 10 {
             return None;
@@ -178,7 +178,7 @@ impl Rates {
             let (from_at, to_at) = (times.get(from)?, times.get(to)?);
             #[expect(clippy::cast_precision_loss, reason = "a count of pods")]
             let pods = (to - from) as f64;
-            let took = to_at.saturating_duration_since(*from_at).as_secs_f64();
+            let took = to_at.duration_since(*from_at).as_secs_f64();
             // All within the resolution of the clock is not a rate.
             (took > 0.0).then(|| pods / took)
         };
@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn the_middle_leaves_a_slow_start_out() {
-        let begun = Instant::now();
+        let begun = Timestamp::UNIX_EPOCH;
         // The first tenth takes ten seconds, the rest comes a hundred a second.
-        let times: Vec<Instant> = (0..1_000_u64)
+        let times: Vec<Timestamp> = (0..1_000_u64)
             .map(|at| {
                 begun
                     + Duration::from_millis(if at < 100 {
