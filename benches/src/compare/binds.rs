@@ -73,14 +73,12 @@ impl Binds {
 
     /// Times of the next so many binds that were made, in order.
     pub(super) async fn next(&mut self, count: usize) -> Result<Vec<Timestamp>> {
-        let from = self.read;
-        wait_until("the audit log to have all binds", LATE, || async {
-            let (times, _) = self.after(from)?;
+        let (mut times, end) = wait_until("the audit log to have all binds", LATE, || async {
+            let (times, end) = self.after(self.read)?;
             ensure!(times.len() >= count, "it has {} of {count}", times.len());
-            Ok(())
+            Ok((times, end))
         })
         .await?;
-        let (mut times, end) = self.after(from)?;
         ensure!(times.len() == count, "{} binds, not {count}", times.len());
         self.read = end;
         times.sort_unstable();

@@ -22,6 +22,8 @@ const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 80.0;
+/// Left of the legend.
+const MARGIN: f64 = 15.0;
 /// Names in a row of the legend.
 const NAMES: usize = 5;
 /// One colour for each series, told apart also by those who see no red or green.
@@ -100,7 +102,7 @@ pub(crate) fn bars(title: &str, unit: &str, series: &[&str], groups: &[Group]) -
         );
     }
     for (which, name) in series.iter().enumerate() {
-        let x = 15.0 + 149.0 * count(which % NAMES);
+        let x = MARGIN + (WIDTH - MARGIN) / count(NAMES) * count(which % NAMES);
         let y = HEIGHT - 40.0 + 20.0 * count(which / NAMES);
         push(
             &mut svg,

@@ -151,33 +151,25 @@ impl Way {
         mortise: &Mortise,
         pass_through: Option<&PassThrough>,
     ) -> Result<SchedulerOptions> {
-        let sampled = Some(1);
+        let is_sampled = matches!(self, Self::Sampled | Self::SampledWithout);
+        let options = SchedulerOptions {
+            percentage_of_nodes_to_score: is_sampled.then_some(1),
+            ..SchedulerOptions::default()
+        };
         let mut extender = mortise.extender()?;
         if self == Self::PassThrough {
             let there = pass_through.context("there is no pass-through extender to ask")?;
             there.url().clone_into(&mut extender.url);
         }
         extender.verbs = match self {
-            Self::Without => return Ok(SchedulerOptions::default()),
+            Self::Without | Self::SampledWithout => return Ok(options),
             Self::Unbatched => {
                 return Ok(SchedulerOptions {
                     feature_gates: vec![("OpportunisticBatching", false)],
-                    ..SchedulerOptions::default()
+                    ..options
                 });
             }
-            Self::SampledWithout => {
-                return Ok(SchedulerOptions {
-                    percentage_of_nodes_to_score: sampled,
-                    ..SchedulerOptions::default()
-                });
-            }
-            Self::With | Self::PassThrough => Verbs::ALL,
-            Self::Sampled => {
-                return Ok(SchedulerOptions {
-                    percentage_of_nodes_to_score: sampled,
-                    ..SchedulerOptions::with_extender(extender)
-                });
-            }
+            Self::With | Self::PassThrough | Self::Sampled => Verbs::ALL,
             Self::FilterOnly => Verbs {
                 prioritize: false,
                 ..Verbs::ALL
@@ -193,7 +185,10 @@ impl Way {
                 preempt: true,
             },
         };
-        Ok(SchedulerOptions::with_extender(extender))
+        Ok(SchedulerOptions {
+            extenders: vec![extender],
+            ..options
+        })
     }
 
     /// These ways, beginning with another one in each round.

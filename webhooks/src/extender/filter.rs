@@ -95,6 +95,7 @@ fn denials(
         counters.soft_dropped.inc();
     }
     let own = verdicts.own_among(names);
+    let own_room = verdicts.has_own_room().then_some(own.is_some());
     if let Some(own) = own.filter(|own| verdicts.sends_to(own)) {
         counters.sent_to_own_room.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
@@ -103,7 +104,7 @@ fn denials(
             }
         }
         promised.retain(|name| *name == own);
-    } else if own.is_none() && verdicts.has_own_room() {
+    } else if own_room == Some(false) {
         counters.own_room_absent.inc();
     }
     for denial in denied.iter().flatten() {
@@ -118,8 +119,5 @@ fn denials(
             memory.signals.tell(&asker.pod.uid, now);
         }
     }
-    Denials {
-        denied,
-        own_room: verdicts.has_own_room().then_some(own.is_some()),
-    }
+    Denials { denied, own_room }
 }
