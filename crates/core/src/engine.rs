@@ -198,6 +198,7 @@ impl Engine {
     pub fn apply(&mut self, input: Input, now: Timestamp) {
         match input {
             Input::News(news) => {
+                self.index.set_time(now);
                 self.index.apply(news);
             }
             Input::Synced => self.index.set_synced(),
@@ -259,12 +260,7 @@ impl Engine {
 
     /// The cluster as of now. Cheap when nothing changed.
     pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
-        if self.promises_end.is_none_or(|end| end <= now) {
-            self.promises_end = self
-                .index
-                .expire_ledger(now)
-                .or_else(|| Some(crate::deciders::after(now, 1_000)));
-        }
+        self.promises_end = self.index.expire_ledger(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
         {

@@ -25,6 +25,10 @@ pub enum Verdict {
     Ignored,
     /// A pod needs nothing of us: kube-scheduler has a node for it.
     LeftToScheduler,
+    /// A pod is no longer expected where it was.
+    Withdrawn,
+    /// A pod is unschedulable, and no node is on its way for it.
+    Stalled,
     /// A machine was launched.
     Launched,
     /// A launch failed.
@@ -61,6 +65,8 @@ impl Verdict {
             Self::Unschedulable => "unschedulable",
             Self::Ignored => "ignored",
             Self::LeftToScheduler => "left_to_scheduler",
+            Self::Withdrawn => "withdrawn",
+            Self::Stalled => "stalled",
             Self::Launched => "launched",
             Self::LaunchFailed => "launch_failed",
             Self::Registered => "registered",
@@ -167,6 +173,12 @@ pub enum Reason {
     OnNode { node: NodeName },
     /// Goes to the node of this claim.
     OnClaim { claim: ClaimName },
+    /// Other pods, or what the node turned out to be, leave no place on it.
+    NoPlaceOn { node: String },
+    /// It is expected on this ready node, and kube-scheduler has not put it there; in its words.
+    NotTakenOn { node: String, message: String },
+    /// kube-scheduler refused it on these ready nodes, where it was expected; its newest words.
+    RefusedOn { nodes: Vec<String>, message: String },
     /// For these pods.
     ForPods { pods: Vec<PodKey>, more: usize },
     /// Made by this pool.
@@ -279,6 +291,16 @@ impl fmt::Display for Reason {
         match self {
             Self::OnNode { node } => write!(f, "on node {node}"),
             Self::OnClaim { claim } => write!(f, "on the node of claim {claim}"),
+            Self::NoPlaceOn { node } => write!(f, "node {node} has no place for it any more"),
+            Self::NotTakenOn { node, message } => write!(
+                f,
+                "node {node} is ready and should take it, but kube-scheduler has not placed it there; it says: {message}"
+            ),
+            Self::RefusedOn { nodes, message } => write!(
+                f,
+                "kube-scheduler refused it on {}, where it should fit, so no further node is launched for it now; it says: {message}",
+                nodes.join(", ")
+            ),
             Self::ForPods { pods, more } => {
                 write!(f, "for {}", list(pods))?;
                 if *more > 0 {

@@ -303,8 +303,12 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     }
     let promised = json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });
     index.apply(News::Applied(claim("c1", 1, promised), Source::Watch));
-    let news = |name, version| News::Applied(pod(name, version, json!({})), Source::Watch);
-    index.apply(news("tried", 2));
+    let news = |name, version, message: &str| {
+        let said = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message });
+        let pod = pod(name, version, json!({ "status": { "conditions": [said] } }));
+        News::Applied(pod, Source::Watch)
+    };
+    index.apply(news("tried", 2, "0/0 nodes are available"));
     assert_eq!(
         until(&mut index, "uid-tried"),
         minutes(15),
@@ -316,15 +320,31 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     ] } });
     index.apply(News::Applied(claim("c1", 3, ready), Source::Watch));
     assert_eq!(until(&mut index, "uid-tried"), minutes(1 + 5));
-    index.apply(news("tried", 2));
+    index.set_time(Timestamp::from_second(70).unwrap());
+    index.apply(news("tried", 4, "0/0 nodes are available"));
     assert_eq!(
         until(&mut index, "uid-tried"),
         minutes(1 + 5),
-        "that is old news"
+        "kube-scheduler says nothing new"
     );
-    index.apply(news("tried", 4));
-    assert_eq!(until(&mut index, "uid-tried"), minutes(1 + 1));
+    index.apply(news("tried", 5, "0/1 nodes are available"));
+    assert_eq!(until(&mut index, "uid-tried"), minutes(2));
+    index.set_time(Timestamp::from_second(100).unwrap());
+    index.apply(news("tried", 6, "0/2 nodes are available"));
+    assert_eq!(
+        until(&mut index, "uid-tried"),
+        minutes(2),
+        "the first refusal counts"
+    );
     assert_eq!(until(&mut index, "uid-queued"), minutes(1 + 5));
+    let at = |second| Timestamp::from_second(second).unwrap();
+    assert_eq!(index.expire_ledger(at(119)), Some(at(120)));
+    assert_eq!(index.expire_ledger(at(120)), Some(at(360)));
+    assert_eq!(until(&mut index, "uid-tried"), None);
+    // Its claim still names it, and so does every update of the claim.
+    let label = json!({ "metadata": { "labels": { "a": "b" }, "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });
+    index.apply(News::Applied(claim("c1", 7, label), Source::Watch));
+    assert_eq!(until(&mut index, "uid-tried"), None, "it is not read back");
 }
 
 #[test]

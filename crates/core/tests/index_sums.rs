@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use mortise_core::index::{Index, News, Object, ObjectKey, Source};
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::PoolUsage;
+use mortise_core::ledger::{Place, PoolUsage};
 use mortise_core::snapshot::Snapshot;
 use proptest::prelude::*;
 use serde_json::json;
@@ -125,11 +125,11 @@ fn check(snapshot: &Snapshot) {
     }
     let mut known = Crowd::new();
     for (key, nodes) in snapshot.crowds.alike() {
-        for (node, count) in nodes.iter() {
+        for (place, count) in nodes.iter() {
             let key = (
                 key.namespace.to_string(),
                 format!("{:?}", key.labels),
-                node.to_string(),
+                node_of(place),
             );
             *known.entry(key).or_default() += count;
         }
@@ -140,8 +140,8 @@ fn check(snapshot: &Snapshot) {
         .guards()
         .flat_map(|guards| {
             let id = guards.class().unwrap().id;
-            let nodes = guards.nodes.iter();
-            nodes.map(move |(node, count)| ((id, node.to_string()), count))
+            let places = guards.places.iter();
+            places.map(move |(place, count)| ((id, node_of(place)), count))
         })
         .collect();
     assert_eq!(known, guards);
@@ -223,5 +223,13 @@ proptest! {
         check(&index.freeze(Timestamp::UNIX_EPOCH));
         // What was frozen before has not changed.
         earlier.iter().for_each(check);
+    }
+}
+
+/// Bound pods are counted on Nodes only.
+fn node_of(place: &Place) -> String {
+    match place {
+        Place::Node(node) => node.to_string(),
+        Place::Claim(claim) => panic!("a bound pod counts on claim {claim}"),
     }
 }

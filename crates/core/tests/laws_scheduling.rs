@@ -75,6 +75,7 @@ fn accounts_for_all(plan: &LaunchPlan, report: &SolveReport) -> Result<(), TestC
         .map(|(key, _)| key.clone());
     for key in placed
         .chain(unplaced)
+        .chain(report.entrusted.iter().cloned())
         .chain(report.ignored.iter().map(|(key, _)| key.clone()))
     {
         prop_assert!(seen.insert(key.clone()), "{key} twice");
@@ -287,7 +288,7 @@ fn keeps_apart(world: &World, plan: &LaunchPlan) -> Result<(), TestCaseError> {
                 let met = pods.iter().find(|other| {
                     *other != own && raw[*other].metadata.labels.as_ref().unwrap()["app"] == *app
                 });
-                // Two pods that were bound before may be as they are; so may promised ones, which were checked when promised.
+                // Two pods that were bound before may be as they are. Promised ones are placed as any other.
                 let fresh = |name: &str| placed.contains(name);
                 prop_assert!(
                     met.is_none_or(|other| !fresh(own) && !fresh(other)),
@@ -312,9 +313,7 @@ proptest! {
             keeps_within_machines(&snapshot, &plan)?;
             suits_its_pods(&snapshot, &plan)?;
             keeps_limits(&snapshot, &plan)?;
-            if snapshot.ledger.nominations().next().is_none() {
-                keeps_apart(&world, &plan)?;
-            }
+            keeps_apart(&world, &plan)?;
         }
     }
 

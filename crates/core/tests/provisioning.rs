@@ -367,9 +367,9 @@ fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
     let quick = played(600);
     assert_eq!(quick.claim_times().len(), 1, "both fit on one machine");
     assert_eq!(quick.pending(), 0);
-    // An API server that does not answer is not waited for longer than a moment.
-    let times = played(20_000).claim_times();
-    assert_eq!(times.len(), 2, "{times:?}");
+    // However long the API server takes: the claim is known, and so is the room on its machine.
+    let slow = played(20_000);
+    assert_eq!((slow.claim_times().len(), slow.pending()), (1, 0));
 }
 
 #[test]

@@ -129,10 +129,12 @@ impl NewClaim<'_> {
             let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();
             annotations.insert(labels::REPLACES.to_owned(), names.join(","));
         }
+        let claim = Arc::new(claim);
         step.ledger.push(LedgerOp::Expect(Coming {
             claim: name.clone(),
             pool: planned.pool.clone(),
             capacity: planned.most.clone(),
+            object: Some(Arc::clone(&claim)),
             from: now,
         }));
         let until = after(now, input.settings.registration_timeout_ms);
@@ -140,7 +142,7 @@ impl NewClaim<'_> {
             step.ledger
                 .push(nominate(pod, Place::Claim(name.clone()), now, until));
         }
-        step.effect(Effect::CreateClaim(Arc::new(claim)));
+        step.effect(Effect::CreateClaim(claim));
     }
 
     /// Why it is made, for its record.
@@ -188,8 +190,8 @@ fn spread(of_pool: &DurationText, name: &ClaimName, percent: u32) -> DurationTex
 }
 
 /// A promise of room to a pod.
-pub(crate) fn nominate(pod: &Pod, place: Place, from: Timestamp, until: Timestamp) -> LedgerOp {
-    LedgerOp::Nominate(Nomination {
+pub(crate) fn promise_of(pod: &Pod, place: Place, from: Timestamp, until: Timestamp) -> Nomination {
+    Nomination {
         pod: pod.key.clone(),
         uid: pod.uid.clone(),
         place,
@@ -197,7 +199,12 @@ pub(crate) fn nominate(pod: &Pod, place: Place, from: Timestamp, until: Timestam
         priority: pod.class.priority,
         from,
         until,
-    })
+    }
+}
+
+/// Promises room to a pod.
+pub(crate) fn nominate(pod: &Pod, place: Place, from: Timestamp, until: Timestamp) -> LedgerOp {
+    LedgerOp::Nominate(promise_of(pod, place, from, until))
 }
 
 /// Pods of a record, cut to a readable number.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::Index;
@@ -15,7 +14,6 @@ use crate::names::{ClaimName, NodeName};
 use crate::objects::{DISRUPTION_REASON, resources_of};
 use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Standing, StateNode};
-use crate::taints;
 
 /// Which objects make up a machine. More than one Node with one provider id is an error that lifecycle reports; the first
 /// by name stands for the machine.
@@ -23,6 +21,12 @@ use crate::taints;
 pub(super) struct Parts {
     nodes: BTreeSet<NodeName>,
     claim: Option<ClaimName>,
+}
+
+impl Parts {
+    pub(super) const fn claim(&self) -> Option<&ClaimName> {
+        self.claim.as_ref()
+    }
 }
 
 impl Index {
@@ -183,7 +187,8 @@ impl Index {
             status.and_then(|s| s.allocatable.as_ref()),
             initialized,
         );
-        let taints = machine_taints(node.as_deref(), claim.as_deref(), registered, initialized);
+        let taints =
+            StateNode::taints_of(node.as_deref(), claim.as_deref(), registered, initialized);
         let pods: Vec<_> = node
             .as_ref()
             .and_then(|node| {
@@ -262,32 +267,4 @@ fn filled(
         }
     }
     filled
-}
-
-/// The claim's taints until registered, the Node's after; while a managed node is not initialized, taints that will go by
-/// themselves (known ephemeral ones and start-up taints) do not count.
-fn machine_taints(
-    node: Option<&k8s::Node>,
-    claim: Option<&NodeClaim>,
-    registered: bool,
-    initialized: bool,
-) -> Vec<Taint> {
-    let of_node = node
-        .map(|node| node.spec.taints.clone())
-        .unwrap_or_default();
-    let Some(claim) = claim else { return of_node };
-    let all = if registered {
-        of_node
-    } else {
-        claim.spec.taints.clone().unwrap_or_default()
-    };
-    if initialized {
-        return all;
-    }
-    let startup = claim.spec.startup_taints.as_deref().unwrap_or_default();
-    all.into_iter()
-        .filter(|taint| {
-            !taints::is_ephemeral(taint) && !startup.iter().any(|each| taints::matches(each, taint))
-        })
-        .collect()
 }

@@ -48,6 +48,11 @@ pub struct Index {
     /// By DaemonSet: its active pods by age.
     daemon_pods_of: BTreeMap<NamespacedName, BTreeSet<(Timestamp, PodKey)>>,
     pending_keys: BTreeMap<Uid, PodKey>,
+    /// Pods that wait and whose promise on this claim was ended.
+    over: BTreeMap<Uid, ClaimName>,
+    ends: promises::PromiseEnds,
+    /// The newest time that was told.
+    now: Timestamp,
     ahead: bool,
     dirty: BTreeSet<NodeKey>,
     /// Overlays, or what they are about, changed.
@@ -92,6 +97,7 @@ impl Index {
             namespaces: Arc::default(),
             workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
+            assumed: Arc::default(),
             well_known,
             served: crate::served::Served::All,
             foreign: Arc::default(),
@@ -109,6 +115,9 @@ impl Index {
             pods_of: BTreeMap::new(),
             daemon_pods_of: BTreeMap::new(),
             pending_keys: BTreeMap::new(),
+            over: BTreeMap::new(),
+            ends: promises::PromiseEnds::default(),
+            now,
             ahead,
             dirty: BTreeSet::new(),
             overlays_changed: false,
@@ -131,6 +140,11 @@ impl Index {
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.state.synced
+    }
+
+    /// Tells the time at which the next news came.
+    pub fn set_time(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
     }
 
     /// Takes news in. Returns whether anything changed.
@@ -362,10 +376,17 @@ impl Index {
         }
         let pod = Arc::new(pod);
         if pod.is_provisionable(self.ahead) {
-            self.not_pending(&key);
+            let known = self.state.pending.get(&key);
+            if known.is_some_and(|known| known.uid != pod.uid) {
+                self.not_pending(&key);
+            }
             self.pending_keys.insert(pod.uid.clone(), key.clone());
             self.state.pending.insert(key.clone(), Arc::clone(&pod));
-            self.tried(&pod.uid);
+            let said = |of: &Pod| of.refusal.clone();
+            let before = before.as_deref().filter(|before| before.uid == pod.uid);
+            if pod.refusal.is_some() && before.and_then(said) != pod.refusal {
+                self.refused(&pod.uid);
+            }
         } else {
             self.not_pending(&key);
         }
@@ -376,6 +397,7 @@ impl Index {
     fn not_pending(&mut self, key: &PodKey) {
         if let Some(pod) = self.state.pending.remove(key) {
             self.pending_keys.remove(&pod.uid);
+            self.over.remove(&pod.uid);
         }
     }
 
@@ -421,29 +443,6 @@ impl Index {
         }
     }
 
-    /// Changes the ledger. Only the engine and the index itself call this.
-    pub fn change_ledger(&mut self, op: LedgerOp) {
-        if Arc::make_mut(&mut self.state.ledger).apply(op) {
-            self.changes.ledger = true;
-            self.stale = true;
-        }
-    }
-
-    /// Ends promises that are over; returns when the next one ends.
-    pub fn expire_ledger(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let due = self
-            .state
-            .ledger
-            .nominations()
-            .any(|each| each.until <= now);
-        if due {
-            self.changes.ledger = true;
-            self.stale = true;
-            return Arc::make_mut(&mut self.state.ledger).expire(now);
-        }
-        self.state.ledger.nominations().map(|each| each.until).min()
-    }
-
     /// Sets the catalogue of a node class.
     pub fn set_catalog(&mut self, class: &NodeClassKey, catalog: Arc<Catalog>) {
         let same = self
@@ -478,6 +477,7 @@ impl Index {
             self.stale = false;
         }
         self.state.taken_at = now;
+        self.set_time(now);
         self.state.clone()
     }
 

@@ -1,5 +1,8 @@
-//! Reading promises back from claims, so that a follower and a restarted process hold what the leader promised.
+//! When promises end, and reading them back from claims, so that a follower and a restarted process hold what the leader
+//! promised.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,9 +22,20 @@ const LIFE_MS: i64 = 15 * 60_000;
 /// every pod within 5 min (`podMaxInUnschedulablePodsDuration`).
 const READY_LIFE_MS: i64 = 5 * 60_000;
 
-/// The same for a pod that was tried since: several times the longest back-off of kube-scheduler, after which a pod that
-/// has not come has a reason that nobody foresaw.
-const TRIED_LIFE_MS: i64 = 60_000;
+/// A promise on a machine that is ready ends so long after kube-scheduler was seen to refuse its pod. Several times its
+/// longest back-off (10 s): a pod that has not come by then has a reason that nobody foresaw.
+const REFUSED_LIFE_MS: i64 = 50_000;
+
+/// When promises end. Entries of promises that were withdrawn, prolonged or shortened since stay until they come up, and are
+/// passed over then: what the ledger says counts.
+#[derive(Debug, Default)]
+pub(super) struct PromiseEnds(BinaryHeap<Reverse<(Timestamp, Uid)>>);
+
+impl PromiseEnds {
+    pub(super) fn note(&mut self, until: Timestamp, pod: Uid) {
+        self.0.push(Reverse((until, pod)));
+    }
+}
 
 /// Since when the machine of a claim is ready for its pods.
 fn ready_since(claim: &NodeClaim) -> Option<Timestamp> {
@@ -36,37 +50,106 @@ impl Index {
         let Some(ready) = ready_since(claim) else {
             return;
         };
-        let place = Place::Claim(claim.name());
         let until = after(ready, READY_LIFE_MS);
-        let longer = self.state.ledger.held(&place);
-        let longer = longer.filter(|each| each.until > until);
+        let (name, node) = (claim.name(), claim.status.node_name.as_deref());
+        let longer = self.state.ledger.held_on(node, Some(&name));
+        let longer = longer.filter(|each| each.until > until && each.from <= ready);
         let longer: Vec<Uid> = longer.map(|each| each.uid.clone()).collect();
         for pod in longer {
             self.shorten(&pod, until);
         }
     }
 
-    /// There is news of a pod that waits. Who writes to such a pod is kube-scheduler, to say that it was tried in vain: if
-    /// that was with its machine ready, its room is not held for long any more.
-    pub(super) fn tried(&mut self, pod: &Uid) {
+    /// kube-scheduler has refused a pod that waits: it says so anew, or in other words than before. If its machine was ready
+    /// by then, its room is not held for long any more.
+    pub(super) fn refused(&mut self, pod: &Uid) {
         let Some(promise) = self.state.ledger.nomination(pod) else {
             return;
         };
-        let Place::Claim(claim) = &promise.place else {
-            return;
+        let claim = match &promise.place {
+            Place::Node(node) => self.claim_of(node),
+            Place::Claim(claim) => self.state.claims.get(claim),
         };
-        let claim = self.state.claims.get(claim);
-        if let Some(ready) = claim.and_then(|claim| ready_since(claim)) {
-            self.shorten(pod, after(ready, TRIED_LIFE_MS));
+        // A machine without a claim is another one's work, and ready.
+        let ready = match claim {
+            Some(claim) => ready_since(claim),
+            None => matches!(promise.place, Place::Node(_)).then_some(promise.from),
+        };
+        if ready.is_some_and(|ready| ready <= self.now) {
+            self.shorten(pod, after(self.now, REFUSED_LIFE_MS));
         }
+    }
+
+    fn claim_of(&self, node: &NodeName) -> Option<&Arc<NodeClaim>> {
+        let machine = self.machines.get(self.node_key_of.get(node)?)?;
+        self.state.claims.get(machine.claim()?)
     }
 
     fn shorten(&mut self, pod: &Uid, until: Timestamp) {
         let promise = self.state.ledger.nomination(pod);
         if promise.is_some_and(|each| each.until > until) {
             Arc::make_mut(&mut self.state.ledger).shorten(pod, until);
+            self.ends.note(until, pod.clone());
             self.changes.ledger = true;
             self.stale = true;
+        }
+    }
+
+    /// Ends promises that are over; returns when the next one ends. The pods of those that ended count as changed. Cost: the
+    /// logarithm of the number of promises, for each that ended.
+    pub fn expire_ledger(&mut self, now: Timestamp) -> Option<Timestamp> {
+        while let Some(Reverse((until, pod))) = self.ends.0.peek() {
+            let promise = self.state.ledger.nomination(pod);
+            let Some(promise) = promise.filter(|promise| promise.until == *until) else {
+                self.ends.0.pop();
+                continue;
+            };
+            if *until > now {
+                return Some(*until);
+            }
+            let (key, uid, place) = (
+                promise.pod.clone(),
+                promise.uid.clone(),
+                promise.place.clone(),
+            );
+            Arc::make_mut(&mut self.state.ledger).run_out(&uid);
+            self.forget_promise(uid, place);
+            self.changes.pods.insert(key);
+            self.changes.ledger = true;
+            self.stale = true;
+            self.ends.0.pop();
+        }
+        None
+    }
+
+    /// Changes the ledger. Only the engine and the index itself call this.
+    pub fn change_ledger(&mut self, op: LedgerOp) {
+        let (ends, withdrawn) = match &op {
+            LedgerOp::Nominate(promise) => (Some((promise.until, promise.uid.clone())), None),
+            LedgerOp::Withdraw(uid) => {
+                let promise = self.state.ledger.nomination(uid);
+                (None, promise.map(|it| (uid.clone(), it.place.clone())))
+            }
+            _ => (None, None),
+        };
+        if Arc::make_mut(&mut self.state.ledger).apply(op) {
+            self.changes.ledger = true;
+            self.stale = true;
+            if let Some((until, pod)) = ends {
+                self.ends.note(until, pod);
+            }
+            if let Some((pod, place)) = withdrawn {
+                self.forget_promise(pod, place);
+            }
+        }
+    }
+
+    /// A promise that ended is not read back from its claim, which still names the pod.
+    fn forget_promise(&mut self, pod: Uid, place: Place) {
+        if let Place::Claim(claim) = place
+            && self.pending_keys.contains_key(&pod)
+        {
+            self.over.insert(pod, claim);
         }
     }
 
@@ -112,8 +195,9 @@ impl Index {
                 .pending_keys
                 .get(uid)
                 .and_then(|key| self.state.pods.get(key));
+            let is_over = self.over.get(uid).is_some_and(|on| *on == claim.name());
             let Some(pod) = pod
-                .filter(|_| self.state.ledger.nomination(uid).is_none())
+                .filter(|_| self.state.ledger.nomination(uid).is_none() && !is_over)
                 .cloned()
             else {
                 continue;

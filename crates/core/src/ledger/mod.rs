@@ -16,6 +16,7 @@ use serde::Serialize;
 pub use held::Held;
 pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
 
+use crate::apis::nodeclaim::NodeClaim;
 use crate::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
 use crate::resources::Resources;
 use crate::snapshot::Table;
@@ -58,6 +59,9 @@ pub struct Coming {
     pub pool: PoolName,
     /// The most it can turn out to have: element-wise maximum over its instance types.
     pub capacity: Resources,
+    /// The claim as it is being created, while no object shows it; `None` when it was read back from one.
+    #[serde(skip)]
+    pub object: Option<Arc<NodeClaim>>,
     /// Since when.
     pub from: Timestamp,
 }
@@ -220,18 +224,9 @@ impl Ledger {
         };
     }
 
-    /// Ends what is over. Returns when the next promise ends; cost: the number of nominations.
-    pub fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let over: Vec<Uid> = self
-            .nominations
-            .values()
-            .filter(|each| each.until <= now)
-            .map(|each| each.uid.clone())
-            .collect();
-        for uid in over {
-            self.fates.ran_out += u64::from(self.withdraw(&uid));
-        }
-        self.nominations.values().map(|each| each.until).min()
+    /// The time of a pod's promise is over while the pod still waits.
+    pub fn run_out(&mut self, uid: &Uid) {
+        self.fates.ran_out += u64::from(self.withdraw(uid));
     }
 
     /// Forgets everything held on the machine of a claim that is gone.

@@ -25,7 +25,8 @@ fn what_became_of_promises_is_counted_once() {
     ledger.bound(&"a".into(), true);
     ledger.bound(&"b".into(), false);
     ledger.forget_claim(&"c".into());
-    ledger.expire(after(Timestamp::UNIX_EPOCH, 1_000));
+    ledger.run_out(&"c".into());
+    ledger.run_out(&"c".into());
     let expected = Fates {
         kept: 1,
         elsewhere: 1,

@@ -11,7 +11,7 @@ use super::template::Template;
 use super::topology::{Filter, Group, Key, Kind, NO_DOMAIN, Statement, Topology};
 use crate::apis::k8s;
 use crate::catalog::Bits;
-use crate::names::NodeName;
+use crate::ledger::Place;
 use crate::pods::PodTerm;
 use crate::requirements::{Operator, Requirements};
 use crate::snapshot::{CrowdKey, Crowds, Pod, Snapshot, StateNode, Whereabouts};
@@ -71,33 +71,38 @@ pub(super) fn repelling<'a>(
         }
         let goes = |pod: &&&Pod| Crowds::is_guard(pod) && pod.class.id == class.id;
         let leaving: Vec<&Pod> = leaving.iter().filter(goes).copied().collect();
-        for (node, count) in staying(snapshot, &guards.nodes, &leaving) {
+        for (node, count) in staying(snapshot, &guards.places, &leaving) {
             all.extend(groups.iter().map(|group| (*group, node, count)));
         }
     }
     all
 }
 
+/// Where a pod counts: where it is assumed, else where it is bound.
+pub(super) fn place_of(snapshot: &Snapshot, pod: &Pod) -> Option<Place> {
+    let bound = || pod.node.clone().map(Place::Node);
+    snapshot.assumed.get(&pod.uid).cloned().or_else(bound)
+}
+
 /// The machines where pods are and stay, and how many.
 fn staying<'a>(
     snapshot: &'a Snapshot,
-    nodes: &'a Whereabouts,
+    places: &'a Whereabouts,
     leaving: &[&Pod],
 ) -> impl Iterator<Item = (&'a StateNode, usize)> {
-    let mut left: BTreeMap<&NodeName, usize> = BTreeMap::new();
-    for node in leaving.iter().filter_map(|pod| pod.node.as_ref()) {
-        *left.entry(node).or_default() += 1;
+    let mut left: BTreeMap<Place, usize> = BTreeMap::new();
+    for place in leaving.iter().filter_map(|pod| place_of(snapshot, pod)) {
+        *left.entry(place).or_default() += 1;
     }
-    let left: BTreeMap<NodeName, usize> = left
-        .into_iter()
-        .map(|(node, count)| (node.clone(), count))
-        .collect();
-    nodes.iter().filter_map(move |(name, count)| {
-        let gone = left.get(name).copied().unwrap_or(0);
+    places.iter().filter_map(move |(place, count)| {
+        let gone = left.get(place).copied().unwrap_or(0);
         let count = usize::try_from(count).unwrap_or(0).checked_sub(gone)?;
         // Of several Nodes with one provider id only the first is the machine.
-        let is_it = |node: &&Arc<StateNode>| node.names().0 == Some(&**name);
-        let node = snapshot.node(name).filter(is_it)?;
+        let is_it = |node: &&Arc<StateNode>| match place {
+            Place::Node(name) => node.names().0 == Some(&**name),
+            Place::Claim(_) => true,
+        };
+        let node = snapshot.machine_at(place).filter(is_it)?;
         (count > 0).then_some((&**node, count))
     })
 }
@@ -283,17 +288,28 @@ fn record(
     count: usize,
 ) {
     let key = &topology.keys[topology.groups[group].key];
-    let domain = if key.is_host {
-        host
-    } else {
-        node.label(&key.name).and_then(|value| key.domain(value))
-    };
-    match domain {
-        Some(domain) => (0..count).for_each(|_| topology.groups[group].record(domain)),
-        // A machine that takes no pods has no number, but who is there is there.
-        None if key.is_host => topology.groups[group].occupied += count,
-        None => {}
+    if key.is_host {
+        match host {
+            Some(domain) => (0..count).for_each(|_| topology.groups[group].record(domain)),
+            // A machine that takes no pods has no number, but who is there is there.
+            None => topology.groups[group].occupied += count,
+        }
+        return;
     }
+    let domains = match node.label(&key.name) {
+        Some(value) => key.domain(value).into_iter().collect(),
+        None if is_unlaunched(node) => {
+            let asked = node.claim.as_ref().map(|claim| claim.requirements());
+            key.possible(asked.as_ref().and_then(|asked| asked.get(&key.name)))
+        }
+        None => SmallVec::new(),
+    };
+    topology.groups[group].record_possible(&domains, count);
+}
+
+/// Nothing runs behind its claim yet, so its labels may still turn out to be any that the claim allows.
+fn is_unlaunched(node: &StateNode) -> bool {
+    node.node.is_none() && node.provider_id().is_none()
 }
 
 fn counts_on(filter: &Filter, node: &StateNode) -> bool {
@@ -301,8 +317,11 @@ fn counts_on(filter: &Filter, node: &StateNode) -> bool {
         return true;
     }
     let spec = node.node.as_ref().map(|node| &node.spec);
-    let taints = spec.map_or(&[][..], |spec| &spec.taints);
-    filter.admits_node(taints, node)
+    let taints = spec.map_or(&node.taints[..], |spec| &spec.taints);
+    match &node.claim {
+        Some(claim) if is_unlaunched(node) => filter.admits(taints, &claim.requirements()),
+        _ => filter.admits_node(taints, node),
+    }
 }
 
 /// The values of a label that nodes of a pool can have.

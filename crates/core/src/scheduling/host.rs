@@ -10,7 +10,10 @@ use super::daemons::Daemons;
 use super::fits::{Room, label_of, labels_meet, labels_of, ports_taken};
 use super::plan::SolveOptions;
 use super::template::Template;
+use super::topology::Key;
 use super::volumes::{Attachment, attached, can_attach};
+use smallvec::SmallVec;
+
 use crate::catalog::{Bits, Catalog};
 use crate::labels;
 use crate::ledger::{Nomination, Place};
@@ -144,15 +147,6 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether a promise names it, by its Node or by its claim: a machine becomes a Node in between.
-    pub(super) fn is_at(&self, place: &Place) -> bool {
-        let (node, claim) = self.node.names();
-        match place {
-            Place::Node(name) => node == Some(&**name),
-            Place::Claim(name) => claim == Some(&**name),
-        }
-    }
-
     fn free(&self, ground: &Ground<'_>) -> Option<&Amounts> {
         let free = self.free.get_or_init(|| {
             // Every promise counts, whatever its priority: pods of a pass are placed in order of priority anyway.
@@ -257,6 +251,15 @@ impl<'a> Host<'a> {
         match own.map_or(&[][..], Requirement::values) {
             [only] => Some(only),
             _ => None,
+        }
+    }
+
+    /// The domains in which it is, or may turn out to be: none where it has no such label.
+    pub(super) fn domains(&self, key: &Key) -> SmallVec<[usize; 4]> {
+        match self.value(&key.name) {
+            Some(value) => key.domain(value).into_iter().collect(),
+            None if self.unlaunched.is_some() => key.possible(self.labels().get(&key.name)),
+            None => SmallVec::new(),
         }
     }
 

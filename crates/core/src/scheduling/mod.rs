@@ -31,6 +31,7 @@ mod of_pool;
 mod outcome;
 mod pass;
 pub mod plan;
+mod promises;
 mod reasons;
 mod relax;
 mod repack;
@@ -216,6 +217,9 @@ pub fn solve(
         classes,
         placed: vec![None; items.len()],
         placed_step: vec![0; items.len()],
+        entrusted: std::collections::BTreeSet::new(),
+        kept: std::collections::BTreeSet::new(),
+        broken: Vec::new(),
         items,
         reservations,
         devices,
@@ -231,13 +235,18 @@ pub fn solve(
     }
     let (plan, dropped) = pass.plan();
     report.stopped = pass.stopped;
+    report.broken = std::mem::take(&mut pass.broken);
+    let entrusted = pass.entrusted.iter();
+    report.entrusted = entrusted
+        .map(|at| pass.items[*at].pod.key.clone())
+        .collect();
     report.unplaced = unplaced(&pass, &unusable, dropped);
     (plan, report)
 }
 
-/// The pod is bound and among the crowds of the snapshot; what a caller made up is not.
+/// The pod is bound, or assumed somewhere, and among the crowds of the snapshot; what a caller made up is not.
 fn is_counted(snapshot: &Snapshot, pod: &Pod) -> bool {
-    pod.node.is_some()
+    census::place_of(snapshot, pod).is_some()
         && snapshot
             .pods
             .get(&pod.key)
@@ -260,7 +269,7 @@ fn unplaced(
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (at, item) in pass.items.iter().enumerate() {
         let tried = !pass.stopped || pass.classes[item.class].failed_at.is_some();
-        if pass.placed[at].is_none() && tried {
+        if pass.placed[at].is_none() && tried && !pass.entrusted.contains(&at) {
             by_class.entry(item.class).or_default().push(at);
         }
     }

@@ -37,6 +37,7 @@ impl Pass<'_> {
                 node: host.node.key.clone(),
                 place,
                 uninitialized: !host.node.initialized,
+                kept: self.kept.contains(&at),
             });
         }
         let known = Arc::new(self.snapshot.well_known.clone());

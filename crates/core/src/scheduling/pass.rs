@@ -13,7 +13,7 @@
 //! Refusals are final and remembered per ask, so each (ask, machine) pair is looked at once, and pods that are alike cost
 //! one look-up each.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -30,6 +30,7 @@ use super::shape::{Shape, ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
 use super::template::Template;
 use super::topology::{Asking, Group, Key, KeyAllow, Kind, Topology};
+use crate::names::Uid;
 use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 
@@ -99,6 +100,12 @@ pub(super) struct Pass<'a> {
     pub(super) order: FillOrder,
     /// Where each pod goes, by its index.
     pub(super) placed: Vec<Option<Target>>,
+    /// Pods that stay where they were promised a place although nothing is known of that machine in this pass.
+    pub(super) entrusted: BTreeSet<usize>,
+    /// Pods that were promised a place and stay there.
+    pub(super) kept: BTreeSet<usize>,
+    /// Pods whose promise does not hold any more.
+    pub(super) broken: Vec<Uid>,
     /// At which step of giving up wishes it was placed, by its index.
     pub(super) placed_step: Vec<usize>,
     /// Number of placements so far.
@@ -116,7 +123,7 @@ impl Pass<'_> {
         self.keep_promised_devices();
         self.keep_promises();
         let mut queue: VecDeque<usize> = (0..self.items.len())
-            .filter(|at| self.placed[*at].is_none())
+            .filter(|at| self.placed[*at].is_none() && !self.entrusted.contains(at))
             .collect();
         // A pod that comes up again when the queue is as long as when it was put back has seen a round without progress.
         let mut length_when_put_back: Vec<Option<usize>> = vec![None; self.items.len()];
@@ -131,35 +138,16 @@ impl Pass<'_> {
                 break;
             }
             queue.pop_front();
-            if !self.place(at) && self.classes[self.items[at].class].waits {
+            if !self.place(at) && self.may_wait(at) {
                 queue.push_back(at);
                 length_when_put_back[at] = Some(queue.len());
             }
         }
     }
 
-    /// A pod that was promised room on a machine stays there, if it still can. Where other pods are was looked at when the
-    /// promise was made.
-    fn keep_promises(&mut self) {
-        for at in 0..self.items.len() {
-            let Item { pod, class } = &self.items[at];
-            let Some(nomination) = self.snapshot.ledger.nomination(&pod.uid) else {
-                continue;
-            };
-            let mut hosts = self.hosts.iter();
-            let Some(host) = hosts.position(|host| host.is_at(&nomination.place)) else {
-                continue;
-            };
-            let steps = &self.classes[*class].steps;
-            let step = steps.iter().position(|step| {
-                let ask = &mut self.asks.all[step.ask];
-                self.hosts[host].admits(self.ground, ask, host)
-                    && gives(&mut self.devices, ask.devices, &self.hosts[host], host)
-            });
-            if let Some(step) = step {
-                self.put_on_host(at, step, host);
-            }
-        }
+    /// A pod that found no place may find one once others have theirs.
+    fn may_wait(&self, at: usize) -> bool {
+        self.classes[self.items[at].class].waits
     }
 
     fn place(&mut self, at: usize) -> bool {
@@ -182,8 +170,12 @@ impl Pass<'_> {
                 break;
             }
         }
+        let is_refused = self.options.refused.contains_key(&self.items[at].pod.uid);
         let class = &mut self.classes[class];
-        class.failed_at = Some(self.progress);
+        // What one pod may not use, others of its class may.
+        if !is_refused {
+            class.failed_at = Some(self.progress);
+        }
         class.held_up = self.held_up;
         class.waits |= self.held_up;
         false
@@ -194,7 +186,7 @@ impl Pass<'_> {
         let Ok(allow) = self.topology.allow(&this.asking(&this.steps[step])) else {
             return false;
         };
-        if let Some(host) = self.find_host(class, step, &allow) {
+        if let Some(host) = self.find_host(at, step, &allow) {
             self.put_on_host(at, step, host);
             return true;
         }
@@ -208,8 +200,10 @@ impl Pass<'_> {
         self.open_claim(at, class, step, &allow)
     }
 
-    fn find_host(&mut self, class: usize, step: usize, allow: &[KeyAllow]) -> Option<usize> {
+    fn find_host(&mut self, item: usize, step: usize, allow: &[KeyAllow]) -> Option<usize> {
         let Self {
+            items,
+            options,
             classes,
             asks,
             hosts,
@@ -219,13 +213,18 @@ impl Pass<'_> {
             devices,
             ..
         } = self;
-        let class = &classes[class];
+        let Item { pod, class } = &items[item];
+        let refused_on = options.refused.get(&pod.uid);
+        let class = &classes[*class];
         let step = &class.steps[step];
         let asking = class.asking(step);
         let rules = topology.host_rules(&asking);
         let ask = &mut asks.all[step.ask];
         for at in ask.first_host..hosts.len() {
             if ask.refused_hosts.has(at) {
+                continue;
+            }
+            if refused_on.is_some_and(|on| on.contains(&hosts[at].node.key)) {
                 continue;
             }
             if rules.iter().any(|rule| rule.refuses(at)) {
@@ -397,7 +396,7 @@ impl Pass<'_> {
         false
     }
 
-    fn put_on_host(&mut self, at: usize, step: usize, to: usize) {
+    pub(super) fn put_on_host(&mut self, at: usize, step: usize, to: usize) {
         let class = &self.classes[self.items[at].class];
         let ask = &self.asks.all[class.steps[step].ask];
         let host = &mut self.hosts[to];
@@ -410,13 +409,13 @@ impl Pass<'_> {
                 continue;
             }
             let key = &keys[group.key];
-            let domain = if key.is_host {
-                Some(to)
-            } else {
-                domain_of(&mut self.host_domains[group.key][to], key, host)
-            };
-            if let Some(domain) = domain {
-                group.record(domain);
+            if key.is_host {
+                group.record(to);
+                continue;
+            }
+            match domain_of(&mut self.host_domains[group.key][to], key, host) {
+                Some(domain) => group.record(domain),
+                None => group.record_possible(&host.domains(key), 1),
             }
         }
         self.give_devices(at, step, Target::Host(to));
@@ -463,15 +462,11 @@ impl Pass<'_> {
                 group.record(self.hosts.len() + to);
                 continue;
             }
-            let values = shape.values(&key.name);
-            // Until the machine is launched its domain may be open. A pod that others must avoid blocks every domain that
-            // is possible; one that is counted counts once the domain is settled.
-            let blocks = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
-            if (values.len() == 1 || blocks)
-                && admits_claim(group, &self.templates[shape.template], shape)
-            {
-                let domains = values.iter().filter_map(|value| key.domain(value));
-                domains.for_each(|domain| group.record(domain));
+            let values = shape.values(&key.name).iter();
+            let domains: SmallVec<[usize; 4]> =
+                values.filter_map(|value| key.domain(value)).collect();
+            if admits_claim(group, &self.templates[shape.template], shape) {
+                group.record_possible(&domains, 1);
             }
         }
         self.give_devices(at, step, Target::Claim(to));

@@ -1,6 +1,6 @@
 //! What a solve answers: where pods go, which claims to make for them, and why some go nowhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -44,6 +44,8 @@ pub struct SolveOptions {
     pub repack: u32,
     /// Pods that claim devices are refused, as upstream does unless told otherwise.
     pub ignore_devices: bool,
+    /// Machines on which kube-scheduler has refused a pod that was expected there: the pod is expected elsewhere.
+    pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
     /// Fixes the choice among equals.
     pub seed: u64,
 }
@@ -81,6 +83,7 @@ impl Default for SolveOptions {
             reserved: Reserved::default(),
             repack: 0,
             ignore_devices: true,
+            refused: BTreeMap::new(),
             seed: 0,
         }
     }
@@ -117,6 +120,8 @@ pub struct Placement {
     pub place: Place,
     /// The machine is not initialized yet.
     pub uninitialized: bool,
+    /// The pod was promised a place on this machine already.
+    pub kept: bool,
 }
 
 /// One way to buy a planned claim.
@@ -193,6 +198,10 @@ pub struct SolveReport {
     pub ignored: Vec<(PodKey, String)>,
     /// How many pods were looked at.
     pub considered: usize,
+    /// Pods whose promise does not hold any more. They are placed anew, or among `unplaced`.
+    pub broken: Vec<Uid>,
+    /// Pods that stay where they were promised a place, although the types of that machine are not known now.
+    pub entrusted: Vec<PodKey>,
     /// Pools whose own requirements leave no instance type, with upstream's words for it. By name.
     pub typeless: Vec<(PoolName, String)>,
     /// The time ran out: what is not in the plan was not tried to the end.

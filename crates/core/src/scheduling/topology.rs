@@ -24,7 +24,7 @@ use super::fits::labels_meet;
 use crate::catalog::Bits;
 use crate::labels::{self, WellKnown};
 use crate::pods::Selector;
-use crate::requirements::Requirements;
+use crate::requirements::{Requirement, Requirements};
 use crate::snapshot::StateNode;
 use crate::taints;
 
@@ -155,6 +155,12 @@ impl Key {
             .binary_search_by(|each| (**each).cmp(value))
             .ok()
     }
+
+    /// The domains that a machine may turn out to be in whose label is only asked for: every one, where nothing is.
+    pub(super) fn possible(&self, asked: Option<&Requirement>) -> SmallVec<[usize; 4]> {
+        let is_possible = |domain: &usize| asked.is_none_or(|own| own.has(&self.domains[*domain]));
+        (0..self.domains.len()).filter(is_possible).collect()
+    }
 }
 
 /// Count of a domain that does not exist for the group.
@@ -178,6 +184,17 @@ impl Group {
         self.counts.get(domain).copied().unwrap_or(0)
     }
 
+    /// Counts pods of a machine that will be in one of these domains. Until it is settled which, pods that others must avoid
+    /// block each of them; pods that are only counted count once it is.
+    pub(super) fn record_possible(&mut self, domains: &[usize], count: usize) {
+        let blocks = matches!(self.statement.kind, Kind::Apart | Kind::Repelled);
+        if domains.len() == 1 || blocks {
+            for domain in domains {
+                (0..count).for_each(|_| self.record(*domain));
+            }
+        }
+    }
+
     /// Counts one pod more.
     pub(super) fn record(&mut self, domain: usize) {
         if domain >= self.counts.len() {
@@ -192,7 +209,7 @@ impl Group {
     }
 }
 
-/// What one constraint of a pod says about a pass's domains at this moment.
+/// What the constraints of a pod on one key say about a pass's domains at this moment.
 #[derive(Debug)]
 pub(super) struct KeyAllow {
     /// Index of the key; never that of the host name.
@@ -216,6 +233,16 @@ pub(super) struct HostRule<'a> {
     counts: &'a [i32],
     least: i32,
     most: i32,
+}
+
+impl KeyAllow {
+    /// Whether a machine suits that will be in one of `domains`, whichever it is. Empty for one that has no such label.
+    pub(super) fn suits_all(&self, domains: &[usize]) -> bool {
+        if domains.is_empty() {
+            return self.absent;
+        }
+        domains.iter().all(|domain| self.domains.has(*domain))
+    }
 }
 
 impl HostRule<'_> {

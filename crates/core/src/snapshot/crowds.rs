@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Pod, PodClass, PodLabels, Table};
-use crate::names::NodeName;
+use crate::ledger::Place;
 
 /// A namespace and a set of labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,26 +18,26 @@ pub struct CrowdKey {
     pub labels: PodLabels,
 }
 
-/// Nodes with a number of pods each, never 0. Sorted by name.
+/// Places with a number of pods each, never 0. Sorted. A claim is a place only for pods that are assumed to run there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts(BTreeMap<NodeName, u32>);
+pub struct Whereabouts(BTreeMap<Place, u32>);
 
 impl Whereabouts {
-    /// The Nodes and how many pods each has.
-    pub fn iter(&self) -> impl Iterator<Item = (&NodeName, u32)> {
-        self.0.iter().map(|(node, count)| (node, *count))
+    /// The places and how many pods each has.
+    pub fn iter(&self) -> impl Iterator<Item = (&Place, u32)> {
+        self.0.iter().map(|(place, count)| (place, *count))
     }
 
-    fn join(&mut self, node: &NodeName) {
-        *self.0.entry(node.clone()).or_default() += 1;
+    fn join(&mut self, place: &Place) {
+        *self.0.entry(place.clone()).or_default() += 1;
     }
 
     /// Takes one pod away; `false` when none is left anywhere.
-    fn leave(&mut self, node: &NodeName) -> bool {
-        if let Some(count) = self.0.get_mut(node) {
+    fn leave(&mut self, place: &Place) -> bool {
+        if let Some(count) = self.0.get_mut(place) {
             *count -= 1;
             if *count == 0 {
-                self.0.remove(node);
+                self.0.remove(place);
             }
         }
         !self.0.is_empty()
@@ -49,7 +49,7 @@ impl Whereabouts {
 pub struct Guards {
     class: Option<Arc<PodClass>>,
     /// Where they run.
-    pub nodes: Whereabouts,
+    pub places: Whereabouts,
 }
 
 impl Guards {
@@ -60,7 +60,7 @@ impl Guards {
     }
 }
 
-/// Pods that are bound to a Node, counted by what they are.
+/// Pods that are bound to a Node, or assumed to be on a machine, counted by what they are.
 #[derive(Clone, Debug, Default)]
 pub struct Crowds {
     alike: Table<CrowdKey, Whereabouts>,
@@ -85,16 +85,16 @@ impl Crowds {
         }
     }
 
-    /// Whether a pod is among [`Self::alike`] once it has joined.
+    /// Whether a pod is among [`Self::alike`] once it has joined a place.
     #[must_use]
     pub const fn counts(pod: &Pod) -> bool {
-        pod.node.is_some() && pod.is_active()
+        pod.is_active()
     }
 
-    /// Whether a pod is among [`Self::guards`] once it has joined.
+    /// Whether a pod is among [`Self::guards`] once it has joined a place.
     #[must_use]
     pub fn is_guard(pod: &Pod) -> bool {
-        pod.node.is_some() && !pod.is_terminal() && !pod.class.anti_affinity.required.is_empty()
+        !pod.is_terminal() && !pod.class.anti_affinity.required.is_empty()
     }
 
     /// Whether one pod counts exactly as the other.
@@ -108,33 +108,41 @@ impl Crowds {
             && a.key.namespace == b.key.namespace
     }
 
-    /// Counts a pod. Each pod joins once, and leaves as the same value that joined.
+    /// Counts a pod where it is bound. Each pod joins once, and leaves as the same value that joined.
     pub fn join(&mut self, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
+        if let Some(node) = &pod.node {
+            self.join_at(pod, &Place::Node(node.clone()));
+        }
+    }
+
+    /// Counts a pod on a place.
+    pub fn join_at(&mut self, pod: &Pod, place: &Place) {
         if Self::counts(pod) {
-            self.alike.change(Self::key(pod), |nodes| {
-                nodes.join(node);
+            self.alike.change(Self::key(pod), |places| {
+                places.join(place);
                 true
             });
         }
         if Self::is_guard(pod) {
             self.guards.change(pod.class.id, |guards| {
                 guards.class.get_or_insert_with(|| Arc::clone(&pod.class));
-                guards.nodes.join(node);
+                guards.places.join(place);
                 true
             });
         }
     }
 
-    /// Counts a pod no more.
+    /// Counts a bound pod no more.
     pub fn leave(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
+        let place = Place::Node(node.clone());
         if Self::counts(pod) {
-            self.alike.change(Self::key(pod), |nodes| nodes.leave(node));
+            self.alike
+                .change(Self::key(pod), |places| places.leave(&place));
         }
         if Self::is_guard(pod) {
             self.guards
-                .change(pod.class.id, |guards| guards.nodes.leave(node));
+                .change(pod.class.id, |guards| guards.places.leave(&place));
         }
     }
 }

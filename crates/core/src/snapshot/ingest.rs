@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 
 use super::devices::claims_of;
 use super::pod_class::{PodClass, sorted_labels};
-use super::{Owner, Pod, PodClasses, PodPhase};
+use super::{Owner, Pod, PodClasses, PodPhase, Refusal};
 use crate::apis::k8s;
 use crate::labels;
 use crate::names::PodKey;
@@ -38,7 +38,7 @@ impl Pod {
                 .and_then(|all| all.get(key))
                 .map(String::as_str)
         };
-        let condition = |type_: &str| k8s::find_condition(&status.conditions, type_);
+        let condition = |type_: &str| status.conditions.iter().find(|each| each.type_ == type_);
         let scheduled = condition("PodScheduled");
         Self {
             key: PodKey::new(
@@ -57,6 +57,7 @@ impl Pod {
             kept_by: kept_by(metadata),
             started: time(status.start_time.as_ref()),
             unschedulable: scheduled.is_some_and(|each| each.reason == "Unschedulable"),
+            refusal: scheduled.and_then(refusal),
             scheduler_failed: scheduled.is_some_and(|each| each.reason == "SchedulerError"),
             gated: !spec.scheduling_gates.is_empty(),
             ready: condition("Ready").is_some_and(|each| each.status == "True"),
@@ -78,6 +79,20 @@ fn name<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
 
 fn time(of: Option<&Time>) -> Option<Timestamp> {
     of.map(|time| time.0)
+}
+
+fn refusal(scheduled: &k8s::PodCondition) -> Option<Arc<Refusal>> {
+    (scheduled.reason == "Unschedulable").then(|| {
+        let message: String = scheduled
+            .message
+            .chars()
+            .take(Refusal::MOST_CHARS)
+            .collect();
+        Arc::new(Refusal {
+            since: time(scheduled.last_transition_time.as_ref()),
+            message: message.into(),
+        })
+    })
 }
 
 fn kept_by(metadata: &ObjectMeta) -> Option<Arc<str>> {

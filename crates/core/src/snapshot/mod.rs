@@ -3,6 +3,7 @@
 //! Invariant: a snapshot never changes; whoever holds one may take as long as it likes. Everything derived here is a
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
+mod assumed;
 mod crowds;
 mod devices;
 mod ingest;
@@ -23,7 +24,7 @@ pub use crowds::{CrowdKey, Crowds, Guards, Whereabouts};
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
-pub use pod::{Owner, Pod, PodPhase};
+pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
 pub use standing::Standing;
 pub use table::Table;
@@ -37,8 +38,8 @@ use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
 use crate::labels::{self, WellKnown};
-use crate::ledger::{Ledger, PoolUsage};
-use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName};
+use crate::ledger::{Ledger, Place, PoolUsage};
+use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::resources::Resources;
 use crate::served::Served;
 
@@ -108,6 +109,8 @@ pub struct Snapshot {
     pub workloads: Arc<Workloads>,
     /// Promises about room.
     pub ledger: Arc<Ledger>,
+    /// Pods that are on their machine only by a promise that [`Self::assume`] has kept. Empty of what the index freezes.
+    pub assumed: Arc<BTreeMap<Uid, Place>>,
     /// Label keys that a template may leave undefined.
     pub well_known: WellKnown,
     /// Kinds of node classes that this process serves.

@@ -15,6 +15,7 @@ use crate::labels;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NodeName, PoolName, ProviderId};
 use crate::resources::Resources;
+use crate::taints;
 
 /// Key of a machine: its provider id once it has one, else the name of its claim or node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,6 +114,62 @@ pub struct StateNode {
 }
 
 impl StateNode {
+    /// A machine that is asked for: its claim is being created, and no object shows it yet.
+    #[must_use]
+    pub fn coming(claim: &Arc<NodeClaim>) -> Self {
+        let mut machine = Self {
+            key: NodeKey::of_claim(claim),
+            node: None,
+            claim: Some(Arc::clone(claim)),
+            labels: Arc::new(claim.labels_of_machine()),
+            taints: Self::taints_of(None, Some(claim), false, false),
+            capacity: Resources::default(),
+            allocatable: Resources::default(),
+            pods: Vec::new(),
+            used: Resources::default(),
+            daemon_used: Resources::default(),
+            guarded: false,
+            registered: false,
+            initialized: false,
+            deleting: false,
+            twins: Vec::new(),
+            price: None,
+            standing: Standing::default(),
+        };
+        machine.standing = Standing::of(&machine);
+        machine
+    }
+
+    /// The taints that count for scheduling: the claim's until registered, the Node's after; while a managed node is not
+    /// initialized, taints that will go without anybody's help (known ephemeral ones and start-up taints) do not count.
+    #[must_use]
+    pub fn taints_of(
+        node: Option<&k8s::Node>,
+        claim: Option<&NodeClaim>,
+        registered: bool,
+        initialized: bool,
+    ) -> Vec<Taint> {
+        let of_node = node
+            .map(|node| node.spec.taints.clone())
+            .unwrap_or_default();
+        let Some(claim) = claim else { return of_node };
+        let all = if registered {
+            of_node
+        } else {
+            claim.spec.taints.clone().unwrap_or_default()
+        };
+        if initialized {
+            return all;
+        }
+        let startup = claim.spec.startup_taints.as_deref().unwrap_or_default();
+        all.into_iter()
+            .filter(|taint| {
+                !taints::is_ephemeral(taint)
+                    && !startup.iter().any(|each| taints::matches(each, taint))
+            })
+            .collect()
+    }
+
     /// The Node's name once registered, else the claim's.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -34,6 +34,20 @@ pub struct Owner {
     pub uid: Uid,
 }
 
+/// kube-scheduler's word that no node can take a pod. It writes it again only in other words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Since when the pod has been unschedulable.
+    pub since: Option<Timestamp>,
+    /// What kube-scheduler says of the nodes, at most [`Self::MOST_CHARS`] characters.
+    pub message: Arc<str>,
+}
+
+impl Refusal {
+    /// Characters of a message that are kept.
+    pub const MOST_CHARS: usize = 1_000;
+}
+
 /// A pod, as deciders see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
@@ -65,6 +79,8 @@ pub struct Pod {
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.
     pub unschedulable: bool,
+    /// Why, and since when, in kube-scheduler's words; `None` of a pod that is not unschedulable.
+    pub refusal: Option<Arc<Refusal>>,
     /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
     pub scheduler_failed: bool,
     /// It has scheduling gates.

@@ -60,6 +60,10 @@ pub(crate) struct SmallWorld {
     pub(crate) no_capacity: bool,
     /// Machines whose Node never becomes ready.
     pub(crate) never_ready: bool,
+    /// kube-scheduler does nothing.
+    pub(crate) scheduler_is_away: bool,
+    /// Pods of these apps find no node: kube-scheduler refuses them for a reason that nobody foresees.
+    pub(crate) refused_apps: BTreeSet<String>,
     /// Called after every effect: a law that must hold.
     pub(crate) checks: Vec<fn(&Self)>,
     types: Vec<InstanceType>,
@@ -89,6 +93,8 @@ impl SmallWorld {
             refuse_claims: 0,
             no_capacity: false,
             never_ready: false,
+            scheduler_is_away: false,
+            refused_apps: BTreeSet::new(),
             checks: Vec::new(),
             types,
             agenda: BTreeMap::new(),

@@ -196,12 +196,24 @@ impl SmallWorld {
     /// Binds pending pods first-fit by CPU, and marks those that fit nowhere. It knows nothing of fences.
     fn schedule(&mut self) {
         self.scheduling = false;
+        if self.scheduler_is_away {
+            return;
+        }
         for name in self.names("Pod") {
             let pod = self.get("Pod", &name).cloned().unwrap();
             if pod["spec"]["nodeName"].is_string() {
                 continue;
             }
-            let fits = self.names("Node").into_iter().find(|node| {
+            let app = pod["metadata"]["labels"]["app"]
+                .as_str()
+                .unwrap_or_default();
+            let refused = self.refused_apps.contains(app);
+            let nodes = self.names("Node");
+            let message = format!("no node of {} is suitable", nodes.join(" "));
+            let said = &pod["status"]["conditions"][0]["message"];
+            let spoken = pod["status"]["conditions"].is_array();
+            let is_news = !spoken || (refused && *said != *message);
+            let fits = nodes.into_iter().filter(|_| !refused).find(|node| {
                 let taints = self.get("Node", node).unwrap()["spec"]["taints"].clone();
                 let open = taints.as_array().is_none_or(Vec::is_empty);
                 let selector = pod["spec"]["nodeSelector"].as_object();
@@ -217,9 +229,9 @@ impl SmallWorld {
                     &name,
                     &json!({ "spec": { "nodeName": node }, "status": { "phase": "Running", "startTime": stamp, "conditions": [{ "type": "Ready", "status": "True" }] } }),
                 );
-            } else if !pod["status"]["conditions"].is_array() {
-                let condition =
-                    json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
+            } else if is_news {
+                let stamp = self.stamp();
+                let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": stamp });
                 self.change(
                     "Pod",
                     &name,

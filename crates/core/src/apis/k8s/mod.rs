@@ -17,7 +17,7 @@ use crate::apis::object::is_default;
 
 pub use devices::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use node::{Node, NodeSpec, NodeStatus};
-pub use pod::{Pod, PodSpec, PodStatus};
+pub use pod::{Pod, PodCondition, PodSpec, PodStatus};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
@@ -27,7 +27,7 @@ pub use workload::{DaemonSet, Namespace, PodDisruptionBudget, Selecting, Selecti
 pub type ResourceList =
     std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
-/// A condition of a Pod, Node or PodDisruptionBudget, without its message.
+/// A condition of a Node or PodDisruptionBudget, without its message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectCondition {
@@ -142,7 +142,7 @@ mod tests {
                 "conditions": [{
                     "type": "PodScheduled",
                     "status": "False",
-                    "reason": "Unschedulable",
+                    "reason": "Unschedulable", "message": "0/3 nodes are available",
                     "lastTransitionTime": "2024-01-02T03:04:05Z",
                 }],
                 "nominatedNodeName": "m",
@@ -163,7 +163,6 @@ mod tests {
         full["spec"]["containers"][0]["env"] = json!([{ "name": "PASSWORD", "value": "secret" }]);
         full["spec"]["containers"][0]["image"] = json!("image");
         full["spec"]["volumes"][0]["secret"] = json!({ "secretName": "secret" });
-        full["status"]["conditions"][0]["message"] = json!("0/3 nodes are available");
         full["status"]["hostIP"] = json!("10.0.0.2");
         let pod: Pod = serde_json::from_value(full).unwrap();
         assert_eq!(serde_json::to_value(&pod).unwrap(), decides);

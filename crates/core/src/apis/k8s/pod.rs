@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
+use crate::apis::k8s::ResourceList;
 use crate::apis::k8s::storage::PersistentVolumeClaimTemplate;
-use crate::apis::k8s::{ObjectCondition, ResourceList};
 use crate::apis::object::{is_default, null_as_default, object};
 
 object! {
@@ -209,6 +209,26 @@ pub struct PodResourceClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
+/// A condition of a pod: unlike those of other objects, its message is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// Type, such as `PodScheduled`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, in one word; empty when not given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reason: String,
+    /// Why, in a sentence; empty when not given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub message: String,
+    /// When the status last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+}
+
 /// What a pod is doing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -218,7 +238,7 @@ pub struct PodStatus {
     pub phase: String,
     /// Conditions.
     #[serde(skip_serializing_if = "is_default")]
-    pub conditions: Vec<ObjectCondition>,
+    pub conditions: Vec<PodCondition>,
     /// The node on which room is being made for it by preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nominated_node_name: Option<String>,

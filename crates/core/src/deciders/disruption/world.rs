@@ -14,12 +14,12 @@ use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
 use crate::apis::conditions::find;
 use crate::deciders::StepInput;
-use crate::deciders::new_claim::nominate;
-use crate::deciders::provisioning::{fenced, without_promised};
+use crate::deciders::new_claim::promise_of;
+use crate::deciders::provisioning::fenced;
 use crate::deciders::static_capacity::Census;
 use crate::ledger::{LedgerOp, Place};
 use crate::money::MicroUsd;
-use crate::names::PoolName;
+use crate::names::{PoolName, Uid};
 use crate::snapshot::{NodeKey, Snapshot, StateNode};
 use crate::values::NillableDuration;
 
@@ -82,7 +82,13 @@ impl<'a> World<'a> {
                 .values()
                 .filter(move |command| Some(command.id) != me)
         };
-        let mut view = without_promised(input.snapshot);
+        let own_pods: BTreeSet<&Uid> = me
+            .and_then(|id| commands.get(&id))
+            .into_iter()
+            .flat_map(|own| &own.moves.placements)
+            .map(|placement| &placement.pod.uid)
+            .collect();
+        let mut moving = Vec::new();
         let mut taken = BTreeSet::new();
         let mut destinations = BTreeSet::new();
         let mut planned: BTreeMap<PoolName, i64> = BTreeMap::new();
@@ -96,18 +102,18 @@ impl<'a> World<'a> {
             if command.phase.is_promised() {
                 continue; // the ledger knows
             }
-            let ledger = Arc::make_mut(&mut view.ledger);
-            for placement in places {
+            moving.extend(places.iter().map(|placement| {
                 let place = placement.place.clone();
-                ledger.apply(nominate(&placement.pod, place, input.now, Timestamp::MAX));
-            }
+                Arc::new(promise_of(&placement.pod, place, input.now, Timestamp::MAX))
+            }));
         }
+        let promises = input.snapshot.ledger.nominations().chain(&moving);
         // Its own promises are what is looked at anew.
-        if let Some(own) = me.and_then(|id| commands.get(&id)) {
-            let ledger = Arc::make_mut(&mut view.ledger);
-            for placement in &own.moves.placements {
-                ledger.apply(LedgerOp::Withdraw(placement.pod.uid.clone()));
-            }
+        let of_others = promises.filter(|promise| !own_pods.contains(&promise.uid));
+        let mut view = input.snapshot.with_coming().assume(of_others);
+        let ledger = Arc::make_mut(&mut view.ledger);
+        for uid in own_pods {
+            ledger.apply(LedgerOp::Withdraw(uid.clone()));
         }
         let own =
             |key: &NodeKey| me.is_some_and(|id| commands.get(&id).is_some_and(|own| own.has(key)));

@@ -1,15 +1,13 @@
 //! Carrying out what a solve has found: promises, claims, and words for pods without a place.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::view::is_promised;
-use super::{
-    NODE_PROMISE_MS, Provisioning, RELOOK_MS, SPEAK_UNCONFIRMED_MS, Waiting, options, since,
-};
+use super::{NODE_PROMISE_MS, Provisioning, SPEAK_UNCONFIRMED_MS, Waiting, options, since};
 use crate::deciders::new_claim::{Namer, NewClaim, nominate};
 use crate::deciders::{DeciderId, Step, StepInput, after};
 use crate::effect::{Event, ObjectRef};
-use crate::ledger::Place;
+use crate::ledger::{LedgerOp, Place};
 use crate::record::{Reason, Verdict};
 use crate::scheduling::{LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve};
 use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
@@ -32,21 +30,24 @@ impl Provisioning {
     pub(super) fn commit_placements(
         &mut self,
         plan: &LaunchPlan,
+        view: &Snapshot,
         input: &StepInput<'_>,
         step: &mut Step,
     ) {
         let mut events = MAX_NOMINATED_EVENTS;
         for placement in &plan.placements {
-            let Some(machine) = input.snapshot.nodes.get(&*placement.node) else {
+            let Some(machine) = view.nodes.get(&*placement.node) else {
                 continue;
             };
             let pod = &placement.pod;
             let waits = pod.node.is_none();
             let on_node = matches!(placement.place, Place::Node(_)) && machine.initialized;
-            if waits && on_node && !pod.unschedulable {
+            if waits && on_node && !pod.unschedulable && !placement.kept {
                 continue; // the scheduler will see the same room
             }
-            self.promise(placement, machine, input, step);
+            if !placement.kept {
+                promise(placement, machine, input, step);
+            }
             if !waits {
                 continue;
             }
@@ -78,35 +79,6 @@ impl Provisioning {
         }
     }
 
-    fn promise(
-        &self,
-        placement: &Placement,
-        machine: &StateNode,
-        input: &StepInput<'_>,
-        step: &mut Step,
-    ) {
-        let now = input.now;
-        let short = after(now, NODE_PROMISE_MS);
-        let until = match (&placement.place, machine.created()) {
-            (Place::Claim(_), Some(created)) if !machine.initialized => {
-                short.max(after(created, input.settings.registration_timeout_ms))
-            }
-            _ => short,
-        };
-        let known = input.snapshot.ledger.nomination(&placement.pod.uid);
-        let holds = known.is_some_and(|known| {
-            known.place == placement.place && known.until > after(now, RELOOK_MS)
-        });
-        if !holds {
-            step.ledger.push(nominate(
-                &placement.pod,
-                placement.place.clone(),
-                now,
-                until,
-            ));
-        }
-    }
-
     /// Asks for the claims of which it is certain that they are needed.
     pub(super) fn commit_claims(
         &mut self,
@@ -123,17 +95,12 @@ impl Provisioning {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
                 continue;
             };
-            if planned
-                .pods
-                .iter()
-                .all(|pod| is_promised(&pod.uid, input.snapshot))
-            {
-                continue;
-            }
             if let Some(at) = self.pools.waits_until(&planned.pool)
                 && at > input.now
             {
                 self.look_no_later_than(at);
+                let text = format!("NodePool {} cannot make NodeClaims now", planned.pool);
+                self.hold_up(&planned.pods, &Reason::Note { text });
                 continue;
             }
             if let Err(ready) = self.is_ready(planned, input, &mut certain, stop) {
@@ -147,10 +114,6 @@ impl Provisioning {
                 replaces: &[],
             };
             claim.order(input, step);
-            let pods = planned.pods.iter();
-            let pods = pods.map(|pod| (pod.key.clone(), pod.uid.clone()));
-            let asked = (input.now, pods.collect());
-            self.creating.insert(claim.name.clone(), asked);
             let subject = ObjectRef::Claim(claim.name.clone());
             step.record(
                 input,
@@ -209,6 +172,35 @@ impl Provisioning {
         ready.map_or(Ok(()), Err)
     }
 
+    /// Withdraws promises that do not hold any more. Pods that found another place get a new promise after this.
+    pub(super) fn withdraw_broken(
+        &mut self,
+        report: &SolveReport,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for uid in &report.broken {
+            let Some(promise) = input.snapshot.ledger.nomination(uid) else {
+                continue;
+            };
+            step.ledger.push(LedgerOp::Withdraw(uid.clone()));
+            if let Some(waiting) = self.waiting.get_mut(&promise.pod) {
+                waiting.machine = None;
+            }
+            let machine = input.snapshot.machine_at(&promise.place);
+            let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
+            let subject = ObjectRef::Pod(promise.pod.clone());
+            let reasons = vec![Reason::NoPlaceOn { node }];
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject,
+                Verdict::Withdrawn,
+                reasons,
+            );
+        }
+    }
+
     /// Says of pods that kube-scheduler has a node for them, and looks again should it come to nothing.
     pub(super) fn leave_to_scheduler(
         &mut self,
@@ -216,15 +208,25 @@ impl Provisioning {
         input: &StepInput<'_>,
         step: &mut Step,
     ) {
+        let note = Reason::Note {
+            text: LEFT_TO_SCHEDULER.to_owned(),
+        };
         for (pod, until) in placeable {
             self.look_no_later_than(*until);
             let subject = ObjectRef::Pod(pod.key.clone());
+            self.hold_up(std::slice::from_ref(pod), &note);
             if self.is_news(&subject, LEFT_TO_SCHEDULER, input) {
-                let note = Reason::Note {
-                    text: LEFT_TO_SCHEDULER.to_owned(),
-                };
+                let note = note.clone();
                 let verdict = Verdict::LeftToScheduler;
                 step.record(input, DeciderId::Provisioning, subject, verdict, vec![note]);
+            }
+        }
+    }
+
+    fn hold_up(&mut self, pods: &[Arc<Pod>], why: &Reason) {
+        for pod in pods {
+            if let Some(waiting) = self.waiting.get_mut(&pod.key) {
+                waiting.held_up = Some(why.clone());
             }
         }
     }
@@ -304,7 +306,7 @@ impl Provisioning {
         }
     }
 
-    fn is_news(&mut self, pod: &ObjectRef, text: &str, input: &StepInput<'_>) -> bool {
+    pub(super) fn is_news(&mut self, pod: &ObjectRef, text: &str, input: &StepInput<'_>) -> bool {
         self.told
             .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
     }
@@ -319,9 +321,23 @@ const TYPELESS_EVERY_MS: i64 = 60_000;
 /// `FailedScheduling` is repeated after five minutes, as upstream.
 const FAILED_EVERY_MS: i64 = 5 * 60_000;
 
-fn failed_scheduling(pod: ObjectRef, message: &str) -> Event {
+pub(super) fn failed_scheduling(pod: ObjectRef, message: &str) -> Event {
     let text = format!("Failed to schedule pod, {message}");
     Event::warning(pod, "FailedScheduling", text).every(FAILED_EVERY_MS)
+}
+
+/// Promises a pod its place. While the machine comes up, as long as its claim may take to register; on a machine that is
+/// ready, until kube-scheduler has surely tried the pod. It ends earlier once it is refused, and every pass looks at it again.
+fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, step: &mut Step) {
+    let now = input.now;
+    let short = after(now, NODE_PROMISE_MS);
+    let until = match machine.created().filter(|_| !machine.initialized) {
+        Some(created) => short.max(after(created, input.settings.registration_timeout_ms)),
+        None => short,
+    };
+    let place = placement.place.clone();
+    step.ledger
+        .push(nominate(&placement.pod, place, now, until));
 }
 
 /// Upstream's text: the claim and the Node, as far as there are any.
@@ -349,6 +365,8 @@ fn destination(place: &Place) -> Reason {
 /// the scheduler may yet do with the others can help, and there is no reason to wait.
 struct Certainty<'a> {
     view: &'a Snapshot,
+    /// The same with every promise kept, once it is needed.
+    assumed: OnceCell<Snapshot>,
     alone: bool,
     known: Vec<(Arc<PodClass>, bool)>,
 }
@@ -358,6 +376,7 @@ impl<'a> Certainty<'a> {
         let going = !view.going.is_empty();
         Self {
             view,
+            assumed: OnceCell::new(),
             // The solve itself has answered for a pod with no other before it.
             alone: view.pending.len() < 2 && !going,
             known: Vec::new(),
@@ -384,7 +403,11 @@ impl<'a> Certainty<'a> {
             existing_only: true,
             ..options(input)
         };
-        let (_, report) = solve(input.now, self.view, &options, stop);
+        let view = self.view;
+        let assumed = self
+            .assumed
+            .get_or_init(|| view.assume(view.ledger.nominations()));
+        let (_, report) = solve(input.now, assumed, &options, stop);
         let certain = !report.unplaced.is_empty();
         self.known.push((Arc::clone(&pod.class), certain));
         certain

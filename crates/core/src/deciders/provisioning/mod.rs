@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! - A claim is asked for only together with the promise of its room to its pods, in the ledger and on the claim.
-//! - A pod that is promised a machine that is still coming is never a reason to buy another one.
+//! - A pod that is promised a place is never a reason to buy another one, as long as it could be placed there anew.
+//! - Whoever waits has a wake time.
 //! - Each pod without a place has a record with reasons, and an event once the scheduler has confirmed it.
 //!
 //! # Never
@@ -27,7 +28,7 @@
 
 mod batch;
 mod commit;
-mod view;
+mod stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,10 +42,9 @@ use crate::index::Changes;
 use crate::names::{ClaimName, PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
 use crate::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
-use crate::snapshot::{NodeKey, Pod, Snapshot};
+use crate::snapshot::{NodeKey, Pod, Refusal, Snapshot};
 use batch::Batch;
-
-pub(super) use view::without_promised;
+use stalled::RefusedOn;
 
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
@@ -57,11 +57,9 @@ const RETRY_MS: i64 = 1_000;
 /// its catalogue came first.
 const CATALOG_WAIT_MS: i64 = 5_000;
 
-/// A claim that is being created is waited for this long, and so long where its room will certainly be free.
-const CREATION_WAIT_MS: (i64, i64) = (1_000, 5_000);
-
-/// A promise on a Node is kept this long: twice the longest batch, as upstream. It is renewed while it is true.
-const NODE_PROMISE_MS: i64 = 20_000;
+/// A promise on a ready node lasts so long: kube-scheduler comes back to every pod within it
+/// (`podMaxInUnschedulablePodsDuration`).
+const NODE_PROMISE_MS: i64 = 5 * 60_000;
 
 /// A pod that the scheduler has not confirmed is spoken of as unplaced after this long.
 const SPEAK_UNCONFIRMED_MS: i64 = 5_000;
@@ -78,9 +76,11 @@ pub struct Provisioning {
     solved_at: Option<Timestamp>,
     uncatalogued: Option<Timestamp>,
     pools: InFlight<PoolName>,
-    /// Claims that were asked for and are not known to be there: since when, and for which pods.
-    creating: BTreeMap<ClaimName, (Timestamp, Vec<(PodKey, Uid)>)>,
     told: Told,
+    /// Something was heard of since the last solve that may have broken a promise.
+    stirred: bool,
+    /// When pods that nothing is on its way for are looked for next.
+    review_at: Option<Timestamp>,
 }
 
 /// A pod that waits for a place.
@@ -91,6 +91,14 @@ struct Waiting {
     confirmed: bool,
     /// Machine that it was promised last: name of its claim, or of its Node if it has no claim.
     machine: Option<String>,
+    /// kube-scheduler's newest word on it.
+    refusal: Option<Arc<Refusal>>,
+    /// That word came while the machine it is promised was ready.
+    refused: bool,
+    /// Ready machines on which it was expected and refused.
+    refused_on: Vec<RefusedOn>,
+    /// Why no node is on its way for it, where no solve says so.
+    held_up: Option<Reason>,
 }
 
 impl Default for Provisioning {
@@ -114,8 +122,9 @@ impl Provisioning {
             uncatalogued: None,
             // Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
             pools: InFlight::new(1_000, 60_000),
-            creating: BTreeMap::new(),
             told: Told::default(),
+            stirred: true,
+            review_at: None,
         }
     }
 
@@ -127,11 +136,11 @@ impl Provisioning {
             let Effect::CreateClaim(claim) = &*outcome.effect else {
                 continue;
             };
-            self.creating.remove(&claim.name());
             let Some(pool) = claim.pool() else { continue };
             match &outcome.result {
                 Ok(_) => self.pools.succeeded(&pool),
                 Err(error) => {
+                    self.forget_machine(&claim.name());
                     let at = self.pools.failed(&pool, input.now);
                     self.look_no_later_than(at);
                     let reasons = vec![
@@ -162,7 +171,6 @@ impl Provisioning {
         if changes.everything {
             self.waiting.retain(|key, _| snapshot.pending.contains(key));
             self.going.clear();
-            self.creating.clear();
             for (_, pod) in snapshot.pending.sorted() {
                 self.see(pod, snapshot, now);
             }
@@ -184,6 +192,10 @@ impl Provisioning {
             self.see_machine(key, snapshot, now);
         }
         self.see_lost_claims(changes, snapshot);
+        self.stirred |= changes.everything
+            || changes.surroundings
+            || changes.ledger
+            || !(changes.pods.is_empty() && changes.nodes.is_empty() && changes.claims.is_empty());
         // Room that becomes free on a machine is kube-scheduler's to find. What we could not buy, we may be able to buy once
         // pools, catalogues, volumes or the usage of limits change.
         let may_help = changes.everything
@@ -203,8 +215,9 @@ impl Provisioning {
             Some(known) if known.uid == pod.uid => {
                 let confirmed = pod.unschedulable && !known.confirmed;
                 known.confirmed = pod.unschedulable;
+                let lost = known.hear(pod, promised, snapshot, now);
                 // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
-                if confirmed && !promised && !self.batch.is_open() {
+                if (confirmed || lost) && !promised && !self.batch.is_open() {
                     self.batch.add(now);
                 }
             }
@@ -214,11 +227,24 @@ impl Provisioning {
                     since: now,
                     confirmed: pod.unschedulable,
                     machine: None,
+                    refusal: pod.refusal.clone(),
+                    refused: false,
+                    refused_on: Vec::new(),
+                    held_up: None,
                 };
                 self.waiting.insert(pod.key.clone(), waiting);
                 if !promised {
                     self.batch.add(now);
                 }
+            }
+        }
+    }
+
+    /// A claim came to nothing: its pods are promised nothing.
+    fn forget_machine(&mut self, claim: &ClaimName) {
+        for waiting in self.waiting.values_mut() {
+            if waiting.machine.as_deref() == Some(claim.as_str()) {
+                waiting.machine = None;
             }
         }
     }
@@ -279,14 +305,13 @@ impl Provisioning {
         [burst, self.look_at].into_iter().flatten().min()
     }
 
-    /// Nothing new waits, and every promise holds for a while.
+    /// Nothing new waits, every pod has a promise, and nothing has happened that could have broken one.
     fn is_settled(&self, input: &StepInput<'_>) -> bool {
         let new = self.urgent || self.batch.ends(input.settings).is_some();
-        let soon = after(input.now, RELOOK_MS);
-        !new && !self.unplaced && self.going.is_empty() && {
+        !new && !self.unplaced && !self.stirred && self.going.is_empty() && {
             self.waiting.values().all(|waiting| {
                 let promise = input.snapshot.ledger.nomination(&waiting.uid);
-                promise.is_some_and(|promise| promise.until > soon)
+                promise.is_some()
             })
         }
     }
@@ -315,31 +340,15 @@ impl Provisioning {
         waits
     }
 
-    /// A claim is on its way. No solve knows of the room on its machine before it is there, and a second machine would be
-    /// bought for pods that fit on the first; surely so where its own pods are gone, and others came in their place.
-    fn waits_for_claims(&mut self, input: &StepInput<'_>) -> bool {
-        let pods = &input.snapshot.pods;
-        let is_gone = |(key, uid): &(PodKey, Uid)| pods.get(key).is_none_or(|pod| pod.uid != *uid);
-        let until = self
-            .creating
-            .values()
-            .map(|(asked, pods)| {
-                let (moment, long) = CREATION_WAIT_MS;
-                let is_free = pods.iter().any(is_gone);
-                after(*asked, if is_free { long } else { moment })
-            })
-            .filter(|until| *until > input.now)
-            .max();
-        if let Some(until) = until {
-            // An answer comes as an outcome, so this is only the end of the patience.
-            self.look_no_later_than(until);
-        }
-        until.is_some()
-    }
-
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
-        let options = options(input);
-        let mut view = without_promised(input.snapshot);
+        let options = SolveOptions {
+            refused: self.refused_machines(input.now),
+            ..options(input)
+        };
+        let mut view = input.snapshot.with_coming();
+        for key in self.given_up(input.now) {
+            view.pending.remove(key);
+        }
         let (mut plan, mut report) = solve(input.now, &view, &options, stop);
         let placeable = placeable(&plan, &report, &view, input);
         if !placeable.is_empty() {
@@ -350,6 +359,10 @@ impl Provisioning {
         }
         self.batch.close();
         self.urgent = false;
+        self.stirred = false;
+        self.waiting
+            .values_mut()
+            .for_each(|waiting| waiting.held_up = None);
         self.solved_at = Some(input.now);
         self.look_at = Some(after(input.now, RELOOK_MS));
         self.unplaced = !report.unplaced.is_empty();
@@ -358,7 +371,8 @@ impl Provisioning {
             self.look_at = Some(after(input.now, 10));
         }
         self.leave_to_scheduler(&placeable, input, step);
-        self.commit_placements(&plan, input, step);
+        self.withdraw_broken(&report, input, step);
+        self.commit_placements(&plan, &view, input, step);
         self.commit_claims(&plan, &view, input, step, stop);
         self.tell_pools(&report, input, step);
         self.tell(&report, input, step);
@@ -435,16 +449,20 @@ impl Decider for Provisioning {
         self.told.sweep(input.now);
         self.read_outcomes(input, &mut step);
         self.read_changes(input);
+        if self.look_at.is_none() {
+            // Whoever waits is looked at again, whatever happens or does not happen.
+            self.look_no_later_than(after(input.now, RELOOK_MS));
+        }
         if self.due_at(input).is_some_and(|due| due <= input.now) {
             if self.is_settled(input) {
                 self.look_at = Some(after(input.now, RELOOK_MS));
-            } else if !self.waits_for_catalogs(input) && !self.waits_for_claims(input) {
+            } else if !self.waits_for_catalogs(input) {
                 self.solve(input, &mut step, stop);
             }
         }
         match self.due_at(input) {
             Some(due) if due > input.now => step.wake_at(due),
-            // Only the waits for catalogues and claims leave something due behind.
+            // Only the wait for catalogues leaves something due behind.
             Some(_) => step.wake_in(input.now, 200),
             None => {
                 self.batch.close();
@@ -453,6 +471,7 @@ impl Decider for Provisioning {
                 self.unplaced = false;
             }
         }
+        self.review(input, &mut step);
         step
     }
 }

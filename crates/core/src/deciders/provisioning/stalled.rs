@@ -1,0 +1,162 @@
+//! Pods that kube-scheduler refuses where they were expected, and pods that nothing is on its way for.
+//!
+//! # Rule
+//! A promise on a ready machine ends some time after kube-scheduler was seen to refuse its pod
+//! ([`crate::index::Index::expire_ledger`]). Then our picture of the machine or of the pod is wrong, and the pod is expected
+//! elsewhere: on another machine, or on a new one. If that is refused too, a third would hardly help; nothing more is
+//! launched for the pod for an hour. A promise that ends although nobody was seen to refuse the pod (kube-scheduler is slow,
+//! or away) is made again on the same machine.
+//!
+//! Whatever the cause, a pod that has been unschedulable for a minute, and for which no node is on its way, has a record
+//! and an event with the reason at least every five minutes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::commit::failed_scheduling;
+use super::{Provisioning, Waiting, after, since};
+use crate::deciders::{DeciderId, Step, StepInput};
+use crate::effect::ObjectRef;
+use crate::names::{PodKey, Uid};
+use crate::record::{Reason, Verdict};
+use crate::snapshot::{NodeKey, Pod, Snapshot};
+
+/// A machine on which a pod was refused is no place for it for so long.
+const REFUSED_MS: i64 = 60 * 60_000;
+/// After so many refusals nothing is launched for a pod.
+const MOST_REFUSALS: usize = 2;
+/// An unschedulable pod that nothing is on its way for is spoken of after this long.
+pub(super) const STALLED_MS: i64 = 60_000;
+/// How often such pods are looked for. Cost: the number of waiting pods.
+const REVIEW_MS: i64 = 10_000;
+/// Most of them that one step speaks of.
+const MOST_SAID: usize = 200;
+
+/// A ready machine on which a pod was expected and refused.
+#[derive(Clone, Debug)]
+pub(super) struct RefusedOn {
+    machine: NodeKey,
+    name: String,
+    /// When the pod was given up there.
+    at: Timestamp,
+}
+
+impl Waiting {
+    /// Takes in what kube-scheduler says of the pod; returns whether its promise has ended.
+    pub(super) fn hear(
+        &mut self,
+        pod: &Pod,
+        promised: bool,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> bool {
+        if self.refusal != pod.refusal {
+            self.refusal.clone_from(&pod.refusal);
+            let on = snapshot.ledger.nomination(&pod.uid);
+            let machine = on.and_then(|promise| snapshot.machine_at(&promise.place));
+            self.refused |=
+                self.refusal.is_some() && machine.is_some_and(|machine| machine.initialized);
+        }
+        if promised {
+            return false;
+        }
+        let Some(name) = self.machine.take() else {
+            return false;
+        };
+        let machine = snapshot
+            .node_of_claim(&name)
+            .or_else(|| snapshot.node(&name));
+        let machine = machine.filter(|machine| machine.initialized && !machine.deleting);
+        if let Some(machine) = machine.filter(|_| self.refused) {
+            self.refused_on.push(RefusedOn {
+                machine: machine.key.clone(),
+                name: machine.name().to_owned(),
+                at: now,
+            });
+        }
+        self.refused = false;
+        true
+    }
+
+    fn refusals(&self, now: Timestamp) -> impl Iterator<Item = &RefusedOn> {
+        let all = self.refused_on.iter();
+        all.filter(move |refused| since(now, refused.at) < REFUSED_MS)
+    }
+}
+
+impl Provisioning {
+    /// Machines on which pods are not expected any more.
+    pub(super) fn refused_machines(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
+        let refused = self.waiting.values().filter_map(|waiting| {
+            let refusals = waiting.refusals(now);
+            let machines: BTreeSet<NodeKey> = refusals.map(|it| it.machine.clone()).collect();
+            (!machines.is_empty()).then(|| (waiting.uid.clone(), machines))
+        });
+        refused.collect()
+    }
+
+    /// Pods for which nothing more is done for now.
+    pub(super) fn given_up(&self, now: Timestamp) -> impl Iterator<Item = &PodKey> {
+        let all = self.waiting.iter();
+        let refused =
+            all.filter(move |(_, waiting)| waiting.refusals(now).count() >= MOST_REFUSALS);
+        refused.map(|(key, _)| key)
+    }
+
+    /// Speaks of pods that nothing is on its way for, from time to time.
+    pub(super) fn review(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        if self.waiting.is_empty() || self.review_at.is_some_and(|at| at > input.now) {
+            return;
+        }
+        self.review_at = Some(after(input.now, REVIEW_MS));
+        let mut left = MOST_SAID;
+        let stalled: Vec<(PodKey, Reason)> = self
+            .waiting
+            .iter()
+            .filter_map(|(key, waiting)| Some((key.clone(), waiting.stalled(input)?)))
+            .collect();
+        for (key, reason) in stalled {
+            let subject = ObjectRef::Pod(key);
+            let text = reason.to_string();
+            if left == 0 || !self.is_news(&subject, &text, input) {
+                continue;
+            }
+            left -= 1;
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject.clone(),
+                Verdict::Stalled,
+                vec![reason],
+            );
+            step.event(failed_scheduling(subject, &text));
+        }
+    }
+}
+
+impl Waiting {
+    /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve has
+    /// said why already.
+    fn stalled(&self, input: &StepInput<'_>) -> Option<Reason> {
+        let refusal = self.refusal.as_ref()?;
+        let first = refusal.since.unwrap_or(self.since).max(self.since);
+        if since(input.now, first) < STALLED_MS {
+            return None;
+        }
+        let message = refusal.message.to_string();
+        let refusals = self.refusals(input.now);
+        let nodes: Vec<String> = refusals.map(|refused| refused.name.clone()).collect();
+        if nodes.len() >= MOST_REFUSALS {
+            return Some(Reason::RefusedOn { nodes, message });
+        }
+        let Some(promise) = input.snapshot.ledger.nomination(&self.uid) else {
+            return self.held_up.clone();
+        };
+        let machine = input.snapshot.machine_at(&promise.place)?;
+        machine.initialized.then(|| Reason::NotTakenOn {
+            node: machine.name().to_owned(),
+            message,
+        })
+    }
+}
