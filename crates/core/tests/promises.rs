@@ -15,6 +15,7 @@ use mortise_core::deciders::after;
 use mortise_core::labels;
 use mortise_core::ledger::Place;
 use mortise_core::record::Verdict;
+use mortise_core::snapshot::Stalled;
 use serde_json::{Value, json};
 use small_world::{SmallWorld, instance_type};
 
@@ -49,6 +50,13 @@ fn places(world: &mut SmallWorld) -> BTreeMap<String, String> {
         all.insert(pod.key.to_string(), place);
     }
     all
+}
+
+fn stalled_pods(world: &mut SmallWorld) -> Vec<Stalled> {
+    let now = world.now;
+    let snapshot = world.engine.snapshot(now);
+    let pods = snapshot.pods.values();
+    pods.filter_map(|pod| snapshot.stalled(pod, now)).collect()
 }
 
 fn zone(world: &SmallWorld, claim: &str) -> Vec<String> {
@@ -193,6 +201,7 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
     // Its room is given back meanwhile.
     let now = world.now;
     assert_eq!(world.engine.snapshot(now).ledger.nominations().count(), 0);
+    assert_eq!(stalled_pods(&mut world), [Stalled::NoNode]);
 }
 
 /// kube-scheduler is away: nothing is bought twice because of it.
@@ -212,4 +221,16 @@ fn a_scheduler_that_says_nothing_is_waited_for() {
     assert_eq!(*world.get("Pod", &name).unwrap(), pod, "nobody spoke of it");
     assert_eq!(world.claim_times().len(), 1, "{:?}", world.claim_times());
     assert!(world.events_of("FailedScheduling").len() >= 3);
+    assert_eq!(stalled_pods(&mut world), [Stalled::OnReadyNode]);
+}
+
+#[test]
+fn a_pod_whose_node_is_on_its_way_is_not_stalled() {
+    let mut world = SmallWorld::ordinary();
+    world.boot_ms = 10 * 60_000;
+    world.pods("web", 1, 500, &json!({}));
+    world.run(9 * 60_000);
+    assert_eq!(stalled_pods(&mut world), []);
+    world.run(2 * 60_000);
+    assert_eq!((world.pending(), stalled_pods(&mut world).len()), (0, 0));
 }

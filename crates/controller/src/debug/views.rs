@@ -1,11 +1,12 @@
 //! The lists: configuration, snapshot, pending pods, promises, decisions, and the state for the page.
 
+use jiff::Timestamp;
 use mortise_core::deciders::since;
 use mortise_core::ledger::{Place, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::record::Record;
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_core::snapshot::{Pod, Snapshot, Stalled};
 use serde_json::{Value, json};
 
 use super::table::{Table, ago, facts};
@@ -113,7 +114,7 @@ pub(super) fn place(place: &Place) -> String {
     }
 }
 
-fn pending_pod(snapshot: &Snapshot, pod: &Pod) -> Value {
+fn pending_pod(snapshot: &Snapshot, pod: &Pod, now: Timestamp) -> Value {
     let promise = snapshot.ledger.nomination(&pod.uid);
     json!({
         "pod": pod.key.to_string(),
@@ -123,6 +124,8 @@ fn pending_pod(snapshot: &Snapshot, pod: &Pod) -> Value {
         "priority": pod.class.priority,
         "requests": amounts::json(&pod.class.requests),
         "expected_on": promise.map(|promise| place(&promise.place)),
+        "stalled": snapshot.stalled(pod, now),
+        "scheduler_says": pod.refusal.as_ref().map(|refusal| &*refusal.message),
     })
 }
 
@@ -135,22 +138,31 @@ fn oldest_first(snapshot: &Snapshot) -> Vec<std::sync::Arc<Pod>> {
 pub(super) fn pending(shared: &Shared) -> View {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let pods = oldest_first(&snapshot);
-    let mut table = Table::new(&["POD", "AGE", "REQUESTS", "EXPECTED ON", "WHY NOT"]);
+    let mut table = Table::new(&[
+        "POD",
+        "AGE",
+        "REQUESTS",
+        "EXPECTED ON",
+        "STALLED",
+        "WHY NOT",
+    ]);
     let mut list = Vec::new();
     for pod in pods.iter().take(MOST_PENDING) {
+        let stalled = snapshot.stalled(pod, now);
         let why = match snapshot.ledger.nomination(&pod.uid) {
-            Some(_) => String::new(),
-            None => super::explain::newest_about_pod(shared, &pod.key)
+            Some(_) if stalled.is_none() => String::new(),
+            _ => super::explain::newest_about_pod(shared, &pod.key)
                 .map(|record| reasons(&record.record))
                 .unwrap_or_default(),
         };
-        let mut entry = pending_pod(&snapshot, pod);
+        let mut entry = pending_pod(&snapshot, pod, now);
         entry["why"] = Value::from(why.clone());
         table.row(vec![
             pod.key.to_string(),
             ago(since(now, pod.created)),
             amounts::text(&pod.class.requests),
             entry["expected_on"].as_str().unwrap_or("-").to_owned(),
+            stalled.map_or("-", Stalled::label).to_owned(),
             why,
         ]);
         list.push(entry);
@@ -302,7 +314,7 @@ pub(super) fn state(shared: &Shared) -> Value {
     let pending: Vec<Value> = oldest_first(&snapshot)
         .iter()
         .take(MOST_PENDING)
-        .map(|pod| pending_pod(&snapshot, pod))
+        .map(|pod| pending_pod(&snapshot, pod, shared.now()))
         .collect();
     json!({
         "totals": totals(shared, &snapshot),

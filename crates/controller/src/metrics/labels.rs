@@ -58,4 +58,5 @@ labels! {
     ZoneOnly { zone: String, zone_id: String }
     Call { call: &'static str }
     Shape { shape: &'static str }
+    StalledState { state: &'static str }
 }

@@ -57,7 +57,7 @@ impl Metrics {
         process(&mut live);
         state(&mut live, shared, &snapshot);
         self.queue(&mut live, &snapshot);
-        pods::pending(&mut live, &snapshot, ceiling.most(MOST_ZONES));
+        pods::pending(&mut live, &snapshot, shared.now(), ceiling.most(MOST_ZONES));
         machines::utilization(&mut live, &snapshot);
         let left_out = pools(&mut live, &snapshot, ceiling.most(MOST_POOLS));
         life::held_back(&mut live, &snapshot);

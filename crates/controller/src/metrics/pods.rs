@@ -11,7 +11,7 @@ use mortise_core::deciders::since;
 use mortise_core::labels;
 use mortise_core::names::Uid;
 use mortise_core::requirements::Operator;
-use mortise_core::snapshot::{Pod, PodPhase, Snapshot};
+use mortise_core::snapshot::{Pod, PodPhase, Snapshot, Stalled};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
@@ -161,8 +161,8 @@ impl Metrics {
     }
 }
 
-/// Pods that ask for nothing of ours, and pending pods by the zone that they are bound to.
-pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, most_zones: usize) {
+/// Pods that ask for nothing of ours, stalled pods, and pending pods by the zone that they are bound to.
+pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, most_zones: usize) {
     let opted_out = |pod: &&std::sync::Arc<Pod>| pod.class.opts_out();
     live.register(
         "karpenter_scheduler_ignored_pods_count",
@@ -170,6 +170,21 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, most_zones: usiz
         ConstGauge::new(as_i64(snapshot.pending.values().filter(opted_out).count())),
     );
     let mut by_zone: BTreeMap<String, i64> = BTreeMap::new();
+    let stalled = Family::<super::labels::StalledState, Gauge>::default();
+    for state in Stalled::ALL {
+        let pods = snapshot.pending.values().filter(|pod| !opted_out(pod));
+        let pods = pods.filter(|pod| snapshot.stalled(pod, now) == Some(state));
+        stalled
+            .get_or_create(&super::labels::StalledState {
+                state: state.label(),
+            })
+            .set(as_i64(pods.count()));
+    }
+    live.register(
+        "mortise_pods_stalled",
+        "Pods that have been unschedulable for a minute while no node is on its way for them",
+        stalled,
+    );
     for pod in snapshot.pending.values().filter(|pod| !pod.virtual_pod) {
         *by_zone.entry(zone_of(pod)).or_default() += 1;
     }

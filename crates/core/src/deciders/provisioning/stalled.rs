@@ -20,14 +20,12 @@ use crate::deciders::{DeciderId, Step, StepInput};
 use crate::effect::ObjectRef;
 use crate::names::{PodKey, Uid};
 use crate::record::{Reason, Verdict};
-use crate::snapshot::{NodeKey, Pod, Snapshot};
+use crate::snapshot::{NodeKey, Pod, Snapshot, Stalled};
 
 /// A machine on which a pod was refused is no place for it for so long.
 const REFUSED_MS: i64 = 60 * 60_000;
 /// After so many refusals nothing is launched for a pod.
 const MOST_REFUSALS: usize = 2;
-/// An unschedulable pod that nothing is on its way for is spoken of after this long.
-pub(super) const STALLED_MS: i64 = 60_000;
 /// How often such pods are looked for. Cost: the number of waiting pods.
 const REVIEW_MS: i64 = 10_000;
 /// Most of them that one step speaks of.
@@ -114,7 +112,7 @@ impl Provisioning {
         let stalled: Vec<(PodKey, Reason)> = self
             .waiting
             .iter()
-            .filter_map(|(key, waiting)| Some((key.clone(), waiting.stalled(input)?)))
+            .filter_map(|(key, waiting)| Some((key.clone(), waiting.stalled(key, input)?)))
             .collect();
         for (key, reason) in stalled {
             let subject = ObjectRef::Pod(key);
@@ -138,25 +136,23 @@ impl Provisioning {
 impl Waiting {
     /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve has
     /// said why already.
-    fn stalled(&self, input: &StepInput<'_>) -> Option<Reason> {
-        let refusal = self.refusal.as_ref()?;
-        let first = refusal.since.unwrap_or(self.since).max(self.since);
-        if since(input.now, first) < STALLED_MS {
-            return None;
-        }
-        let message = refusal.message.to_string();
+    fn stalled(&self, key: &PodKey, input: &StepInput<'_>) -> Option<Reason> {
+        let pod = input.snapshot.pending.get(key)?;
+        let stalled = input.snapshot.stalled(pod, input.now)?;
+        let message = pod.refusal.as_ref()?.message.to_string();
         let refusals = self.refusals(input.now);
         let nodes: Vec<String> = refusals.map(|refused| refused.name.clone()).collect();
         if nodes.len() >= MOST_REFUSALS {
             return Some(Reason::RefusedOn { nodes, message });
         }
-        let Some(promise) = input.snapshot.ledger.nomination(&self.uid) else {
-            return self.held_up.clone();
-        };
-        let machine = input.snapshot.machine_at(&promise.place)?;
-        machine.initialized.then(|| Reason::NotTakenOn {
-            node: machine.name().to_owned(),
-            message,
-        })
+        match stalled {
+            Stalled::NoNode => self.held_up.clone(),
+            Stalled::OnReadyNode => {
+                let promise = input.snapshot.ledger.nomination(&self.uid)?;
+                let machine = input.snapshot.machine_at(&promise.place)?;
+                let node = machine.name().to_owned();
+                Some(Reason::NotTakenOn { node, message })
+            }
+        }
     }
 }
