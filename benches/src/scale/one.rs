@@ -135,7 +135,9 @@ fn decide(world: &mut World, pod: Object) -> Result<Decided> {
 
 fn gone(world: &mut World, key: ObjectKey) {
     let now = world.now;
-    world.engine.apply(Input::News(News::Deleted(key)), now);
+    world
+        .engine
+        .apply(Input::News(News::Deleted(key, None)), now);
 }
 
 fn row(what: &str, placed: usize, machines: usize, mut times: Vec<f64>, wanted_ms: f64) -> Row {

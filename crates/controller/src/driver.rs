@@ -6,18 +6,19 @@
 //!
 //! Invariant: nothing here waits for anything but its next input and its next wake-up.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::deciders::DeciderId;
 use mortise_core::effect::Event;
 use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
-use mortise_core::index::{News, ObjectKey, ObjectKind};
+use mortise_core::index::{Index, News, ObjectKey};
+use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::record::Verdict;
-use mortise_core::snapshot::{Snapshot, Table};
+use mortise_core::snapshot::Pod;
 use mortise_webhooks::extender::Memory;
 use tokio::sync::mpsc;
 
@@ -44,11 +45,6 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) enum Message {
     /// For the engine.
     Input(Input),
-    /// A list was read to its end; these are all keys of its kind. What else is known of the kind is gone.
-    Listed {
-        kind: ObjectKind,
-        keys: BTreeSet<ObjectKey>,
-    },
     /// A heavy step has been run.
     Finished {
         id: DeciderId,
@@ -63,7 +59,6 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input(input) => input.fmt(f),
-            Self::Listed { kind, keys } => write!(f, "Listed({kind:?}, {} keys)", keys.len()),
             Self::Finished { id, .. } => write!(f, "Finished({id})"),
             Self::Panicked { id, message } => write!(f, "Panicked({id}, {message:?})"),
         }
@@ -154,16 +149,6 @@ impl Driver {
             Message::Input(input) => {
                 self.take_in(input, now);
             }
-            Message::Listed { kind, keys } => {
-                let snapshot = self.engine.snapshot(now);
-                for key in known(&snapshot, &kind)
-                    .into_iter()
-                    .filter(|key| !keys.contains(key))
-                {
-                    let input = Input::News(News::Deleted(key));
-                    self.take_in(input, now);
-                }
-            }
             Message::Finished { id, finished, took } => {
                 self.shared.metrics.stepped(id, took);
                 let turn = self.engine.commit(*finished, now);
@@ -188,24 +173,29 @@ impl Driver {
                 tracing::debug!("effects ended before the driver");
             }
         }
-        let subject = match &input {
-            Input::News(News::Applied(object, _)) => Some(object.key()),
-            Input::News(News::Deleted(key)) => Some(key.clone()),
-            _ => None,
+        let subjects = if self.shared.health.is_leading() {
+            subjects(&input, self.engine.index())
+        } else {
+            Vec::new()
         };
-        let Some(subject) = subject.filter(|_| self.shared.health.is_leading()) else {
-            self.engine.apply(input, now);
-            return;
-        };
-        let metrics = &self.shared.metrics;
-        match &subject {
-            ObjectKey::Claim(name) => {
-                let before = self.engine.index().claim(name).cloned();
-                self.engine.apply(input, now);
-                let after = self.engine.index().claim(name);
-                let before = before.as_deref();
-                let told =
-                    transitions::of_claim(metrics.detail(), before, after.map(|after| &**after));
+        let index = self.engine.index();
+        let before: Vec<Before> = subjects
+            .into_iter()
+            .filter_map(|subject| Before::of(subject, index))
+            .collect();
+        self.engine.apply(input, now);
+        for before in before {
+            self.count(before, now);
+        }
+    }
+
+    /// Counts what became of an object.
+    fn count(&self, before: Before, now: jiff::Timestamp) {
+        let (metrics, index) = (&self.shared.metrics, self.engine.index());
+        match before {
+            Before::Claim(name, before) => {
+                let (before, after) = (before.as_deref(), index.claim(&name).map(|after| &**after));
+                let told = transitions::of_claim(metrics.detail(), before, after);
                 match (before, after) {
                     (before, Some(claim)) => metrics.claim_changed(before, claim),
                     (Some(before), None) => metrics.claim_gone(before, now),
@@ -213,12 +203,9 @@ impl Driver {
                 }
                 self.tell(told);
             }
-            ObjectKey::Pool(name) => {
-                let before = self.engine.index().pool(name).cloned();
-                self.engine.apply(input, now);
-                let after = self.engine.index().pool(name);
-                let before = before.as_deref();
-                let told = transitions::of_pool(before, after.map(|after| &**after));
+            Before::Pool(name, before) => {
+                let (before, after) = (before.as_deref(), index.pool(&name).map(|after| &**after));
+                let told = transitions::of_pool(before, after);
                 match (before, after) {
                     (before, Some(pool)) => metrics.pool_changed(before, pool),
                     (Some(before), None) => metrics.pool_gone(before, now),
@@ -226,17 +213,13 @@ impl Driver {
                 }
                 self.tell(told);
             }
-            ObjectKey::Node(name) => {
-                let before = self.engine.index().node(name).cloned();
-                self.engine.apply(input, now);
-                let after = self.engine.index().node(name);
-                let ours = [before.as_ref(), after].into_iter().flatten().all(|node| {
+            Before::Node(name, before) => {
+                let (before, after) = (before.as_deref(), index.node(&name).map(|after| &**after));
+                let ours = [before, after].into_iter().flatten().all(|node| {
                     let of_pool = node.label(mortise_core::labels::NODEPOOL).is_some();
-                    of_pool && !self.engine.index().is_of_foreign_pool(node)
+                    of_pool && !index.is_of_foreign_pool(node)
                 });
                 if ours {
-                    let before = before.as_deref();
-                    let after = after.map(|after| &**after);
                     let told = transitions::of_node(metrics.detail(), before, after);
                     match (before, after) {
                         (before, Some(node)) => metrics.node_changed(before, node),
@@ -246,15 +229,10 @@ impl Driver {
                     self.tell(told);
                 }
             }
-            ObjectKey::Pod(key) => {
-                let before = self.engine.index().pod(key).cloned();
-                self.engine.apply(input, now);
-                if let Some(before) = before {
-                    let after = self.engine.index().pod(key);
-                    metrics.pod_changed(&before, after.map(|after| &**after), now);
-                }
+            Before::Pod(key, before) => {
+                let after = index.pod(&key).map(|after| &**after);
+                metrics.pod_changed(&before, after, now);
             }
-            _ => self.engine.apply(input, now),
         }
     }
 
@@ -350,106 +328,51 @@ impl Driver {
     }
 }
 
-/// Keys of a kind that a snapshot knows.
-fn known(snapshot: &Snapshot, kind: &ObjectKind) -> Vec<ObjectKey> {
-    match kind {
-        ObjectKind::Pod => snapshot
-            .pods
-            .iter()
-            .map(|(key, _)| ObjectKey::Pod(key.clone()))
-            .collect(),
-        ObjectKind::Node => snapshot
-            .named
-            .iter()
-            .map(|(key, _)| ObjectKey::Node(key.clone()))
-            .collect(),
-        ObjectKind::Claim => snapshot
-            .claims
-            .iter()
-            .map(|(key, _)| key)
-            .chain(snapshot.foreign_claims())
-            .cloned()
-            .map(ObjectKey::Claim)
-            .collect(),
-        ObjectKind::Pool => snapshot
-            .pools
-            .keys()
-            .chain(snapshot.foreign_pools())
-            .cloned()
-            .map(ObjectKey::Pool)
-            .collect(),
-        ObjectKind::NodeClass { group, kind } => {
-            let mine = snapshot
-                .node_classes
-                .keys()
-                .filter(|key| key.group == *group && key.kind == *kind);
-            mine.cloned().map(ObjectKey::NodeClass).collect()
-        }
-        ObjectKind::Pdb => snapshot.pdbs.keys().cloned().map(ObjectKey::Pdb).collect(),
-        ObjectKind::DaemonSet => snapshot
-            .daemon_sets
-            .keys()
-            .cloned()
-            .map(ObjectKey::DaemonSet)
-            .collect(),
-        ObjectKind::VolumeClaim => snapshot
-            .volume_claims
-            .iter()
-            .map(|(key, _)| ObjectKey::VolumeClaim(key.clone()))
-            .collect(),
-        ObjectKind::Volume => snapshot
-            .volumes
-            .iter()
-            .map(|(key, _)| ObjectKey::Volume(Arc::clone(key)))
-            .collect(),
-        ObjectKind::StorageClass => snapshot
-            .storage_classes
-            .keys()
-            .cloned()
-            .map(ObjectKey::StorageClass)
-            .collect(),
-        ObjectKind::CsiNode => snapshot
-            .csi_nodes
-            .iter()
-            .map(|(key, _)| ObjectKey::CsiNode(key.clone()))
-            .collect(),
-        ObjectKind::Attachment => snapshot
-            .attachments
-            .iter()
-            .map(|(key, _)| ObjectKey::Attachment(Arc::clone(key)))
-            .collect(),
-        ObjectKind::ResourceClaim => keys(&snapshot.devices.claims, ObjectKey::ResourceClaim),
-        ObjectKind::ResourceClaimTemplate => keys(
-            &snapshot.devices.templates,
-            ObjectKey::ResourceClaimTemplate,
-        ),
-        ObjectKind::DeviceClass => keys(&snapshot.devices.classes, ObjectKey::DeviceClass),
-        ObjectKind::ResourceSlice => keys(&snapshot.devices.slices, ObjectKey::ResourceSlice),
-        ObjectKind::Overlay => snapshot
-            .overlays
-            .keys()
-            .cloned()
-            .map(ObjectKey::Overlay)
-            .collect(),
-        ObjectKind::Namespace => snapshot
-            .namespaces
-            .keys()
-            .cloned()
-            .map(ObjectKey::Namespace)
-            .collect(),
-        ObjectKind::Selecting(kind) => snapshot
-            .workloads
-            .names(*kind)
-            .map(|name| ObjectKey::Selecting(*kind, name.clone()))
-            .collect(),
+/// An object as it was before an input was taken in.
+enum Before {
+    Claim(ClaimName, Option<Arc<NodeClaim>>),
+    Pool(PoolName, Option<Arc<NodePool>>),
+    Node(NodeName, Option<Arc<k8s::Node>>),
+    Pod(PodKey, Arc<Pod>),
+}
+
+impl Before {
+    /// `None`: nothing is counted of it.
+    fn of(subject: ObjectKey, index: &Index) -> Option<Self> {
+        Some(match subject {
+            ObjectKey::Claim(name) => {
+                let before = index.claim(&name).cloned();
+                Self::Claim(name, before)
+            }
+            ObjectKey::Pool(name) => {
+                let before = index.pool(&name).cloned();
+                Self::Pool(name, before)
+            }
+            ObjectKey::Node(name) => {
+                let before = index.node(&name).cloned();
+                Self::Node(name, before)
+            }
+            ObjectKey::Pod(key) => {
+                let before = Arc::clone(index.pod(&key)?);
+                Self::Pod(key, before)
+            }
+            _ => return None,
+        })
     }
 }
 
-fn keys<K: Ord + std::hash::Hash + Clone, V>(
-    of: &Table<K, V>,
-    key: impl Fn(K) -> ObjectKey,
-) -> Vec<ObjectKey> {
-    of.iter().map(|(own, _)| key(own.clone())).collect()
+/// Which objects an input is about.
+fn subjects(input: &Input, index: &Index) -> Vec<ObjectKey> {
+    match input {
+        Input::News(News::Applied(object, _)) => vec![object.key()],
+        Input::News(News::Deleted(key, _)) => vec![key.clone()],
+        Input::News(News::Listed {
+            kind,
+            keys,
+            version,
+        }) => index.missing(kind, keys, *version),
+        _ => Vec::new(),
+    }
 }
 
 /// Threads of the heavy deciders, made when first needed.

@@ -165,7 +165,9 @@ impl Watch {
     async fn list(&self, api: &Api<Item>, state: &mut State) -> Result<String, End> {
         let mut keys = BTreeSet::new();
         let mut params = ListParams::default().limit(PAGE);
-        let version = loop {
+        // Every page shows the cluster at the version of the first one.
+        let mut version = None;
+        loop {
             let page = match answered(api.list(&params)).await {
                 Ok(page) => page,
                 // The list took longer than the server remembers.
@@ -173,6 +175,7 @@ impl Watch {
                 Err(error) => return Err(failed(None, &error)),
             };
             self.liveness.answered();
+            version = version.or(page.metadata.resource_version);
             for item in page.items {
                 let key = self.kind.key(&item.namespace, &item.name);
                 self.seen(item, &key, state).await?;
@@ -180,14 +183,16 @@ impl Watch {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => break page.metadata.resource_version.unwrap_or_default(),
+                None => break,
             }
-        };
+        }
+        let version = version.unwrap_or_default();
         state.unreadable.retain(|key| keys.contains(key));
-        self.send(Message::Listed {
+        self.send(Message::Input(Input::News(News::Listed {
             kind: self.kind.index.clone(),
             keys,
-        })
+            version: version.parse().ok(),
+        })))
         .await?;
         if !state.listed {
             state.listed = true;
@@ -248,8 +253,11 @@ impl Watch {
                     item.version.clone_into(&mut version);
                     let key = self.kind.key(&item.namespace, &item.name);
                     state.unreadable.remove(&key);
-                    self.send(Message::Input(Input::News(News::Deleted(key))))
-                        .await?;
+                    self.send(Message::Input(Input::News(News::Deleted(
+                        key,
+                        item.version.parse().ok(),
+                    ))))
+                    .await?;
                 }
                 WatchEvent::Bookmark(mark) => {
                     backoff.reset();

@@ -57,6 +57,15 @@ fn pod(name: &str, version: u64, more: Value) -> Object {
     Object::Pod(Box::new(serde_json::from_value::<k8s::Pod>(value).unwrap()))
 }
 
+/// The end of a list of these objects.
+fn listed(kind: ObjectKind, objects: &[Object], version: u64) -> News {
+    News::Listed {
+        kind,
+        keys: objects.iter().map(Object::key).collect(),
+        version: Some(version),
+    }
+}
+
 fn json_patch_merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -84,7 +93,7 @@ fn older_news_and_late_answers_change_nothing() {
         index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
         "our own write, before the watch shows it"
     );
-    assert!(index.apply(News::Deleted(ObjectKey::Node("n1".into()))));
+    assert!(index.apply(News::Deleted(ObjectKey::Node("n1".into()), None)));
     assert!(
         !index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
         "an answer that comes after the deletion"
@@ -102,7 +111,8 @@ fn a_list_removes_what_it_does_not_name() {
     for name in ["a", "b", "c"] {
         index.apply(News::Applied(pod(name, 1, json!({})), Source::Watch));
     }
-    index.apply(News::Listed(ObjectKind::Pod, vec![pod("b", 1, json!({}))]));
+    index.apply(News::Applied(pod("b", 1, json!({})), Source::Watch));
+    index.apply(listed(ObjectKind::Pod, &[pod("b", 1, json!({}))], 9));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let names: Vec<_> = snapshot
         .pods
@@ -165,8 +175,8 @@ fn a_node_and_its_claim_are_one_machine() {
         (3000, 500, 2500)
     );
 
-    index.apply(News::Deleted(ObjectKey::Claim("c1".into())));
-    index.apply(News::Deleted(ObjectKey::Node("n1".into())));
+    index.apply(News::Deleted(ObjectKey::Claim("c1".into()), None));
+    index.apply(News::Deleted(ObjectKey::Node("n1".into()), None));
     let after = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(
         (after.nodes.len(), after.named.len(), after.claims.len()),
@@ -253,8 +263,8 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
     );
 
     let mut fresh = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
-    fresh.apply(News::Listed(ObjectKind::Claim, vec![claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } }))]));
-    fresh.apply(News::Listed(ObjectKind::Pod, vec![pod("p", 1, json!({}))]));
+    fresh.apply(News::Applied(claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } })), Source::Watch));
+    fresh.apply(News::Applied(pod("p", 1, json!({})), Source::Watch));
     fresh.set_synced();
     let snapshot = fresh.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(
@@ -278,7 +288,7 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
             .is_none(),
         "the annotation went, the fence goes"
     );
-    fresh.apply(News::Deleted(ObjectKey::Claim("c1".into())));
+    fresh.apply(News::Deleted(ObjectKey::Claim("c1".into()), None));
     assert_eq!(
         fresh
             .freeze(Timestamp::UNIX_EPOCH)
@@ -423,10 +433,9 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
         });
         Object::Pool(Box::new(serde_json::from_value(value).unwrap()))
     };
-    index.apply(News::Listed(
-        ObjectKind::Claim,
-        vec![claim("ours", 1, json!({})), claim("theirs", 1, theirs())],
-    ));
+    for object in [claim("ours", 1, json!({})), claim("theirs", 1, theirs())] {
+        index.apply(News::Applied(object, Source::Watch));
+    }
     index.apply(News::Applied(pool("1", "other.test"), Source::Watch));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let names = |snapshot: &Snapshot| -> Vec<String> {
@@ -466,7 +475,7 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
         ["ours", "theirs"]
     );
 
-    index.apply(News::Listed(ObjectKind::Claim, Vec::new()));
+    index.apply(listed(ObjectKind::Claim, &[], 9));
     assert!(index.freeze(Timestamp::UNIX_EPOCH).foreign.is_empty());
 }
 
@@ -544,7 +553,7 @@ fn overlays_change_the_catalogue_of_pools_and_the_price_of_their_machines() {
     assert_eq!(look(&mut index), (250_000, 1_000_000, 250_000, false));
     index.apply(overlay(3, "0.5"));
     assert_eq!(look(&mut index), (500_000, 1_000_000, 500_000, true));
-    index.apply(News::Deleted(ObjectKey::Overlay("o".into())));
+    index.apply(News::Deleted(ObjectKey::Overlay("o".into()), None));
     assert_eq!(look(&mut index), (1_000_000, 1_000_000, 1_000_000, true));
     assert!(index.freeze(Timestamp::UNIX_EPOCH).overlaid.is_empty());
 }

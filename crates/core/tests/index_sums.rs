@@ -85,17 +85,19 @@ fn apply(of: &Happens, index: &mut Index) {
         0..=3 => drop(index.apply(News::Applied(pod(of), Source::Watch))),
         4 => {
             let key = pod(of).key();
-            index.apply(News::Deleted(key));
+            index.apply(News::Deleted(key, None));
         }
         5 => {
-            index.apply(News::Deleted(ObjectKey::Node(
-                format!("node-{}", of.node).into(),
-            )));
+            index.apply(News::Deleted(
+                ObjectKey::Node(format!("node-{}", of.node).into()),
+                None,
+            ));
         }
         6 => {
-            index.apply(News::Deleted(ObjectKey::Claim(
-                format!("claim-{}", of.node).into(),
-            )));
+            index.apply(News::Deleted(
+                ObjectKey::Claim(format!("claim-{}", of.node).into()),
+                None,
+            ));
         }
         _ => machine(of, index),
     }

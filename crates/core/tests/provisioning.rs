@@ -384,7 +384,7 @@ fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
             let key = world.engine.snapshot(now).pending.sorted()[0].0.clone();
             let finished = job.run(&|| false);
             if goes && ms > 0 {
-                let news = News::Deleted(ObjectKey::Pod(key));
+                let news = News::Deleted(ObjectKey::Pod(key), None);
                 world.engine.apply(Input::News(news), now);
             }
             world.engine.commit(finished, now);

@@ -218,15 +218,18 @@ impl Simulation {
             .iter()
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
+        let version = self.store.version();
         let changes = all
             .into_iter()
             .map(|(key, value)| Change {
                 key,
                 object: Some(value),
+                version,
             })
             .collect();
         drop(self.store.take_changes());
         self.show(changes);
+        self.list(version);
         self.engine.apply(Input::Synced, self.now);
         let notices: Vec<Notice> = self.notices.values().cloned().collect();
         notices.into_iter().for_each(|notice| self.deliver(notice));
@@ -334,7 +337,12 @@ impl Simulation {
 
     /// Shows changes to the engine, as a watch does.
     fn show(&mut self, changes: Vec<Change>) {
-        for Change { key, object: value } in changes {
+        for Change {
+            key,
+            object: value,
+            version,
+        } in changes
+        {
             let news = match value.map(|value| object(&key, value)) {
                 Some(Ok(object)) => News::Applied(object, Source::Watch),
                 Some(Err(error)) => {
@@ -345,10 +353,27 @@ impl Simulation {
                 }
                 None => {
                     self.scheduler.wake_all(self.now);
-                    News::Deleted(key)
+                    News::Deleted(key, Some(version))
                 }
             };
             self.engine.apply(Input::News(news), self.now);
+        }
+    }
+
+    /// Ends a list of every kind, as a watch does that began anew.
+    fn list(&mut self, version: u64) {
+        let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
+        for (key, _) in self.store.iter() {
+            lists.entry(key.kind()).or_default().insert(key.clone());
+        }
+        let version = Some(version);
+        for (kind, keys) in lists {
+            let list = News::Listed {
+                kind,
+                keys,
+                version,
+            };
+            self.engine.apply(Input::News(list), self.now);
         }
     }
 
@@ -489,7 +514,6 @@ fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) ->
         options.seed,
         now,
     );
-    engine.apply(Input::News(News::Listed(ObjectKind::Pod, Vec::new())), now);
     engine.apply(Input::Leading(true), now);
     engine
 }

@@ -16,6 +16,8 @@ pub(crate) struct Change {
     pub(crate) key: ObjectKey,
     /// `None` = gone.
     pub(crate) object: Option<Value>,
+    /// The version at which this happened.
+    pub(crate) version: u64,
 }
 
 /// Objects as JSON, by key.
@@ -88,6 +90,7 @@ impl Store {
         self.changes.push(Change {
             key: key.clone(),
             object: Some(value.clone()),
+            version: self.version,
         });
         self.objects.insert(key, value);
     }
@@ -98,6 +101,7 @@ impl Store {
             self.changes.push(Change {
                 key: key.clone(),
                 object: None,
+                version: self.version,
             });
         }
     }

@@ -1,9 +1,10 @@
 use mortise_core::deciders::{Decider, Step, StepInput};
 use mortise_core::effect::{Effect, ObjectRef};
-use mortise_core::index::{Changes, Object, Source};
+use mortise_core::index::{Changes, Object, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::record::Reason;
 use mortise_core::settings::Settings;
+use mortise_core::snapshot::Snapshot;
 
 use super::*;
 use crate::clock::Wall;
@@ -134,13 +135,12 @@ async fn what_is_not_listed_is_gone_and_what_cannot_be_read_stays() {
         .map(|name| ObjectKey::Pool(name.into()))
         .into();
     bench
-        .inputs
-        .send(Message::Listed {
+        .tell(Input::News(News::Listed {
             kind: ObjectKind::Pool,
             keys,
-        })
-        .await
-        .unwrap();
+            version: Some(3),
+        }))
+        .await;
     bench
         .until(|snapshot| snapshot.pools.len() == 2 && !snapshot.pools.contains_key("a"))
         .await;

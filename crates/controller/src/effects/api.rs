@@ -358,7 +358,10 @@ fn read(kind: &Kind, text: &str) -> Option<News> {
     let identity = Identity::read(text).ok()?;
     let graceful = matches!(kind.index, mortise_core::index::ObjectKind::Pod);
     if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
-        return Some(News::Deleted(kind.key(&identity.namespace, &identity.name)));
+        return Some(News::Deleted(
+            kind.key(&identity.namespace, &identity.name),
+            identity.resource_version.parse().ok(),
+        ));
     }
     match kind.read(text) {
         Ok(object) => Some(News::Applied(object, Source::Write)),
@@ -395,7 +398,7 @@ mod tests {
         assert!(matches!(read(&kind, &going), Some(News::Applied(..))));
         let gone = claim(r#","deletionTimestamp":"2026-01-01T00:00:00Z""#);
         assert!(
-            matches!(read(&kind, &gone), Some(News::Deleted(ObjectKey::Claim(name))) if &*name == "c")
+            matches!(read(&kind, &gone), Some(News::Deleted(ObjectKey::Claim(name), _)) if &*name == "c")
         );
         assert!(read(&kind, r#"{"kind":"Status","status":"Success"}"#).is_none());
         assert!(read(&kind, "not JSON").is_none());

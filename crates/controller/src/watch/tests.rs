@@ -92,11 +92,13 @@ async fn next(received: &mut mpsc::Receiver<Message>) -> String {
             pool.name(),
             pool.metadata.resource_version.unwrap()
         ),
-        Message::Input(Input::News(News::Deleted(ObjectKey::Pool(name)))) => {
+        Message::Input(Input::News(News::Deleted(ObjectKey::Pool(name), _))) => {
             format!("deleted {name}")
         }
         Message::Input(Input::Synced) => "synced".to_owned(),
-        Message::Listed { keys, .. } => format!("listed {keys:?}"),
+        Message::Input(Input::News(News::Listed { keys, version, .. })) => {
+            format!("listed {keys:?}@{}", version.unwrap())
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -112,7 +114,7 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
     ];
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}"#;
     let (script, client) = Script::client(&[
-        (200, &list(9, "next", &[pool("a", 1, "")])),
+        (200, &list(10, "next", &[pool("a", 1, "")])),
         (200, &list(10, "", &[pool("b", 2, ""), bad])),
         (200, &events.join("\n")),
         (503, "{}"),
@@ -126,12 +128,12 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
     for want in [
         "applied a@1",
         "applied b@2",
-        "listed {Pool(\"a\"), Pool(\"b\"), Pool(\"bad\")}",
+        "listed {Pool(\"a\"), Pool(\"b\"), Pool(\"bad\")}@10",
         "synced",
         "applied a@11",
         "deleted bad",
         "applied c@25",
-        "listed {Pool(\"c\")}",
+        "listed {Pool(\"c\")}@30",
     ] {
         assert_eq!(next(&mut received).await, want);
     }

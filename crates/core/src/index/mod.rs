@@ -7,6 +7,7 @@ mod changes;
 mod crowds;
 mod devices;
 mod foreign;
+mod listed;
 mod machine;
 mod object;
 mod overlay;
@@ -28,10 +29,6 @@ use crate::ledger::{Ledger, LedgerOp};
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
 
-/// How many deletions are remembered, so that a late answer to an own write does not bring an object back.
-/// A write is answered within its timeout (30 s); at 100 deletions a second that is 3,000.
-const REMEMBERED_DELETIONS: usize = 4096;
-
 /// The writable picture.
 #[derive(Debug)]
 pub struct Index {
@@ -39,7 +36,9 @@ pub struct Index {
     classes: PodClasses,
     versions: BTreeMap<ObjectKey, u64>,
     deleted: BTreeMap<ObjectKey, u64>,
-    deletion_order: std::collections::VecDeque<ObjectKey>,
+    deletion_order: std::collections::VecDeque<(ObjectKey, u64)>,
+    /// The version of the newest list of each kind.
+    lists: BTreeMap<ObjectKind, u64>,
     nodes: BTreeMap<NodeName, Arc<k8s::Node>>,
     node_key_of: BTreeMap<NodeName, NodeKey>,
     claim_key_of: BTreeMap<ClaimName, NodeKey>,
@@ -108,6 +107,7 @@ impl Index {
             versions: BTreeMap::new(),
             deleted: BTreeMap::new(),
             deletion_order: std::collections::VecDeque::new(),
+            lists: BTreeMap::new(),
             nodes: BTreeMap::new(),
             node_key_of: BTreeMap::new(),
             claim_key_of: BTreeMap::new(),
@@ -151,24 +151,16 @@ impl Index {
     pub fn apply(&mut self, news: News) -> bool {
         let changed = match news {
             News::Applied(object, source) => self.applied(object, source),
-            News::Deleted(key) => self.gone(&key),
-            News::Listed(kind, objects) => {
-                let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
-                let gone: Vec<ObjectKey> = self
-                    .versions
-                    .keys()
-                    .filter(|key| key.kind() == kind && !listed.contains(key))
-                    .cloned()
-                    .collect();
-                let mut changed = false;
-                for key in gone {
-                    changed |= self.gone(&key);
-                }
-                for object in objects {
-                    changed |= self.applied(object, Source::Watch);
-                }
-                changed
+            News::Deleted(key, version) => {
+                // A watch shows the end of an object after the answer to our own write showed the next one of its name.
+                let known = self.versions.get(&key).copied();
+                !is_newer(known, version) && self.gone(&key, version)
             }
+            News::Listed {
+                kind,
+                keys,
+                version,
+            } => self.listed(kind, &keys, version),
         };
         self.stale |= changed;
         changed
@@ -183,7 +175,7 @@ impl Index {
         {
             return false;
         }
-        if source == Source::Write && self.deleted.get(&key).is_some_and(|at| *at >= version) {
+        if self.has_gone(&key, version, source) {
             return false;
         }
         self.versions.insert(key.clone(), version);
@@ -284,11 +276,12 @@ impl Index {
         self.changes.surroundings = true;
     }
 
-    fn gone(&mut self, key: &ObjectKey) -> bool {
+    /// Takes an object out. `seen_at`: it was seen to be gone at this version.
+    fn gone(&mut self, key: &ObjectKey, seen_at: Option<u64>) -> bool {
         let Some(version) = self.versions.remove(key) else {
             return false;
         };
-        self.remember_deletion(key.clone(), version);
+        self.remember_deletion(key.clone(), version.max(seen_at.unwrap_or(0)));
         if self.foreign_gone(key) {
             return true;
         }
@@ -321,16 +314,6 @@ impl Index {
         Arc::make_mut(&mut self.state.pools).remove(name);
         self.overlays_changed = true;
         self.changes.pools.insert(name.clone());
-    }
-
-    fn remember_deletion(&mut self, key: ObjectKey, version: u64) {
-        self.deleted.insert(key.clone(), version);
-        self.deletion_order.push_back(key);
-        if self.deletion_order.len() > REMEMBERED_DELETIONS
-            && let Some(oldest) = self.deletion_order.pop_front()
-        {
-            self.deleted.remove(&oldest);
-        }
     }
 
     fn pod_applied(&mut self, object: &k8s::Pod) {
@@ -515,4 +498,9 @@ impl Index {
     pub fn pool(&self, name: &PoolName) -> Option<&Arc<crate::apis::nodepool::NodePool>> {
         self.state.pools.get(name)
     }
+}
+
+/// Whether what is known is newer than what is said. What has no version is as good as any other.
+fn is_newer(known: Option<u64>, than: Option<u64>) -> bool {
+    matches!((known, than), (Some(known), Some(than)) if known > than)
 }

@@ -1,5 +1,6 @@
 //! What the index is told: one watched object came, changed or went.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::apis::k8s;
@@ -210,8 +211,17 @@ pub enum Source {
 pub enum News {
     /// The object is there, like this.
     Applied(Object, Source),
-    /// The object is gone.
-    Deleted(ObjectKey),
-    /// These are all objects of the kind; what is not among them is gone.
-    Listed(ObjectKind, Vec<Object>),
+    /// The object is gone, as of this version; `None`: whatever is known of it.
+    Deleted(ObjectKey, Option<u64>),
+    /// A list of a kind was read to its end, and its objects were applied as they came. What is known of the kind, is not
+    /// among the keys and is not newer than the list is gone.
+    Listed {
+        /// The kind.
+        kind: ObjectKind,
+        /// Keys of every object in the list, those included that could not be read.
+        keys: BTreeSet<ObjectKey>,
+        /// The version of the list, as etcd counts them: it shows every object as of then. `None` when it is not a number:
+        /// nothing is newer.
+        version: Option<u64>,
+    },
 }

@@ -138,7 +138,8 @@ impl SmallWorld {
             "PodDisruptionBudget" => ObjectKey::Pdb(NamespacedName::parse(name)),
             other => panic!("no such kind: {other}"),
         };
-        self.engine.apply(Input::News(News::Deleted(key)), self.now);
+        self.engine
+            .apply(Input::News(News::Deleted(key, None)), self.now);
         if kind == "Pod" {
             self.wake_scheduler();
         }

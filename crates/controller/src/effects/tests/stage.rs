@@ -247,7 +247,7 @@ impl Bench {
             Message::Input(Input::News(News::Applied(Object::Claim(claim), _))) => {
                 format!("news of {}", claim.name())
             }
-            Message::Input(Input::News(News::Deleted(ObjectKey::Claim(name)))) => {
+            Message::Input(Input::News(News::Deleted(ObjectKey::Claim(name), _))) => {
                 format!("end of {name}")
             }
             Message::Input(Input::Outcome { outcome, .. }) => match outcome.result {

@@ -18,7 +18,7 @@ use super::{
 use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
 use crate::effect::{EffectError, Event, ObjectRef};
 use crate::engine::{Engine, Input};
-use crate::index::{News, Object, ObjectKind, Source};
+use crate::index::{News, Object, ObjectKey, ObjectKind, Source};
 use crate::labels::{self, WellKnown};
 use crate::names::NodeClassKey;
 use crate::record::{Record, Verdict};
@@ -203,14 +203,22 @@ impl World {
     /// A new process on the same objects.
     pub(super) fn restart(&mut self) {
         self.engine = engine(&self.settings, self.now);
-        let mut lists: BTreeMap<ObjectKind, Vec<Object>> = BTreeMap::new();
+        let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
         for (key, value) in &self.objects {
             let object = object(key, value);
-            lists.entry(object.key().kind()).or_default().push(object);
-        }
-        for (kind, objects) in lists {
+            let key = object.key();
+            lists.entry(key.kind()).or_default().insert(key);
             self.engine
-                .apply(Input::News(News::Listed(kind, objects)), self.now);
+                .apply(Input::News(News::Applied(object, Source::Watch)), self.now);
+        }
+        let version = Some(self.count);
+        for (kind, keys) in lists {
+            let list = News::Listed {
+                kind,
+                keys,
+                version,
+            };
+            self.engine.apply(Input::News(list), self.now);
         }
         self.engine.apply(Input::Synced, self.now);
         self.engine.apply(Input::Leading(true), self.now);
@@ -260,7 +268,7 @@ impl World {
     fn gone(&mut self, key: &str) {
         if let Some(value) = self.objects.remove(key) {
             self.engine.apply(
-                Input::News(News::Deleted(object(key, &value).key())),
+                Input::News(News::Deleted(object(key, &value).key(), None)),
                 self.now,
             );
         }
