@@ -19,7 +19,7 @@ use crate::effect::{Done, Effect, EffectError, Outcome};
 use crate::feasible::Feasible;
 use crate::index::{Changes, Index, News};
 use crate::labels::WellKnown;
-use crate::ledger::{LedgerOp, PoolUsage};
+use crate::ledger::{Coming, LedgerOp, PoolUsage, most_of};
 use crate::names::Uid;
 use crate::record::Record;
 use crate::served::Served;
@@ -367,16 +367,9 @@ impl Engine {
             .iter()
             .any(|effect| matches!(effect, Effect::CreateClaim(_)));
         // Usage is taken before this step's own expectations are entered: each claim is then counted as it is admitted.
-        let mut usage = if creates {
-            PoolUsage::all(&self.snapshot(now))
-        } else {
-            std::collections::BTreeMap::default()
-        };
-        let mut expected = std::collections::BTreeMap::new();
+        let before = creates.then(|| self.snapshot(now));
+        let mut usage = before.as_deref().map(PoolUsage::all).unwrap_or_default();
         for op in step.ledger {
-            if let LedgerOp::Expect(coming) = &op {
-                expected.insert(coming.claim.clone(), coming.clone());
-            }
             // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
             // the promise: its going, which withdraws promises, was before this one.
             if let LedgerOp::Nominate(promise) = &op {
@@ -388,14 +381,10 @@ impl Engine {
             self.index.change_ledger(op);
         }
         for effect in step.effects {
-            if let Effect::CreateClaim(claim) = &effect {
-                let usage = usage
-                    .entry(claim.pool().unwrap_or_else(|| "".into()))
-                    .or_default();
-                let most = expected
-                    .get(&claim.name())
-                    .map(|coming| coming.capacity.clone())
-                    .unwrap_or_default();
+            if let (Effect::CreateClaim(claim), Some(before)) = (&effect, &before) {
+                let pool = claim.pool().unwrap_or_else(|| "".into());
+                let usage = usage.entry(pool.clone()).or_default();
+                let most = most_of(claim, before);
                 if let Err(refused) = self.admit(claim, usage, &most) {
                     let outcome = Outcome {
                         effect: Arc::new(effect),
@@ -405,6 +394,13 @@ impl Engine {
                     continue;
                 }
                 usage.count(&most);
+                self.index.change_ledger(LedgerOp::Expect(Coming {
+                    claim: claim.name(),
+                    pool,
+                    capacity: Some(most),
+                    object: Some(Arc::clone(claim)),
+                    from: now,
+                }));
             }
             turn.orders.push(Order {
                 decider: id,

@@ -102,6 +102,23 @@ impl NodeClaim {
             .filter(|id| !id.is_empty())
     }
 
+    /// The most that its machine can have, as planned; `None` where nobody wrote it, or wrote what is no amount.
+    #[must_use]
+    pub fn planned_capacity(&self) -> Option<Resources> {
+        let text = self.annotation(labels::PLANNED_CAPACITY)?;
+        let list: BTreeMap<String, Quantity> = serde_json::from_str(text).ok()?;
+        let planned = Resources::from_api(&list).ok()?;
+        (!planned.is_zero() && !planned.any_negative()).then_some(planned)
+    }
+
+    /// What its machine has is known: status names the machine and says how large it is, or its Node has registered.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        let sized = self.status.capacity.as_ref();
+        self.provider_id().is_some()
+            && (sized.is_some_and(|sized| !sized.is_empty()) || self.is_true("Registered"))
+    }
+
     /// Pool it belongs to; `None` for a claim that a user made.
     #[must_use]
     pub fn pool(&self) -> Option<PoolName> {

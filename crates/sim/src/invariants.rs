@@ -7,7 +7,9 @@ use mortise_core::deciders::since;
 use mortise_core::effect::Event;
 use mortise_core::index::ObjectKey;
 use mortise_core::labels;
+use mortise_core::ledger::PoolUsage;
 use mortise_core::resources::Resources;
+use mortise_core::snapshot::Snapshot;
 
 use crate::simulation::Simulation;
 
@@ -97,6 +99,7 @@ impl Simulation {
             *nodes += 1;
             capacity.add_assign(&machine.instance_type.capacity);
         }
+        self.check_counted(&snapshot, found);
         for (name, pool) in snapshot.pools.iter() {
             let Some((nodes, capacity)) = used.get(name.as_str()) else {
                 continue;
@@ -115,6 +118,28 @@ impl Simulation {
                         capacity.get(resource)
                     ));
                 }
+            }
+        }
+    }
+    /// What runs for a pool's claims is counted against its limits, whoever has been killed in the meantime.
+    fn check_counted(&self, snapshot: &Snapshot, found: &mut Vec<String>) {
+        let mut running: BTreeMap<&str, Resources> = BTreeMap::new();
+        for (_, machine) in self.cloud.machines() {
+            let known = snapshot.claims.get(machine.claim.as_str()).is_some();
+            let node = snapshot.node_of_claim(&machine.claim);
+            let stays = known && node.is_some_and(|node| !node.deleting) && machine.ends.is_none();
+            if let (Some(pool), true) = (machine.labels.get(labels::NODEPOOL), stays) {
+                let sum = running.entry(pool).or_default();
+                sum.add_assign(&machine.instance_type.capacity);
+            }
+        }
+        let counted = PoolUsage::all(snapshot);
+        for (pool, running) in running {
+            let none = Resources::zero();
+            let counted = counted.get(pool).map_or(&none, |usage| &usage.capacity);
+            let short = running.exceeds_first(counted);
+            if let Some(resource) = short {
+                found.push(format!("pool {pool} runs more {resource} than is counted"));
             }
         }
     }

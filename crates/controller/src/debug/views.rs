@@ -200,7 +200,10 @@ pub(super) fn reservations(shared: &Shared) -> View {
             "coming".to_owned(),
             coming.claim.to_string(),
             place,
-            amounts::text(&coming.capacity),
+            coming
+                .capacity
+                .as_ref()
+                .map_or_else(|| "what it allows".to_owned(), amounts::text),
             ago(since(now, coming.from)),
             "launch".to_owned(),
         ]);
@@ -229,7 +232,7 @@ pub(super) fn reservations(shared: &Shared) -> View {
         .ledger
         .coming()
         .values()
-        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "most": amounts::json(&each.capacity), "from": each.from }))
+        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "most": each.capacity.as_ref().map(amounts::json), "from": each.from }))
         .collect();
     let fences: Vec<Value> = snapshot
         .ledger

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::{Step, StepInput, after};
 use crate::apis::DurationText;
 use crate::apis::nodepool::NodePool;
 use crate::effect::{Effect, ObjectRef};
 use crate::labels;
-use crate::ledger::{Coming, LedgerOp, Nomination, Place};
+use crate::ledger::{LedgerOp, Nomination, Place};
 use crate::names::{ClaimName, PodKey};
 use crate::overlays;
 use crate::record::Reason;
@@ -97,8 +98,8 @@ pub(crate) struct NewClaim<'a> {
 }
 
 impl NewClaim<'_> {
-    /// Asks for the claim: counts it against limits, promises its room to its pods, and creates it with both written
-    /// on it, so that every replica and a restarted process know.
+    /// Asks for the claim: promises its room to its pods, and creates it with that and with what it may use written on it, so
+    /// that every replica and a restarted process know.
     pub(crate) fn order(&self, input: &StepInput<'_>, step: &mut Step) {
         let Self {
             planned,
@@ -129,20 +130,15 @@ impl NewClaim<'_> {
             let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();
             annotations.insert(labels::REPLACES.to_owned(), names.join(","));
         }
-        let claim = Arc::new(claim);
-        step.ledger.push(LedgerOp::Expect(Coming {
-            claim: name.clone(),
-            pool: planned.pool.clone(),
-            capacity: planned.most.clone(),
-            object: Some(Arc::clone(&claim)),
-            from: now,
-        }));
+        // What counts against limits from the moment at which the engine lets the claim pass.
+        let most = json!(planned.most.to_api()).to_string();
+        annotations.insert(labels::PLANNED_CAPACITY.to_owned(), most);
         let until = after(now, input.settings.registration_timeout_ms);
         for pod in &planned.pods {
             step.ledger
                 .push(nominate(pod, Place::Claim(name.clone()), now, until));
         }
-        step.effect(Effect::CreateClaim(claim));
+        step.effect(Effect::CreateClaim(Arc::new(claim)));
     }
 
     /// Why it is made, for its record.

@@ -9,7 +9,7 @@ use super::Index;
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::labels;
-use crate::ledger::{Fence, FenceReason, LedgerOp};
+use crate::ledger::{Coming, Fence, FenceReason, LedgerOp};
 use crate::names::{ClaimName, NodeName};
 use crate::objects::{DISRUPTION_REASON, resources_of};
 use crate::resources::Resources;
@@ -76,14 +76,35 @@ impl Index {
         self.read_fence(&claim);
         self.read_promises(&claim);
         self.end_promises(&claim);
-        let launched = claim.provider_id().is_some();
+        self.read_plan(&claim);
         self.changes.claims.insert(name.clone());
         self.state.claims.insert(name.clone(), Arc::new(claim));
-        if launched {
-            self.change_ledger(LedgerOp::Settle(name.clone()));
-        }
         self.machines.entry(key.clone()).or_default().claim = Some(name);
         self.dirty.insert(key);
+    }
+
+    /// What a claim will use counts against its pool's limits from its plan on, until its machine says what it has. The plan
+    /// stands on the claim, so that every replica and a restarted process count alike.
+    fn read_plan(&mut self, claim: &NodeClaim) {
+        let name = claim.name();
+        let Some(pool) = claim.pool().filter(|_| !claim.is_measured()) else {
+            self.change_ledger(LedgerOp::Settle(name));
+            return;
+        };
+        let known = self.state.ledger.coming().get(&name);
+        let capacity = claim
+            .planned_capacity()
+            .or_else(|| known.and_then(|known| known.capacity.clone()));
+        let created = claim.metadata.creation_timestamp.as_ref();
+        let from = known.map(|known| known.from);
+        let from = from.or_else(|| created.map(|time| time.0));
+        self.change_ledger(LedgerOp::Expect(Coming {
+            claim: name,
+            pool,
+            capacity,
+            object: None,
+            from: from.unwrap_or(self.state.taken_at),
+        }));
     }
 
     /// A fence is written on the claim before it counts, so that every replica and a restarted process know it: an

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Coming;
+use crate::apis::nodeclaim::NodeClaim;
+use crate::apis::nodepool::NodePool;
 use crate::names::PoolName;
-use crate::resources::Resources;
+use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 use crate::snapshot::{Snapshot, StateNode};
 
 /// What a pool takes of its limits.
@@ -28,6 +31,52 @@ pub struct LimitExceeded {
     pub usage: i64,
 }
 
+/// The most that the machine of a claim can have: what its plan says, or what it allows.
+pub(crate) fn most_of(claim: &NodeClaim, snapshot: &Snapshot) -> Resources {
+    claim.planned_capacity().unwrap_or_else(|| {
+        let pool = claim.pool().and_then(|pool| snapshot.pools.get(&pool));
+        allowed(Some(claim), pool.map(|pool| &**pool), snapshot)
+    })
+}
+
+/// The same of one that is expected.
+fn most(coming: &Coming, snapshot: &Snapshot) -> Resources {
+    coming.capacity.clone().unwrap_or_else(|| {
+        let claim = snapshot.claims.get(&*coming.claim);
+        let pool = snapshot.pools.get(&coming.pool);
+        allowed(
+            claim.map(|claim| &**claim),
+            pool.map(|pool| &**pool),
+            snapshot,
+        )
+    })
+}
+
+/// The most that the machine of a claim can have whose plan is not known: of each resource, the most that a type has which
+/// the claim allows. Where no catalogue says, no amount is too much: what is not known is never nothing.
+fn allowed(claim: Option<&NodeClaim>, pool: Option<&NodePool>, snapshot: &Snapshot) -> Resources {
+    let own = claim.map(NodeClaim::node_class_key);
+    let of_pool = pool.filter(|pool| own.as_ref().is_none_or(|own| pool.node_class_key() == *own));
+    let catalog = of_pool
+        .and_then(|pool| snapshot.catalog_of(pool))
+        .or_else(|| snapshot.catalogs.get(own.as_ref()?));
+    if let Some(catalog) = catalog.filter(|catalog| !catalog.types().is_empty()) {
+        let asked = claim.map(NodeClaim::requirements).unwrap_or_default();
+        let mut types = catalog.table().meeting(&asked);
+        if types.is_empty() {
+            types = crate::catalog::Bits::all(catalog.types().len());
+        }
+        let types = types.iter().filter_map(|at| catalog.types().get(at));
+        return types.fold(Resources::zero(), |most, each| most.max(&each.capacity));
+    }
+    let limits = pool.map(NodePool::limits).unwrap_or_default();
+    let limited = limits.resources.iter().map(|(name, _)| name.as_str());
+    let names = [CPU, MEMORY, PODS, EPHEMERAL_STORAGE]
+        .into_iter()
+        .chain(limited);
+    names.fold(Resources::zero(), |most, name| most.with(name, i64::MAX))
+}
+
 impl PoolUsage {
     /// Usage of every pool, machines that leave not counted. Cost: pools and coming claims.
     #[must_use]
@@ -47,7 +96,7 @@ impl PoolUsage {
             pools
                 .entry(coming.pool.clone())
                 .or_default()
-                .count(&coming.capacity);
+                .count(&most(coming, snapshot));
         }
         pools
     }

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use held::Held;
+pub(crate) use limits::most_of;
 pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
 
 use crate::apis::nodeclaim::NodeClaim;
@@ -57,8 +58,9 @@ pub struct Coming {
     pub claim: ClaimName,
     /// Pool it belongs to.
     pub pool: PoolName,
-    /// The most it can turn out to have: element-wise maximum over its instance types.
-    pub capacity: Resources,
+    /// The most it can turn out to have: element-wise maximum over its instance types. `None`: nobody has written it down,
+    /// and [`PoolUsage`] counts the most that the claim allows.
+    pub capacity: Option<Resources>,
     /// The claim as it is being created, while no object shows it; `None` when it was read back from one.
     #[serde(skip)]
     pub object: Option<Arc<NodeClaim>>,
@@ -158,9 +160,7 @@ impl Ledger {
         match op {
             LedgerOp::Nominate(nomination) => self.nominate(nomination),
             LedgerOp::Withdraw(uid) => self.withdraw(&uid),
-            LedgerOp::Expect(coming) => Arc::make_mut(&mut self.coming)
-                .insert(coming.claim.clone(), coming)
-                .is_none(),
+            LedgerOp::Expect(coming) => self.expect(coming),
             LedgerOp::Settle(claim) => {
                 self.coming.contains_key(&claim)
                     && Arc::make_mut(&mut self.coming).remove(&claim).is_some()
@@ -181,6 +181,16 @@ impl Ledger {
                     && Arc::make_mut(&mut self.fences).remove(&claim).is_some()
             }
         }
+    }
+
+    fn expect(&mut self, coming: Coming) -> bool {
+        let known = self.coming.get(&coming.claim);
+        if known.is_some_and(|known| known.pool == coming.pool && known.capacity == coming.capacity)
+        {
+            return false;
+        }
+        Arc::make_mut(&mut self.coming).insert(coming.claim.clone(), coming);
+        true
     }
 
     fn nominate(&mut self, nomination: Nomination) -> bool {

@@ -71,6 +71,13 @@ pub(crate) struct SmallWorld {
     version: u64,
     created: u64,
     scheduling: bool,
+    restarts: u64,
+}
+
+fn engine(settings: Settings, seed: u64, now: Timestamp) -> Engine {
+    let deciders: Vec<Box<dyn Decider>> =
+        vec![Box::new(Provisioning::new()), Box::new(Disruption::new())];
+    Engine::new(deciders, settings, WellKnown::kwok(), seed, now)
 }
 
 pub(crate) const START: i64 = 1_700_000_000;
@@ -79,10 +86,8 @@ impl SmallWorld {
     /// A cluster with one pool `default` and these instance types. The engine leads and has seen everything.
     pub(crate) fn new(types: Vec<InstanceType>, settings: Settings) -> Self {
         let now = Timestamp::from_second(START).unwrap();
-        let deciders: Vec<Box<dyn Decider>> =
-            vec![Box::new(Provisioning::new()), Box::new(Disruption::new())];
         let mut world = Self {
-            engine: Engine::new(deciders, settings, WellKnown::kwok(), 7, now),
+            engine: engine(settings, 7, now),
             now,
             objects: BTreeMap::new(),
             events: Vec::new(),
@@ -101,6 +106,7 @@ impl SmallWorld {
             version: 0,
             created: 0,
             scheduling: false,
+            restarts: 0,
         };
         world.node_class();
         world.pool("default", json!({}));
@@ -119,6 +125,18 @@ impl SmallWorld {
             ],
             Settings::default(),
         )
+    }
+
+    /// The process is killed and started again: memory is lost, objects stay.
+    pub(crate) fn restart(&mut self) {
+        self.restarts += 1;
+        self.engine = engine(self.engine.settings().clone(), 7 + self.restarts, self.now);
+        self.node_class();
+        for ((kind, name), object) in self.objects.clone() {
+            self.put(kind, &name, object);
+        }
+        self.engine.apply(Input::Synced, self.now);
+        self.engine.apply(Input::Leading(true), self.now);
     }
 
     fn node_class(&mut self) {
