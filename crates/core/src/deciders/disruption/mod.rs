@@ -35,6 +35,7 @@ mod leftovers;
 mod pdb;
 mod price;
 mod queue;
+mod refusals;
 mod revalidate;
 mod search;
 mod standing;
@@ -60,9 +61,10 @@ use command::{Command, DisruptionReason, Phase};
 use cost::Move;
 pub(super) use cost::of_node as cost_of_node;
 use leftovers::Suspects;
+use refusals::Refusals;
 use revalidate::Stale;
 use search::{Found, Ineligible, Looked, Search};
-use standing::Standing;
+use standing::{News, Standing};
 pub use survey::{Proposal, Survey, Surveyed, Terms, consider, survey};
 use words::Words;
 use world::World;
@@ -86,13 +88,16 @@ const MOST_COMMANDS: usize = 100;
 pub struct Disruption {
     commands: BTreeMap<u64, Command>,
     next_id: u64,
-    search: Search,
-    /// Something changed since the last fruitless look began.
+    methods: Methods,
+    /// Something changed since the last fresh look.
     changed: bool,
     standing: Standing,
-    /// The last look ran out of time: the next one goes on where it ended.
-    unfinished: bool,
+    /// When a fresh look is wanted, whatever changes.
     look_at: Option<Timestamp>,
+    /// When a method goes on that had no time left, or is to ask again for what it was refused.
+    resume_at: Option<Timestamp>,
+    /// When the last fresh look was, and the last one at all.
+    begun_at: Option<Timestamp>,
     looked_at: Option<Timestamp>,
     suspects: Suspects,
     /// Until when machines rest that moved pods came to.
@@ -101,6 +106,18 @@ pub struct Disruption {
     /// Pools whose replacements failed.
     failures: InFlight<PoolName>,
     told: Told,
+}
+
+/// What each method remembers from one look to the next, so that none has to begin where another ended.
+#[derive(Debug, Default)]
+struct Methods {
+    /// Refusals of emptiness and of drift.
+    empty: Refusals,
+    drift: Refusals,
+    /// How far consolidation is.
+    search: Search,
+    /// Consolidation ran out of time.
+    unfinished: bool,
 }
 
 impl Default for Disruption {
@@ -116,11 +133,12 @@ impl Disruption {
         Self {
             commands: BTreeMap::new(),
             next_id: 0,
-            search: Search::default(),
+            methods: Methods::default(),
             changed: true,
             standing: Standing::default(),
-            unfinished: false,
             look_at: None,
+            resume_at: None,
+            begun_at: None,
             looked_at: None,
             suspects: Suspects::all(),
             received: BTreeMap::new(),
@@ -178,7 +196,12 @@ impl Disruption {
             // After a time without leading, answers may have been lost. What is asked for twice is done once.
             self.flights = flights();
         }
-        if self.standing.takes(input.changes, input.snapshot) {
+        let news = self.standing.takes(input.changes, input.snapshot);
+        if news == News::Supply {
+            self.methods.empty.forget();
+            self.methods.drift.forget();
+        }
+        if news != News::None {
             self.look_soon();
             let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
             self.look_no_later_than(soon);
@@ -196,23 +219,37 @@ impl Disruption {
         self.look_at = Some(self.look_at.map_or(at, |known| known.min(at)));
     }
 
-    /// When the next look is due.
-    fn due_at(&self, now: Timestamp) -> Timestamp {
-        let last = self.looked_at;
-        let poll = last.map_or(now, |at| {
+    /// When the next look is due that takes up what changed.
+    fn fresh_at(&self, now: Timestamp) -> Timestamp {
+        let poll = self.begun_at.map_or(now, |at| {
             after(at, if self.changed { POLL_MS } else { RECHECK_MS })
         });
-        let wanted = self.look_at.map_or(poll, |at| at.min(poll));
+        self.look_at.map_or(poll, |at| at.min(poll))
+    }
+
+    /// When the next look is due.
+    fn due_at(&self, now: Timestamp) -> Timestamp {
+        let fresh = self.fresh_at(now);
+        let wanted = self.resume_at.map_or(fresh, |at| at.min(fresh));
         // Resumed and repeated looks say when; a fresh one keeps its distance.
+        let last = self.looked_at;
         wanted.max(last.map_or(now, |at| after(at, RESUME_MS)))
     }
 
+    fn resume_no_later_than(&mut self, at: Timestamp) {
+        self.resume_at = Some(self.resume_at.map_or(at, |known| known.min(at)));
+    }
+
     fn look(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
+        let is_fresh = self.fresh_at(input.now) <= input.now;
         self.looked_at = Some(input.now);
-        self.look_at = None;
-        if !std::mem::take(&mut self.unfinished) {
+        self.resume_at = None;
+        // What consolidation has begun it ends first; the other methods begin anew at each look.
+        if is_fresh && !self.methods.unfinished {
+            self.begun_at = Some(input.now);
+            self.look_at = None;
             self.changed = false;
-            self.search.restart();
+            self.methods.search.restart();
         }
         if self.commands.len() >= MOST_COMMANDS {
             return;
@@ -226,31 +263,25 @@ impl Disruption {
         };
         tell_budgets(&world, &mut words);
         let mut wakes = None;
-        let looked = find(
+        let (found, resume) = find(
             &world,
-            &mut self.search,
+            &mut self.methods,
             &self.received,
             &mut self.failures,
             &mut words,
             &mut wakes,
             stop,
         );
-        match looked {
-            Looked::Found(found) => {
-                self.start(*found, input, step);
-                self.changed = true;
-                self.look_at = Some(after(input.now, RESUME_MS));
-            }
-            Looked::Unfinished => {
-                self.unfinished = true;
-                self.look_at = Some(after(input.now, RESUME_MS));
-            }
-            Looked::Nothing => {
-                if let Some(at) = wakes {
-                    self.changed = true; // a rest is over then
-                    self.look_at = Some(at);
-                }
-            }
+        if let Some(at) = resume {
+            self.resume_no_later_than(at);
+        }
+        if let Some(found) = found {
+            self.start(*found, input, step);
+            self.changed = true;
+            self.look_at = Some(after(input.now, RESUME_MS));
+        } else if let Some(at) = wakes {
+            self.changed = true; // a rest is over then
+            self.look_no_later_than(at);
         }
     }
 
@@ -310,16 +341,29 @@ fn tell_budgets(world: &World<'_>, words: &mut Words<'_, '_>) {
     }
 }
 
-/// One look, method after method; the first that finds something ends it.
+/// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Beside what was
+/// found: when to go on with what there was no time for.
 fn find(
     world: &World<'_>,
-    search: &mut Search,
+    methods: &mut Methods,
     received: &BTreeMap<ClaimName, Timestamp>,
     failures: &mut InFlight<PoolName>,
     words: &mut Words<'_, '_>,
     wakes: &mut Option<Timestamp>,
     stop: &dyn Fn() -> bool,
-) -> Looked {
+) -> (Option<Box<Found>>, Option<Timestamp>) {
+    let mut resume: Option<Timestamp> = None;
+    let soon = after(world.now, RESUME_MS);
+    let mut ended = |looked: Looked| {
+        let at = match looked {
+            Looked::Found(found) => return Some(found),
+            Looked::Unfinished => Some(soon),
+            Looked::Waiting(at) => Some(at),
+            Looked::Nothing => None,
+        };
+        resume = resume.into_iter().chain(at).min();
+        None
+    };
     let mut graceful: Vec<Candidate> = Vec::new();
     let mut eventual: Vec<Candidate> = Vec::new();
     let mut sooner =
@@ -343,21 +387,27 @@ fn find(
     }
     words.eligible("empty", search::count_empty(&graceful, world));
     words.eligible("drifted", search::count_drifted(&eventual));
-    if let Some(found) = search::empty(&graceful, world, stop) {
-        return Looked::Found(Box::new(found));
+    methods.empty.keep(&graceful);
+    methods.drift.keep(&eventual);
+    world.give_share();
+    let empty = search::empty(&graceful, world, &mut methods.empty, stop);
+    if let Some(found) = ended(empty) {
+        return (Some(found), resume);
     }
     let now = world.now;
     let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
     let mut stays = |candidate: &Candidate, refusal: &what_if::Refusal| {
         words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
     };
-    match search::drifted(&eventual, world, rests, &mut stays, stop) {
-        Looked::Nothing => {}
-        other => return other,
+    world.give_share();
+    let refusals = &mut methods.drift;
+    let drifted = search::drifted(&eventual, world, rests, refusals, &mut stays, stop);
+    if let Some(found) = ended(drifted) {
+        return (Some(found), resume);
     }
-    match static_drift::drifted(&eventual, world, rests, stays) {
-        Looked::Nothing => {}
-        other => return other,
+    let drifted = static_drift::drifted(&eventual, world, rests, stays);
+    if let Some(found) = ended(drifted) {
+        return (Some(found), resume);
     }
     let mut eligible: Vec<&Candidate> = Vec::new();
     for candidate in &graceful {
@@ -376,7 +426,11 @@ fn find(
     let refused = |candidate: &Candidate, refusal: &what_if::Refusal| {
         words.unconsolidatable(candidate, refusal);
     };
-    search.look(eligible, world, refused, stop)
+    world.give_rest();
+    let looked = methods.search.look(eligible, world, refused, stop);
+    methods.unfinished = matches!(looked, Looked::Unfinished);
+    let found = ended(looked);
+    (found, resume)
 }
 
 impl Decider for Disruption {

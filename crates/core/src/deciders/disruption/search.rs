@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::candidate::{Candidate, Policy};
 use super::command::{DisruptionReason, Method, Moves};
 use super::cost;
+use super::refusals::Refusals;
 use super::what_if::{Refusal, Rules, what_if};
 use super::world::World;
 use crate::deciders::after;
@@ -43,6 +44,8 @@ pub(super) enum Looked {
     Found(Box<Found>),
     /// Out of time; there is more to look at.
     Unfinished,
+    /// Nothing but machines that were refused a moment ago; the first of them may be looked at again then.
+    Waiting(Timestamp),
     /// Nothing to do until something changes.
     Nothing,
 }
@@ -71,30 +74,72 @@ pub(super) fn count_drifted(candidates: &[Candidate]) -> usize {
 pub(super) fn empty(
     candidates: &[Candidate],
     world: &World<'_>,
+    refusals: &mut Refusals,
     stop: &dyn Fn() -> bool,
-) -> Option<Found> {
+) -> Looked {
+    let mut left = Left::default();
     let mut purse = world.budgets.purse(DisruptionReason::Empty);
     let mut chosen: Vec<Candidate> = Vec::new();
     let mut moves = Moves::default();
     for candidate in candidates.iter().filter(|each| is_empty(each, world)) {
         if !candidate.pods.is_empty() {
+            if left.waits(refusals.waits_until(candidate, world.now)) {
+                continue;
+            }
             // Its pods cost nothing to move, but they are pods: they need a place that is there.
             let mut all: Vec<&Candidate> = chosen.iter().collect();
             all.push(candidate);
             match what_if(&all, Rules::ExistingOnly, world, stop) {
                 Ok(found) => moves = found,
-                Err(_) => continue,
+                Err(refusal) if refusal.stopped => {
+                    left.stopped = true;
+                    continue;
+                }
+                Err(_) => {
+                    refusals.refused(candidate, world.now);
+                    continue;
+                }
             }
         }
         if purse.take(&candidate.pool_name) {
             chosen.push(candidate.clone());
         }
     }
-    (!chosen.is_empty()).then_some(Found {
+    if chosen.is_empty() {
+        return left.looked();
+    }
+    Looked::Found(Box::new(Found {
         method: Method::Emptiness,
         candidates: chosen,
         moves,
-    })
+    }))
+}
+
+/// What a method did not look at.
+#[derive(Debug, Default)]
+struct Left {
+    /// There was no time for it.
+    stopped: bool,
+    /// It was refused a moment ago, and may be looked at again from then on.
+    again: Option<Timestamp>,
+}
+
+impl Left {
+    /// Notes that a machine waits, if it does.
+    fn waits(&mut self, until: Option<Timestamp>) -> bool {
+        self.again = self.again.into_iter().chain(until).min();
+        until.is_some()
+    }
+
+    const fn looked(self) -> Looked {
+        match self {
+            Self { stopped: true, .. } => Looked::Unfinished,
+            Self {
+                again: Some(at), ..
+            } => Looked::Waiting(at),
+            Self { again: None, .. } => Looked::Nothing,
+        }
+    }
 }
 
 /// The machine that has been drifted longest and can be replaced; machines without pods first.
@@ -102,20 +147,28 @@ pub(super) fn drifted(
     candidates: &[Candidate],
     world: &World<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
+    refusals: &mut Refusals,
     mut refused: impl FnMut(&Candidate, &Refusal),
     stop: &dyn Fn() -> bool,
 ) -> Looked {
+    let mut left = Left::default();
     let mut drifted: Vec<(bool, Timestamp, &Candidate)> = candidates
         .iter()
         .filter(|each| !each.pool.is_static())
         .filter_map(|each| Some((!each.pods.is_empty(), each.drifted()?.0, each)))
         .collect();
-    drifted.sort_by_key(|(pods, since, each)| (*pods, *since, each.claim_name.clone()));
+    drifted.sort_by_key(|(pods, since, each)| {
+        let rank = refusals.rank(each);
+        (rank, *pods, *since, each.claim_name.clone())
+    });
     for (_, _, candidate) in drifted {
         let budget = world
             .budgets
             .remaining(&candidate.pool_name, DisruptionReason::Drifted);
         if budget == 0 || is_resting(&candidate.pool_name) {
+            continue;
+        }
+        if left.waits(refusals.waits_until(candidate, world.now)) {
             continue;
         }
         match what_if(&[candidate], Rules::AnyPrice, world, stop) {
@@ -127,10 +180,13 @@ pub(super) fn drifted(
                 }));
             }
             Err(refusal) if refusal.stopped => return Looked::Unfinished,
-            Err(refusal) => refused(candidate, &refusal),
+            Err(refusal) => {
+                refusals.refused(candidate, world.now);
+                refused(candidate, &refusal);
+            }
         }
     }
-    Looked::Nothing
+    left.looked()
 }
 
 /// Why a machine is no candidate for consolidation.

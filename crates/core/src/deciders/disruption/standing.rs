@@ -28,6 +28,17 @@ struct OfClaim {
     going: bool,
 }
 
+/// How much changes matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Not at once.
+    None,
+    /// A claim may open or close the way for a command.
+    Claims,
+    /// What machines are made from changed: whatever was refused may be possible now.
+    Supply,
+}
+
 impl OfClaim {
     fn of(claim: &NodeClaim) -> Self {
         Self {
@@ -40,8 +51,8 @@ impl OfClaim {
 }
 
 impl Standing {
-    /// Takes changes in, and says whether one of them matters at once.
-    pub(super) fn takes(&mut self, changes: &Changes, snapshot: &Snapshot) -> bool {
+    /// Takes changes in, and says how much they matter.
+    pub(super) fn takes(&mut self, changes: &Changes, snapshot: &Snapshot) -> News {
         if changes.everything {
             self.claims = snapshot
                 .claims
@@ -49,9 +60,10 @@ impl Standing {
                 .map(|(name, claim)| (name.clone(), OfClaim::of(claim)))
                 .collect();
             self.pools = (*snapshot.pools).clone();
-            return true;
+            return News::Supply;
         }
-        let mut matters = !changes.node_classes.is_empty();
+        let mut matters = false;
+        let mut supply = !changes.node_classes.is_empty();
         for name in &changes.claims {
             let now = snapshot.claims.get(&**name).map(|claim| OfClaim::of(claim));
             let before = match now {
@@ -66,12 +78,16 @@ impl Standing {
                 Some(now) => self.pools.insert(name.clone(), Arc::clone(now)),
                 None => self.pools.remove(name),
             };
-            matters |= match (before, now) {
+            supply |= match (before, now) {
                 (Some(before), Some(now)) => !is_same(&before, &now),
                 (before, now) => before.is_some() != now.is_some(),
             };
         }
-        matters
+        match (supply, matters) {
+            (true, _) => News::Supply,
+            (false, true) => News::Claims,
+            (false, false) => News::None,
+        }
     }
 }
 
@@ -136,16 +152,16 @@ mod tests {
             }
             standing.takes(&changed(), &snapshot)
         };
-        assert!(see(Some((&[], early, 1, 1))), "new");
-        assert!(!see(Some((&[], late, 1, 2))), "a time and a counter");
-        assert!(see(Some((&["Consolidatable"], late, 1, 2))));
-        assert!(!see(Some((&["Consolidatable", "Launched"], late, 1, 2))));
-        assert!(see(Some((&["Consolidatable", "Drifted"], late, 1, 2))));
-        assert!(
-            see(Some((&["Consolidatable", "Drifted"], late, 2, 2))),
-            "the pool's spec"
-        );
-        assert!(see(None), "gone");
-        assert!(!see(None), "still gone");
+        assert_eq!(see(Some((&[], early, 1, 1))), News::Supply, "new");
+        let same = see(Some((&[], late, 1, 2)));
+        assert_eq!(same, News::None, "a time and a counter");
+        let mut claim = |conditions| see(Some((conditions, late, 1, 2)));
+        assert_eq!(claim(&["Consolidatable"]), News::Claims);
+        assert_eq!(claim(&["Consolidatable", "Launched"]), News::None);
+        assert_eq!(claim(&["Consolidatable", "Drifted"]), News::Claims);
+        let spec = see(Some((&["Consolidatable", "Drifted"], late, 2, 2)));
+        assert_eq!(spec, News::Supply, "the pool's spec");
+        assert_eq!(see(None), News::Supply, "gone");
+        assert_eq!(see(None), News::None, "still gone");
     }
 }

@@ -3,6 +3,8 @@
 //! # Source
 //! karpenter-core 5.10 (static).
 
+use std::collections::BTreeMap;
+
 use super::candidate::Candidate;
 use super::command::{Command, Method, Moves};
 use super::search::{Found, Looked};
@@ -29,7 +31,13 @@ pub(super) fn drifted(
         .filter_map(|each| Some((each.drifted()?.0, each)))
         .collect();
     drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
+    // What is in the way of a replacement is in the way of all machines of the pool.
+    let mut in_the_way: BTreeMap<&PoolName, Refusal> = BTreeMap::new();
     for (_, candidate) in drifted {
+        if let Some(refusal) = in_the_way.get(&candidate.pool_name) {
+            refused(candidate, refusal);
+            continue;
+        }
         let reason = Method::Drift.reason();
         let budget = world.budgets.remaining(&candidate.pool_name, reason);
         if budget == 0 || is_resting(&candidate.pool_name) {
@@ -43,7 +51,10 @@ pub(super) fn drifted(
                     moves,
                 }));
             }
-            Err(refusal) => refused(candidate, &refusal),
+            Err(refusal) => {
+                refused(candidate, &refusal);
+                in_the_way.insert(&candidate.pool_name, refusal);
+            }
         }
     }
     Looked::Nothing

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::candidate::{Blocker, Candidate, Class};
 use super::command::DisruptionReason;
+use super::refusals::Refusals;
 use super::search::{self, Found, Ineligible, Looked, Search};
 use super::what_if::{Rules, what_if};
 use super::world::World;
@@ -175,10 +176,13 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
             claims: found.moves.claims,
         });
     };
-    if let Some(found) = search::empty(&graceful, &world, stop) {
-        propose("emptiness", found);
+    let mut none = Refusals::default();
+    if let Looked::Found(found) = search::empty(&graceful, &world, &mut none, stop) {
+        propose("emptiness", *found);
     }
-    if let Looked::Found(found) = search::drifted(&eventual, &world, |_| false, |_, _| {}, stop) {
+    let mut none = Refusals::default();
+    let drifted = search::drifted(&eventual, &world, |_| false, &mut none, |_, _| {}, stop);
+    if let Looked::Found(found) = drifted {
         propose("drift", *found);
     }
     let eligible: Vec<&Candidate> = graceful

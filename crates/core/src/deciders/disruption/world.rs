@@ -40,7 +40,10 @@ pub(super) struct World<'a> {
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
     bound: OnceCell<Bound>,
-    simulations: Cell<usize>,
+    /// What-ifs that the step, and the method whose turn it is, may still do.
+    left: Cell<usize>,
+    turn: Cell<usize>,
+    most: usize,
     planned: BTreeMap<PoolName, i64>,
     static_pools: OnceCell<BTreeMap<PoolName, Census>>,
 }
@@ -120,6 +123,7 @@ impl<'a> World<'a> {
         let mut closed: BTreeSet<NodeKey> = fenced(input.snapshot);
         closed.extend(taken.iter().cloned());
         closed.retain(|key| !own(key));
+        let most = simulations(input.snapshot);
         Self {
             now: input.now,
             input,
@@ -132,7 +136,9 @@ impl<'a> World<'a> {
             closed,
             closed_to_consolidation: OnceCell::new(),
             bound: OnceCell::new(),
-            simulations: Cell::new(simulations(input.snapshot)),
+            left: Cell::new(most),
+            turn: Cell::new(most),
+            most,
             planned,
             static_pools: OnceCell::new(),
         }
@@ -140,7 +146,8 @@ impl<'a> World<'a> {
 
     /// The same without a bound on the work.
     pub(super) fn without_bound(self) -> Self {
-        self.simulations.set(usize::MAX);
+        self.left.set(usize::MAX);
+        self.turn.set(usize::MAX);
         self
     }
 
@@ -203,11 +210,22 @@ impl<'a> World<'a> {
             .get_or_init(|| Bound::of(self.snapshot(), |key| self.closed.contains(key)))
     }
 
-    /// Takes one what-if from what this step may do; `false` when there is none left.
+    /// Gives a method its share of the what-ifs of this step: a third, so that each gets on however much the others ask.
+    pub(super) fn give_share(&self) {
+        self.turn.set(self.left.get().min(self.most / 3).max(1));
+    }
+
+    /// Gives the last method what the others have left.
+    pub(super) fn give_rest(&self) {
+        self.turn.set(self.left.get().max(1));
+    }
+
+    /// Takes one what-if from what the method may do; `false` when there is none left.
     pub(super) fn may_simulate(&self) -> bool {
-        let left = self.simulations.get();
-        self.simulations.set(left.saturating_sub(1));
-        left > 0
+        let turn = self.turn.get();
+        self.turn.set(turn.saturating_sub(1));
+        self.left.set(self.left.get().saturating_sub(1));
+        turn > 0
     }
 
     /// Machines that are not taken, in a fixed order.
