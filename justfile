@@ -35,6 +35,10 @@ fuzz TARGET *FLAGS="-max_total_time=600":
 crash-matrix SEEDS="1000":
     MORTISE_CRASH_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test crash_matrix
 
+# Loses the lease before and after every step of nodes' lives, with two and three replicas, for many seeds
+lease-matrix SEEDS="1000":
+    MORTISE_LEASE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test lease_matrix
+
 # The leader killed ten times while so many machines come and go on a real control plane; each Lease runs out by itself
 failover MACHINES="200":
     MORTISE_FAILOVER_NODES={{MACHINES}} cargo test --workspace --test stories failover -- --nocapture

@@ -237,9 +237,15 @@ impl World {
             effect: Arc::new(Effect::Resolve(class)),
             result: Ok(Done::Resolved(Arc::new(resolved))),
         };
-        let decider = DeciderId::NodeClass;
-        self.engine
-            .apply(Input::Outcome { decider, outcome }, self.now);
+        let (decider, term) = (DeciderId::NodeClass, self.engine.term());
+        self.engine.apply(
+            Input::Outcome {
+                decider,
+                term,
+                outcome,
+            },
+            self.now,
+        );
     }
 
     /// An object as a watch brings it.

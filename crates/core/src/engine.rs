@@ -38,6 +38,8 @@ pub enum Input {
     Outcome {
         /// Who asked for it.
         decider: DeciderId,
+        /// When: the term of its [`Order`].
+        term: Term,
         /// What became of it.
         outcome: Outcome,
     },
@@ -59,11 +61,18 @@ pub enum Input {
     Leading(bool),
 }
 
+/// A time during which this process leads, or does not: they are counted from its start. What was asked for in one term is
+/// not answered in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Term(u64);
+
 /// An effect on its way out.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Who asked for it, and gets the outcome.
     pub decider: DeciderId,
+    /// When it asked.
+    pub term: Term,
     /// What is to be done.
     pub effect: Arc<Effect>,
 }
@@ -81,15 +90,43 @@ pub struct Turn {
 
 struct Slot {
     id: DeciderId,
+    /// Never stepped: what the next term begins with.
+    blank: Box<dyn Decider>,
     decider: Option<Box<dyn Decider>>,
     changes: Changes,
     inbox: Vec<Delivery>,
     wake: Option<Timestamp>,
 }
 
+impl Slot {
+    fn new(blank: Box<dyn Decider>, now: Timestamp) -> Self {
+        Self {
+            id: blank.id(),
+            decider: Some(blank.fresh()),
+            blank,
+            changes: Changes::everything(),
+            inbox: Vec::new(),
+            wake: Some(now),
+        }
+    }
+
+    /// Begins a term with a decider that knows nothing. One that is out for a step is replaced when it comes back.
+    fn begin(&mut self, now: Timestamp) {
+        if self.decider.is_some() {
+            self.decider = Some(self.blank.fresh());
+        }
+        self.changes = Changes::everything();
+        // Messages of clouds are facts, whoever leads.
+        self.inbox
+            .retain(|each| matches!(each, Delivery::Notice { .. }));
+        self.wake = Some(now);
+    }
+}
+
 /// One step, ready to be run on any thread.
 pub struct Job {
     id: DeciderId,
+    term: Term,
     decider: Box<dyn Decider>,
     snapshot: Snapshot,
     changes: Changes,
@@ -103,6 +140,7 @@ pub struct Job {
 /// A step that has been run, to be committed.
 pub struct Finished {
     id: DeciderId,
+    term: Term,
     decider: Box<dyn Decider>,
     step: Step,
 }
@@ -118,6 +156,7 @@ impl Job {
     pub fn run(self, stop: &dyn Fn() -> bool) -> Finished {
         let Self {
             id,
+            term,
             mut decider,
             snapshot,
             changes,
@@ -137,7 +176,12 @@ impl Job {
             seed,
         };
         let step = decider.step(&input, stop);
-        Finished { id, decider, step }
+        Finished {
+            id,
+            term,
+            decider,
+            step,
+        }
     }
 }
 
@@ -148,6 +192,7 @@ pub struct Engine {
     settings: Arc<Settings>,
     feasible: Arc<Feasible>,
     leading: bool,
+    term: Term,
     steps: u64,
     seed: u64,
     promises_end: Option<Timestamp>,
@@ -166,13 +211,7 @@ impl Engine {
     ) -> Self {
         let slots = deciders
             .into_iter()
-            .map(|decider| Slot {
-                id: decider.id(),
-                decider: Some(decider),
-                changes: Changes::everything(),
-                inbox: Vec::new(),
-                wake: Some(now),
-            })
+            .map(|decider| Slot::new(decider, now))
             .collect();
         Self {
             index: Index::new(well_known, true, now),
@@ -180,6 +219,7 @@ impl Engine {
             settings: Arc::new(settings),
             feasible: Arc::default(),
             leading: false,
+            term: Term::default(),
             steps: 0,
             seed,
             promises_end: None,
@@ -202,26 +242,38 @@ impl Engine {
                 self.index.apply(news);
             }
             Input::Synced => self.index.set_synced(),
-            Input::Outcome { decider, outcome } => self.outcome(decider, outcome, now),
+            Input::Outcome {
+                decider,
+                term,
+                outcome,
+            } => self.outcome(decider, term, outcome, now),
             Input::Notice { provider, notice } => self.deliver(
                 DeciderId::Interruption,
                 Delivery::Notice { provider, notice },
             ),
             // Nothing is stepped because of it: it only keeps what is stepped from buying.
             Input::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
-            Input::Leading(leading) => {
-                if leading && !self.leading {
-                    for slot in &mut self.slots {
-                        slot.changes = Changes::everything();
-                        slot.wake = Some(now);
-                    }
-                }
-                self.leading = leading;
-            }
+            Input::Leading(leading) => self.lead(leading, now),
         }
     }
 
-    fn outcome(&mut self, decider: DeciderId, outcome: Outcome, now: Timestamp) {
+    /// A term ends and another begins. Nothing that was decided survives, and no promise that stands in no object: somebody
+    /// else may have led meanwhile, and what a decision rested on may be so no more.
+    fn lead(&mut self, leading: bool, now: Timestamp) {
+        if leading == self.leading {
+            return;
+        }
+        self.leading = leading;
+        self.term = Term(self.term.0 + 1);
+        self.index.forget_memory();
+        self.promises_end = None;
+        for slot in &mut self.slots {
+            slot.begin(now);
+        }
+    }
+
+    fn outcome(&mut self, decider: DeciderId, term: Term, outcome: Outcome, now: Timestamp) {
+        let is_current = term == self.term;
         match (&*outcome.effect, &outcome.result) {
             (Effect::Resolve(class), Ok(Done::Resolved(resolved))) => {
                 let catalog = Catalog::build(resolved.instance_types.clone());
@@ -234,7 +286,10 @@ impl Engine {
                 self.index
                     .mark_unavailable(&request.claim.node_class_key(), unavailable);
             }
-            (Effect::CreateClaim(claim), Err(_)) => {
+            // Of an earlier term nothing is promised any more; and a claim that is there after all says itself what is.
+            (Effect::CreateClaim(claim), Err(_))
+                if is_current && self.index.claim(&claim.name()).is_none() =>
+            {
                 self.index.change_ledger(LedgerOp::Settle(claim.name()));
                 let place = crate::ledger::Place::Claim(claim.name());
                 let held: Vec<_> = self
@@ -249,7 +304,9 @@ impl Engine {
             }
             _ => {}
         }
-        self.deliver(decider, Delivery::Outcome(outcome));
+        if is_current {
+            self.deliver(decider, Delivery::Outcome(outcome));
+        }
     }
 
     fn deliver(&mut self, to: DeciderId, delivery: Delivery) {
@@ -287,6 +344,12 @@ impl Engine {
             .filter_map(|slot| slot.wake)
             .chain(self.promises_end)
             .min()
+    }
+
+    /// The present term.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
     }
 
     /// This process leads and has seen every list.
@@ -339,6 +402,7 @@ impl Engine {
         slot.wake = None;
         Some(Job {
             id,
+            term: self.term,
             decider,
             snapshot,
             changes,
@@ -350,12 +414,25 @@ impl Engine {
         })
     }
 
-    /// Puts a decider back and lets its step take effect.
+    /// Puts a decider back and lets its step take effect. Of a step that began in an earlier term nothing is left.
     pub fn commit(&mut self, finished: Finished, now: Timestamp) -> Turn {
-        let Finished { id, decider, step } = finished;
+        let Finished {
+            id,
+            term,
+            decider,
+            step,
+        } = finished;
+        let is_current = term == self.term;
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
-            slot.decider = Some(decider);
-            slot.wake = step.wake;
+            if is_current {
+                slot.decider = Some(decider);
+                slot.wake = step.wake;
+            } else {
+                slot.decider = Some(slot.blank.fresh());
+            }
+        }
+        if !is_current {
+            return Turn::default();
         }
         let mut turn = Turn {
             orders: Vec::with_capacity(step.effects.len()),
@@ -390,7 +467,7 @@ impl Engine {
                         effect: Arc::new(effect),
                         result: Err(EffectError::Limit(refused)),
                     };
-                    self.outcome(id, outcome, now);
+                    self.outcome(id, term, outcome, now);
                     continue;
                 }
                 usage.count(&most);
@@ -404,6 +481,7 @@ impl Engine {
             }
             turn.orders.push(Order {
                 decider: id,
+                term,
                 effect: Arc::new(effect),
             });
         }

@@ -19,7 +19,16 @@ pub enum Fault {
     CrashAfter,
     /// The effect is done twice, and both outcomes arrive.
     Twice,
+    /// The lease is lost before the effect is done, and comes back to whichever replica.
+    LeaseLostBefore,
+    /// The lease is lost after the effect was done, and comes back to whichever replica.
+    LeaseLostAfter,
 }
+
+/// A leader that has lost the lease hears of it within this, in milliseconds.
+const HEARS_MS: i64 = 3_000;
+/// And within this somebody has it again.
+const VACANT_MS: i64 = 40_000;
 
 /// Which effects are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +77,10 @@ impl Simulation {
     }
 
     /// Does the planned disturbance if this order is the one. `true`: the order was dealt with.
-    pub(crate) fn disturbed(&mut self, order: &Order) -> bool {
+    pub(crate) fn disturbed(&mut self, replica: usize, order: &Order) -> bool {
+        if !self.has_lease {
+            return false; // nothing is done anyway
+        }
         match &mut self.planned {
             Some(planned) if planned.aim.is_at(&order.effect) => {
                 if planned.skip > 0 {
@@ -84,6 +96,15 @@ impl Simulation {
         else {
             return false;
         };
+        if fault == Fault::LeaseLostAfter {
+            // The answer may come before the leader hears that it is none.
+            let outcome = Outcome {
+                effect: Arc::clone(&order.effect),
+                result: self.done(&order.effect),
+            };
+            let answer = Action::Answer(replica, order.clone(), Box::new(outcome));
+            self.in_ms(1, answer);
+        }
         match fault {
             Fault::CrashBefore => self.crash(deciders),
             Fault::CrashAfter => {
@@ -91,17 +112,33 @@ impl Simulation {
                 drop(self.done(&order.effect));
                 self.crash(deciders);
             }
+            Fault::LeaseLostBefore => {
+                self.lease_moves();
+                return false;
+            }
+            Fault::LeaseLostAfter => self.lease_moves(),
             Fault::Twice => {
                 for _ in 0..2 {
                     let outcome = Outcome {
                         effect: Arc::clone(&order.effect),
                         result: self.done(&order.effect),
                     };
-                    self.in_ms(1, Action::Answer(order.clone(), Box::new(outcome)));
+                    let answer = Action::Answer(replica, order.clone(), Box::new(outcome));
+                    self.in_ms(1, answer);
                 }
             }
         }
         true
+    }
+
+    /// The lease is lost now; the leader hears of it; some replica gets it, often the same.
+    fn lease_moves(&mut self) {
+        let hears = self.rng.millis(0, HEARS_MS);
+        let vacant = self.rng.millis(1, VACANT_MS);
+        let next = self.rng.below(self.replicas.len() as u64);
+        self.lose_lease(hears);
+        let next = usize::try_from(next).unwrap_or(0);
+        self.in_ms(hears + vacant, Action::LeaseWon(next));
     }
 
     /// The service is killed: requests that had left it may still be carried out, and nobody hears of that.

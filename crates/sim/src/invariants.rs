@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::deciders::since;
-use mortise_core::effect::Event;
+use mortise_core::deciders::{DeciderId, budget_states, since};
+use mortise_core::effect::{Effect, Event, ObjectRef};
+use mortise_core::engine::Order;
 use mortise_core::index::ObjectKey;
 use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Snapshot;
+use serde_json::Value;
 
 use crate::simulation::Simulation;
 
@@ -33,6 +35,67 @@ impl Simulation {
     /// An event is what the table of events says.
     pub(crate) fn check_event(&mut self, event: &Event) {
         if let Some(text) = mortise_core::events::fault(event) {
+            self.breach(text);
+        }
+    }
+
+    /// What disruption deletes keeps within its pool's budget and holds no pod that must not be disrupted, whoever decided it
+    /// and whenever.
+    pub(crate) fn check_disruption(&mut self, order: &Order) {
+        let Effect::Delete {
+            target: ObjectRef::Claim(name),
+            ..
+        } = &*order.effect
+        else {
+            return;
+        };
+        let key = ObjectKey::Claim(name.clone());
+        let Some(claim) = self.store.get(&key).cloned() else {
+            return;
+        };
+        if order.decider != DeciderId::Disruption || crate::store::is_going(&claim) {
+            return;
+        }
+        let is_true = |type_: &str| {
+            let all = claim
+                .pointer("/status/conditions")
+                .and_then(Value::as_array);
+            all.is_some_and(|all| {
+                let mut all = all.iter();
+                all.any(|each| each["type"] == type_ && each["status"] == "True")
+            })
+        };
+        let node = claim.pointer("/status/nodeName").cloned();
+        let is_protected = self.store.iter().any(|(key, pod)| {
+            let here = node.is_some() && pod.pointer("/spec/nodeName") == node.as_ref();
+            let annotations = pod.pointer("/metadata/annotations");
+            matches!(key, ObjectKey::Pod(_))
+                && here
+                && !crate::store::is_going(pod)
+                && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
+        });
+        if is_protected && !is_true("Drifted") {
+            self.breach(format!("claim {name} was deleted with a protected pod"));
+        }
+        let snapshot = self.snapshot();
+        let pool = claim.pointer("/metadata/labels/karpenter.sh~1nodepool");
+        let pool = pool.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let reasons = budget_states(&snapshot, self.now());
+        let allowed = reasons
+            .iter()
+            .filter(|state| state.pool.as_str() == pool)
+            .filter_map(|state| state.allowed)
+            .max();
+        let most = self.most_allowed.entry(pool.clone()).or_default();
+        *most = (*most).max(allowed.unwrap_or(i64::MAX));
+        let most = *most;
+        self.disrupted
+            .retain(|name, _| self.store.get(&ObjectKey::Claim(name.clone())).is_some());
+        self.disrupted.insert(name.clone(), pool.clone());
+        let going = self.disrupted.values().filter(|each| **each == pool);
+        let going = i64::try_from(going.count()).unwrap_or(i64::MAX);
+        if going > most {
+            let text = format!("pool {pool}: {going} nodes go at once, {most} may");
             self.breach(text);
         }
     }

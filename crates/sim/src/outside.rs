@@ -7,7 +7,7 @@ use mortise_core::cloud::{
 };
 use mortise_core::deciders::after;
 use mortise_core::effect::{Done, Effect, EffectError, Listing, ObjectRef, Outcome};
-use mortise_core::engine::Order;
+use mortise_core::engine::{Engine, Order};
 use mortise_core::index::ObjectKey;
 use mortise_core::names::ProviderId;
 use mortise_core::served::Served;
@@ -31,17 +31,26 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn carry(&mut self, order: Order) {
+    pub(crate) fn carry(&mut self, replica: usize, order: Order) {
         *self.stats.effects.entry(order.effect.label()).or_default() += 1;
-        if self.disturbed(&order) {
+        if self.disturbed(replica, &order) {
             return;
         }
-        let result = self.done(&order.effect);
+        // Who has not the lease any more does nothing, nor does what was asked for in an earlier term.
+        let term = self.replicas.get(replica).map(Engine::term);
+        let is_licensed = self.has_lease && replica == self.leader && term == Some(order.term);
+        let result = if is_licensed {
+            self.check_disruption(&order);
+            self.done(&order.effect)
+        } else {
+            let message = "this process does not lead any more".to_owned();
+            Err(EffectError::Unavailable(message))
+        };
         let outcome = Outcome {
             effect: Arc::clone(&order.effect),
             result,
         };
-        self.in_ms(1, Action::Answer(order, Box::new(outcome)));
+        self.in_ms(1, Action::Answer(replica, order, Box::new(outcome)));
     }
 
     pub(crate) fn done(&mut self, effect: &Effect) -> Result<Done, EffectError> {

@@ -8,9 +8,9 @@ use mortise_core::cloud::Notice;
 use mortise_core::deciders::{Decider, after, since};
 use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{Engine, Input, Order};
-use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{News, Object, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
-use mortise_core::names::{PodKey, ProviderId};
+use mortise_core::names::{ClaimName, PodKey, ProviderId};
 use mortise_core::record::Record;
 use mortise_core::snapshot::{Pod, Snapshot};
 use serde_json::{Value, json};
@@ -38,10 +38,14 @@ const STEPS: usize = 10_000;
 pub(crate) enum Action {
     /// A watch shows changes.
     Watch(Vec<Change>),
-    /// An effect arrives at whoever carries it out.
-    Carry(Order),
-    /// The outcome of an effect arrives.
-    Answer(Order, Box<Outcome>),
+    /// An effect of a replica arrives at whoever carries it out.
+    Carry(usize, Order),
+    /// The outcome of an effect arrives at the replica that asked for it.
+    Answer(usize, Order, Box<Outcome>),
+    /// The leader hears that the lease is lost.
+    LeaseLost,
+    /// A replica gets the lease.
+    LeaseWon(usize),
     /// A machine is up far enough to make its Node.
     NodeAppears(ProviderId),
     /// The kubelet reports ready.
@@ -69,7 +73,14 @@ pub struct Simulation {
     pub(crate) cloud: Cloud,
     pub(crate) rng: Rng,
     pub(crate) stats: Stats,
-    engine: Engine,
+    /// The processes of the service, each with its own picture of the same objects.
+    pub(crate) replicas: Vec<Engine>,
+    /// The one that leads, or led last.
+    pub(crate) leader: usize,
+    /// Whether the leader still has the lease: without it, nothing that it asks for is done.
+    pub(crate) has_lease: bool,
+    /// Whose effect is carried out.
+    writer: usize,
     scheduler: Scheduler,
     owners: Owners,
     extender: Option<Box<dyn Extender>>,
@@ -84,6 +95,10 @@ pub struct Simulation {
     spent_rest: i128,
     pub(crate) planned: Option<Planned>,
     pub(crate) breaches: BTreeSet<String>,
+    /// Claims that disruption deleted and that are still there, with their pools, and the most that budgets of a pool ever
+    /// allowed.
+    pub(crate) disrupted: BTreeMap<ClaimName, String>,
+    pub(crate) most_allowed: BTreeMap<String, i64>,
     /// Machines that start do not join.
     pub(crate) images_are_bad: bool,
     /// Messages of the cloud that nobody has acknowledged.
@@ -95,13 +110,17 @@ impl Simulation {
     #[must_use]
     pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
         let now = options.start;
-        let engine = engine(&options, deciders, now);
+        let mut engine = engine(&options, deciders, now);
+        engine.apply(Input::Leading(true), now);
         let mut simulation = Self {
             store: Store::default(),
             cloud: Cloud::new(options.catalog.clone(), options.shortage_per_mille),
             rng: Rng::new(options.seed),
             stats: Stats::default(),
-            engine,
+            replicas: vec![engine],
+            leader: 0,
+            has_lease: true,
+            writer: 0,
             scheduler: Scheduler::default(),
             owners: Owners::new(&options),
             extender: None,
@@ -117,6 +136,8 @@ impl Simulation {
             planned: None,
             images_are_bad: false,
             breaches: BTreeSet::new(),
+            disrupted: BTreeMap::new(),
+            most_allowed: BTreeMap::new(),
             notices: BTreeMap::new(),
             options,
         };
@@ -136,7 +157,27 @@ impl Simulation {
 
     /// The cluster as the deciders see it.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
-        self.engine.snapshot(self.now)
+        let now = self.now;
+        self.engine().snapshot(now)
+    }
+
+    /// The engine of the replica that leads, or led last.
+    fn engine(&mut self) -> &mut Engine {
+        let at = self.leader.min(self.replicas.len().saturating_sub(1));
+        &mut self.replicas[at]
+    }
+
+    /// Starts one more replica, which waits for the lease.
+    pub fn add_replica(&mut self, deciders: Vec<Box<dyn Decider>>) {
+        let mut engine = engine(&self.options, deciders, self.now);
+        self.read_all(&mut engine);
+        self.replicas.push(engine);
+    }
+
+    /// How many replicas there are.
+    #[must_use]
+    pub const fn replicas(&self) -> usize {
+        self.replicas.len()
     }
 
     /// Decisions since the last call.
@@ -202,35 +243,55 @@ impl Simulation {
     /// Effects that were ordered and have not arrived.
     pub(crate) fn on_their_way(&self) -> Vec<Arc<Effect>> {
         let effects = self.queue.values().filter_map(|action| match action {
-            Action::Carry(order) => Some(Arc::clone(&order.effect)),
+            Action::Carry(_, order) => Some(Arc::clone(&order.effect)),
             _ => None,
         });
         effects.collect()
     }
 
-    /// Kills the service and starts it again: memory is lost, objects and machines stay.
+    /// Kills the replica that leads and starts it again: memory is lost, objects and machines stay. It leads again.
     pub fn restart_engine(&mut self, deciders: Vec<Box<dyn Decider>>) {
         self.queue
-            .retain(|_, action| !matches!(action, Action::Carry(_) | Action::Answer(..)));
-        self.engine = engine(&self.options, deciders, self.now);
-        let all: Vec<(ObjectKey, Value)> = self
-            .store
-            .iter()
+            .retain(|_, action| !matches!(action, Action::Carry(..) | Action::Answer(..)));
+        let mut engine = engine(&self.options, deciders, self.now);
+        engine.apply(Input::Leading(true), self.now);
+        self.read_all(&mut engine);
+        *self.engine() = engine;
+        self.has_lease = true;
+        self.deliver_all();
+    }
+
+    /// Shows every object to a replica, as the lists of a process that starts do.
+    fn read_all(&mut self, engine: &mut Engine) {
+        let all = self.store.iter();
+        let all: Vec<_> = all
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
-        let version = self.store.version();
-        let changes = all
-            .into_iter()
-            .map(|(key, value)| Change {
-                key,
-                object: Some(value),
-                version,
-            })
-            .collect();
-        drop(self.store.take_changes());
-        self.show(changes);
-        self.list(version);
-        self.engine.apply(Input::Synced, self.now);
+        for (key, value) in all {
+            if let Some(object) = self.readable(&key, value) {
+                let news = News::Applied(object, Source::Watch);
+                engine.apply(Input::News(news), self.now);
+            }
+        }
+        self.list(engine);
+        engine.apply(Input::Synced, self.now);
+    }
+
+    /// The lease is no longer the leader's. It hears of that in `ms`; what it asks for meanwhile is not done.
+    pub(crate) fn lose_lease(&mut self, ms: i64) {
+        self.has_lease = false;
+        self.in_ms(ms, Action::LeaseLost);
+    }
+
+    fn lease_won(&mut self, replica: usize) {
+        self.leader = replica;
+        self.has_lease = true;
+        let now = self.now;
+        self.engine().apply(Input::Leading(true), now);
+        self.deliver_all();
+    }
+
+    fn deliver_all(&mut self) {
         let notices: Vec<Notice> = self.notices.values().cloned().collect();
         notices.into_iter().for_each(|notice| self.deliver(notice));
     }
@@ -240,7 +301,8 @@ impl Simulation {
         loop {
             self.pump();
             let event = self.queue.keys().next().map(|(at, _)| *at);
-            let wake = self.engine.next_wake().map(|at| at.max(self.now));
+            let wakes = self.replicas.iter().filter_map(Engine::next_wake);
+            let wake = wakes.min().map(|at| at.max(self.now));
             let next = match (event, wake) {
                 (Some(event), Some(wake)) => event.min(wake),
                 (Some(at), None) | (None, Some(at)) => at,
@@ -292,20 +354,19 @@ impl Simulation {
         if !changes.is_empty() {
             self.in_ms(WATCH_MS, Action::Watch(changes));
         }
-        let turn = self.engine.turn(self.now, STEPS, &|| false);
-        for record in &turn.records {
-            *self
-                .stats
-                .decisions
-                .entry(record.verdict.label())
-                .or_default() += 1;
+        for replica in 0..self.replicas.len() {
+            let turn = self.replicas[replica].turn(self.now, STEPS, &|| false);
+            for record in &turn.records {
+                let decisions = &mut self.stats.decisions;
+                *decisions.entry(record.verdict.label()).or_default() += 1;
+            }
+            self.records.extend(turn.records);
+            for order in turn.orders {
+                let ms = self.latency(&order);
+                self.in_ms(ms, Action::Carry(replica, order));
+            }
         }
-        self.records.extend(turn.records);
-        for order in turn.orders {
-            let ms = self.latency(&order);
-            self.in_ms(ms, Action::Carry(order));
-        }
-        let snapshot = self.engine.snapshot(self.now);
+        let snapshot = self.snapshot();
         if snapshot.generation != self.generation {
             self.generation = snapshot.generation;
             self.plan_scheduling(&snapshot);
@@ -335,7 +396,7 @@ impl Simulation {
         }
     }
 
-    /// Shows changes to the engine, as a watch does.
+    /// Shows changes to every replica, as watches do.
     fn show(&mut self, changes: Vec<Change>) {
         for Change {
             key,
@@ -343,37 +404,46 @@ impl Simulation {
             version,
         } in changes
         {
-            let news = match value.map(|value| object(&key, value)) {
-                Some(Ok(object)) => News::Applied(object, Source::Watch),
-                Some(Err(error)) => {
-                    self.stats
-                        .violations
-                        .push(format!("{}: {key:?} cannot be read: {error}", self.now));
-                    continue;
-                }
-                None => {
-                    self.scheduler.wake_all(self.now);
-                    News::Deleted(key, Some(version))
-                }
-            };
-            self.engine.apply(Input::News(news), self.now);
+            for replica in 0..self.replicas.len() {
+                let news = match value.clone().map(|value| self.readable(&key, value)) {
+                    Some(Some(object)) => News::Applied(object, Source::Watch),
+                    Some(None) => break,
+                    None => {
+                        self.scheduler.wake_all(self.now);
+                        News::Deleted(key.clone(), Some(version))
+                    }
+                };
+                self.replicas[replica].apply(Input::News(news), self.now);
+            }
+        }
+    }
+
+    /// An object as the service reads it; one that it cannot read is a fault of this world.
+    fn readable(&mut self, key: &ObjectKey, value: Value) -> Option<Object> {
+        match object(key, value) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                let line = format!("{}: {key:?} cannot be read: {error}", self.now);
+                self.stats.violations.push(line);
+                None
+            }
         }
     }
 
     /// Ends a list of every kind, as a watch does that began anew.
-    fn list(&mut self, version: u64) {
+    fn list(&self, engine: &mut Engine) {
         let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
         for (key, _) in self.store.iter() {
             lists.entry(key.kind()).or_default().insert(key.clone());
         }
-        let version = Some(version);
+        let version = Some(self.store.version());
         for (kind, keys) in lists {
             let list = News::Listed {
                 kind,
                 keys,
                 version,
             };
-            self.engine.apply(Input::News(list), self.now);
+            engine.apply(Input::News(list), self.now);
         }
     }
 
@@ -381,16 +451,27 @@ impl Simulation {
         match action {
             Action::Watch(changes) => {
                 self.show(changes);
-                self.engine.apply(Input::Synced, self.now);
+                for engine in &mut self.replicas {
+                    engine.apply(Input::Synced, self.now);
+                }
             }
-            Action::Carry(order) => self.carry(order),
-            Action::Answer(order, outcome) => self.engine.apply(
-                Input::Outcome {
+            Action::Carry(replica, order) => {
+                self.writer = replica;
+                self.carry(replica, order);
+            }
+            Action::Answer(replica, order, outcome) => {
+                let answer = Input::Outcome {
                     decider: order.decider,
+                    term: order.term,
                     outcome: *outcome,
-                },
-                self.now,
-            ),
+                };
+                self.replicas[replica].apply(answer, self.now);
+            }
+            Action::LeaseLost => {
+                let now = self.now;
+                self.engine().apply(Input::Leading(false), now);
+            }
+            Action::LeaseWon(replica) => self.lease_won(replica),
             Action::NodeAppears(id) => self.node_appears(&id),
             Action::NodeReady(id) => self.node_ready(&id),
             Action::MachineGone(id) => self.machine_gone(&id),
@@ -417,7 +498,7 @@ impl Simulation {
 
     fn schedule(&mut self) {
         self.scheduling_at = None;
-        let snapshot = self.engine.snapshot(self.now);
+        let snapshot = self.snapshot();
         let store = &self.store;
         let body = |key: &PodKey| {
             store
@@ -431,7 +512,7 @@ impl Simulation {
             Some(Verdict::Bind(pod, node)) => {
                 if self.extender.is_some() {
                     let (pod, at) = (pod.uid.clone(), self.now);
-                    self.engine.apply(Input::Feasible { pod, at }, at);
+                    self.engine().apply(Input::Feasible { pod, at }, at);
                 }
                 self.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
@@ -475,16 +556,12 @@ impl Simulation {
         }
     }
 
-    /// The engine's picture right after a write of its own.
+    /// The picture of the replica that wrote, right after its write.
     pub(crate) fn show_write(&mut self, key: &ObjectKey, value: Value) {
-        match object(key, value) {
-            Ok(object) => self
-                .engine
-                .apply(Input::News(News::Applied(object, Source::Write)), self.now),
-            Err(error) => self
-                .stats
-                .violations
-                .push(format!("{}: {key:?} cannot be read: {error}", self.now)),
+        if let Some(object) = self.readable(key, value) {
+            let news = News::Applied(object, Source::Write);
+            let writer = self.writer.min(self.replicas.len().saturating_sub(1));
+            self.replicas[writer].apply(Input::News(news), self.now);
         }
     }
 
@@ -495,9 +572,8 @@ impl Simulation {
     }
 
     fn deliver(&mut self, notice: Notice) {
-        let provider = "sim".into();
-        self.engine
-            .apply(Input::Notice { provider, notice }, self.now);
+        let (provider, now) = ("sim".into(), self.now);
+        self.engine().apply(Input::Notice { provider, notice }, now);
     }
 
     /// How long a pod of a job runs once it has started.
@@ -507,13 +583,11 @@ impl Simulation {
 }
 
 fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
-    let mut engine = Engine::new(
+    Engine::new(
         deciders,
         options.settings.clone(),
         WellKnown::aws(),
         options.seed,
         now,
-    );
-    engine.apply(Input::Leading(true), now);
-    engine
+    )
 }

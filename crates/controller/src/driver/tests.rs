@@ -10,6 +10,7 @@ use super::*;
 use crate::clock::Wall;
 
 /// Steps once per change of pools, as the given function says.
+#[derive(Clone)]
 struct Scripted {
     id: DeciderId,
     step: fn(&StepInput<'_>, &dyn Fn() -> bool) -> Step,
@@ -18,6 +19,9 @@ struct Scripted {
 impl Decider for Scripted {
     fn id(&self) -> DeciderId {
         self.id
+    }
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(self.clone())
     }
     fn is_interested(&self, changes: &Changes) -> bool {
         !changes.pools.is_empty()

@@ -265,6 +265,7 @@ async fn deliver(
     };
     let messages = news.into_iter().map(Input::News).chain([Input::Outcome {
         decider: order.decider,
+        term: order.term,
         outcome,
     }]);
     for message in messages {

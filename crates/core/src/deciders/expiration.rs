@@ -107,6 +107,10 @@ impl Decider for Expiration {
         DeciderId::Expiration
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything || !changes.claims.is_empty()
     }

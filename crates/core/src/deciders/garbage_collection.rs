@@ -203,6 +203,10 @@ impl Decider for GarbageCollection {
         DeciderId::GarbageCollection
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, _changes: &Changes) -> bool {
         false // time alone wakes it
     }

@@ -269,6 +269,10 @@ impl Decider for Interruption {
         DeciderId::Interruption
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything || !changes.claims.is_empty()
     }

@@ -230,6 +230,10 @@ pub trait Decider: Send {
     /// Who it is.
     fn id(&self) -> DeciderId;
 
+    /// Another one that knows nothing yet. The engine asks an instance that it never steps, at the beginning of every term:
+    /// what was decided in an earlier term is found again from objects, or was not worth doing.
+    fn fresh(&self) -> Box<dyn Decider>;
+
     /// Whether these changes are worth a step. Outcomes, notices and wake-ups always are.
     fn is_interested(&self, changes: &Changes) -> bool;
 

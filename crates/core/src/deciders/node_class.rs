@@ -340,6 +340,10 @@ impl Decider for NodeClass {
         DeciderId::NodeClass
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         // The last claim of a deleted class frees it, and claims of an older age are stamped.
         changes.everything || !changes.node_classes.is_empty() || !changes.claims.is_empty()

@@ -102,6 +102,10 @@ impl Decider for NodeOverlay {
         DeciderId::NodeOverlay
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         // Overlays are among the surroundings; who conflicts with whom also depends on pools and catalogues.
         changes.everything

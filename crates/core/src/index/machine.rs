@@ -107,6 +107,25 @@ impl Index {
         }));
     }
 
+    /// Forgets every promise that stands in no object, and reads the others again.
+    pub(crate) fn forget_memory(&mut self) {
+        Arc::make_mut(&mut self.state.ledger).forget();
+        let claims: Vec<_> = self
+            .state
+            .claims
+            .iter()
+            .map(|(_, claim)| claim)
+            .cloned()
+            .collect();
+        for claim in claims {
+            self.read_fence(&claim);
+            self.read_plan(&claim);
+            self.read_promises(&claim);
+        }
+        self.changes.ledger = true;
+        self.stale = true;
+    }
+
     /// A fence is written on the claim before it counts, so that every replica and a restarted process know it: an
     /// annotation, or the condition that says why the claim is disrupted.
     fn read_fence(&mut self, claim: &NodeClaim) {

@@ -250,6 +250,14 @@ impl Ledger {
         self.apply(LedgerOp::Unfence(claim.clone()));
     }
 
+    /// Forgets every promise, and what became of none.
+    pub fn forget(&mut self) {
+        *self = Self {
+            fates: self.fates,
+            ..Self::default()
+        };
+    }
+
     /// Lets a pod's promise end at `until`, unless it ends earlier by itself. Returns whether anything changed.
     pub fn shorten(&mut self, uid: &Uid, until: Timestamp) -> bool {
         let promise = self.nominations.get(uid);

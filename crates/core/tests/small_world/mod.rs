@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use mortise_core::cloud::{InstanceType, NodeClassObject, ResolvedNodeClass};
 use mortise_core::deciders::{Decider, DeciderId, Disruption, Provisioning, after};
 use mortise_core::effect::{Done, Effect, Event, Outcome};
-use mortise_core::engine::{Engine, Input};
+use mortise_core::engine::{Engine, Input, Order};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::NodeClassKey;
 use mortise_core::record::{Record, Verdict};
@@ -37,7 +37,7 @@ pub(crate) enum Todo {
     /// A claim that goes is drained a bit further.
     Drain(String),
     /// An effect arrives that was slow.
-    Arrive(DeciderId, Arc<Effect>),
+    Arrive(Order),
 }
 
 /// The cluster.
@@ -166,9 +166,15 @@ impl SmallWorld {
             effect: Arc::new(Effect::Resolve(class.clone())),
             result: Ok(Done::Resolved(Arc::new(resolved))),
         };
-        let decider = DeciderId::NodeClass;
-        self.engine
-            .apply(Input::Outcome { decider, outcome }, self.now);
+        let (decider, term) = (DeciderId::NodeClass, self.engine.term());
+        self.engine.apply(
+            Input::Outcome {
+                decider,
+                term,
+                outcome,
+            },
+            self.now,
+        );
     }
 
     /// The cloud offers other types from now on.
@@ -194,7 +200,7 @@ impl SmallWorld {
             let idle = turn.orders.is_empty() && turn.records.is_empty();
             self.records.extend(turn.records);
             for order in turn.orders {
-                self.carry_out(order.decider, &order.effect);
+                self.carry_out(order);
             }
             if !idle || self.engine.due(self.now).is_some() {
                 continue;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use mortise_core::cloud::InstanceType;
-use mortise_core::deciders::DeciderId;
 use mortise_core::effect::{Done, Effect, EffectError, Outcome, Patch};
-use mortise_core::engine::Input;
+use mortise_core::engine::{Input, Order};
 use mortise_core::labels;
 use serde_json::{Value, json};
 
@@ -13,16 +12,17 @@ use super::objects::{key_of, merge, quantity_milli};
 use super::{SmallWorld, Todo};
 
 impl SmallWorld {
-    pub(crate) fn carry_out(&mut self, decider: DeciderId, effect: &Arc<Effect>) {
-        self.effects.push((self.now, Arc::clone(effect)));
-        if matches!(**effect, Effect::CreateClaim(_)) && self.create_ms > 0 {
-            self.later(self.create_ms, Todo::Arrive(decider, Arc::clone(effect)));
+    pub(crate) fn carry_out(&mut self, order: Order) {
+        self.effects.push((self.now, Arc::clone(&order.effect)));
+        if matches!(*order.effect, Effect::CreateClaim(_)) && self.create_ms > 0 {
+            self.later(self.create_ms, Todo::Arrive(order));
         } else {
-            self.arrive(decider, effect);
+            self.arrive(&order);
         }
     }
 
-    fn arrive(&mut self, decider: DeciderId, effect: &Arc<Effect>) {
+    fn arrive(&mut self, order: &Order) {
+        let effect = &order.effect;
         let result = match &**effect {
             Effect::Event(event) => {
                 assert_eq!(mortise_core::events::fault(event), None);
@@ -60,8 +60,14 @@ impl SmallWorld {
             effect: Arc::clone(effect),
             result,
         };
-        self.engine
-            .apply(Input::Outcome { decider, outcome }, self.now);
+        self.engine.apply(
+            Input::Outcome {
+                decider: order.decider,
+                term: order.term,
+                outcome,
+            },
+            self.now,
+        );
         for check in self.checks.clone() {
             check(self);
         }
@@ -107,7 +113,7 @@ impl SmallWorld {
             Todo::Boot(claim) => self.booted(claim),
             Todo::Schedule => self.schedule(),
             Todo::Drain(claim) => self.drain(claim),
-            Todo::Arrive(decider, effect) => self.arrive(*decider, effect),
+            Todo::Arrive(order) => self.arrive(order),
         }
     }
 

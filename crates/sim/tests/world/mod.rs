@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of the world")]
 
+pub(crate) mod matrix;
+
 use jiff::Timestamp;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::deciders;

@@ -10,6 +10,7 @@ use mortise_core::cloud::{
     NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry, Terminated,
 };
 use mortise_core::effect::{ObjectRef, Patch};
+use mortise_core::engine::Term;
 use mortise_core::index::{Object, ObjectKey};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::ProviderId;
@@ -231,6 +232,7 @@ impl Bench {
     pub(super) fn order(&self, effect: Effect) {
         let order = Order {
             decider: DeciderId::Lifecycle,
+            term: Term::default(),
             effect: Arc::new(effect),
         };
         self.commands

@@ -514,6 +514,10 @@ impl Decider for ClaimConditions {
         DeciderId::Conditions
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,

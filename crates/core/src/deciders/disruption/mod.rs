@@ -438,6 +438,10 @@ impl Decider for Disruption {
         DeciderId::Disruption
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,

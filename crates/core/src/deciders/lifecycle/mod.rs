@@ -436,6 +436,10 @@ impl Decider for Lifecycle {
         DeciderId::Lifecycle
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything
             || !changes.claims.is_empty()

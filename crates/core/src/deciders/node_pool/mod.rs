@@ -391,6 +391,10 @@ impl Decider for NodePool {
         DeciderId::NodePool
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,

@@ -426,6 +426,10 @@ impl Decider for Provisioning {
         DeciderId::Provisioning
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         let Changes {
             everything,

@@ -291,6 +291,10 @@ impl Decider for Repair {
         DeciderId::Repair
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything || !changes.nodes.is_empty() || !changes.pools.is_empty()
     }

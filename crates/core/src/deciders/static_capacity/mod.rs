@@ -304,6 +304,10 @@ impl Decider for StaticCapacity {
         DeciderId::StaticCapacity
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything
             || !changes.claims.is_empty()

@@ -434,6 +434,10 @@ impl Decider for Termination {
         DeciderId::Termination
     }
 
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
     fn is_interested(&self, changes: &Changes) -> bool {
         changes.everything
             || !changes.nodes.is_empty()

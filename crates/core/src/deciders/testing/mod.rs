@@ -478,6 +478,7 @@ impl World {
                 self.engine.apply(
                     Input::Outcome {
                         decider: order.decider,
+                        term: order.term,
                         outcome,
                     },
                     self.now,
