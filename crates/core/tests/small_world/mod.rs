@@ -207,10 +207,10 @@ impl SmallWorld {
             }
             let wake = self.engine.next_wake();
             let todo = self.agenda.keys().next().map(|(at, _)| *at);
-            let next = wake.into_iter().chain(todo).min().unwrap_or(end);
-            if next > end {
+            let next = wake.into_iter().chain(todo).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
                 break;
-            }
+            };
             self.now = self.now.max(next);
             if let Some((at, key)) = self.agenda.keys().next().copied()
                 && at <= self.now
