@@ -56,15 +56,6 @@ impl Simulation {
         if order.decider != DeciderId::Disruption || crate::store::is_going(&claim) {
             return;
         }
-        let is_true = |type_: &str| {
-            let all = claim
-                .pointer("/status/conditions")
-                .and_then(Value::as_array);
-            all.is_some_and(|all| {
-                let mut all = all.iter();
-                all.any(|each| each["type"] == type_ && each["status"] == "True")
-            })
-        };
         let node = claim.pointer("/status/nodeName").cloned();
         let is_protected = self.store.iter().any(|(key, pod)| {
             let here = node.is_some() && pod.pointer("/spec/nodeName") == node.as_ref();
@@ -74,7 +65,7 @@ impl Simulation {
                 && !crate::store::is_going(pod)
                 && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
         });
-        if is_protected && !is_true("Drifted") {
+        if is_protected && !is_true(&claim, "Drifted") {
             self.breach(format!("claim {name} was deleted with a protected pod"));
         }
         let snapshot = self.snapshot();
@@ -89,8 +80,11 @@ impl Simulation {
         let most = self.most_allowed.entry(pool.clone()).or_default();
         *most = (*most).max(allowed.unwrap_or(i64::MAX));
         let most = *most;
-        self.disrupted
-            .retain(|name, _| self.store.get(&ObjectKey::Claim(name.clone())).is_some());
+        // A node whose instance terminates counts neither as there nor as going.
+        self.disrupted.retain(|name, _| {
+            let claim = self.store.get(&ObjectKey::Claim(name.clone()));
+            claim.is_some_and(|claim| !is_true(claim, "InstanceTerminating"))
+        });
         self.disrupted.insert(name.clone(), pool.clone());
         let going = self.disrupted.values().filter(|each| **each == pool);
         let going = i64::try_from(going.count()).unwrap_or(i64::MAX);
@@ -206,6 +200,15 @@ impl Simulation {
             }
         }
     }
+}
+
+/// A condition of an object.
+fn is_true(object: &Value, type_: &str) -> bool {
+    let all = object.pointer("/status/conditions");
+    let all = all.and_then(Value::as_array);
+    all.into_iter()
+        .flatten()
+        .any(|each| each["type"] == type_ && each["status"] == "True")
 }
 
 #[cfg(test)]
