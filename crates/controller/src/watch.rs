@@ -287,6 +287,8 @@ impl Watch {
             Err(error) => {
                 self.shared.metrics.unparsable(self.kind.kind);
                 if state.unreadable.insert(key.clone()) {
+                    let news = News::Unreadable(key.clone());
+                    self.send(Message::Input(Input::News(news))).await?;
                     tracing::warn!(
                         resource = self.kind.resource(),
                         namespace = item.namespace,

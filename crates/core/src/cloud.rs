@@ -349,7 +349,15 @@ pub trait CloudProvider: Send + Sync + 'static {
         claim: &'a str,
     ) -> BoxFuture<'a, Result<Terminated, CloudError>>;
 
-    /// Every machine of this cluster.
+    /// One machine, by its id and nothing else; `None` when the cloud knows no such machine, or has ended it. A machine that
+    /// may only not be visible yet is an error.
+    fn instance<'a>(
+        &'a self,
+        machine: &'a ProviderId,
+    ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>>;
+
+    /// Every machine of this cluster. It may leave some out that were launched or tagged a moment ago: what is not in it is
+    /// not gone, see [`CloudProvider::instance`].
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>>;
 
     /// Why a claim's machine differs from what its node class now asks for; `None` when it does not.

@@ -179,6 +179,13 @@ pub enum Effect {
     },
     /// Lists the machines of every provider.
     ListInstances,
+    /// Asks for one machine by its id. Only "there is no such machine" says that it is gone: a list may leave one out.
+    FindInstance {
+        /// Whose machine it is.
+        provider: ProviderRef,
+        /// The machine.
+        provider_id: ProviderId,
+    },
     /// Resolves a node class.
     Resolve(NodeClassObject),
     /// Asks the provider whether a claim's machine still fits its class.
@@ -211,6 +218,7 @@ impl Effect {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
             Self::ListInstances => "list_instances",
+            Self::FindInstance { .. } => "find_instance",
             Self::Resolve(_) => "resolve",
             Self::CheckDrift { .. } => "check_drift",
             Self::Acknowledge { .. } => "acknowledge",
@@ -232,7 +240,9 @@ impl Effect {
             Self::Terminate { claim, .. } => ObjectRef::Claim(claim.clone()),
             Self::Resolve(class) => ObjectRef::NodeClass(class.key.clone()),
             Self::Event(event) => event.target.clone(),
-            Self::ListInstances | Self::Acknowledge { .. } => return None,
+            Self::ListInstances | Self::FindInstance { .. } | Self::Acknowledge { .. } => {
+                return None;
+            }
         })
     }
 }
@@ -272,6 +282,8 @@ pub enum Done {
     Terminated(Terminated),
     /// Machines of every provider, those included that could not be asked. Sorted by provider name.
     Instances(Vec<Listing>),
+    /// The machine that was asked for by its id; `None`: there is no such machine (any more).
+    Found(Option<Instance>),
     /// What the class stands for.
     Resolved(Arc<ResolvedNodeClass>),
     /// Drift reason, if any.

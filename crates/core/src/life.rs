@@ -152,6 +152,7 @@ impl LifeStep {
                 _ => None,
             },
             Effect::ListInstances
+            | Effect::FindInstance { .. }
             | Effect::Resolve(_)
             | Effect::CheckDrift { .. }
             | Effect::Acknowledge { .. }

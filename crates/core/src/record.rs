@@ -234,6 +234,10 @@ pub enum Reason {
     MachineGone { machine: ProviderId },
     /// No claim speaks for this machine.
     NoClaim { machine: ProviderId },
+    /// Its node is there and ready, whatever else is missing.
+    NodeIsReady,
+    /// An object that matters cannot be read.
+    Unreadable { object: ObjectRef },
     /// A disruption budget of pods allows no eviction now.
     Pdb { pdb: NamespacedName },
     /// Several disruption budgets select one pod.
@@ -361,6 +365,8 @@ impl fmt::Display for Reason {
             Self::Ended { by } => f.write_str(by),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
+            Self::NodeIsReady => f.write_str("its node is ready"),
+            Self::Unreadable { object } => write!(f, "{object} cannot be read"),
             Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),
             Self::MultiplePdbs { pod } => write!(f, "several disruption budgets select pod {pod}"),
             Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),

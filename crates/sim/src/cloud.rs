@@ -178,13 +178,12 @@ impl Cloud {
 
     /// The machines as a provider lists them.
     pub(crate) fn instances(&self) -> Vec<Instance> {
-        let of = |(id, machine): (&ProviderId, &Machine)| Instance {
-            provider_id: id.clone(),
-            claim: Some(machine.claim.clone()),
-            created: Some(machine.launched),
-            terminating: machine.ends.is_some(),
-        };
-        self.machines.iter().map(of).collect()
+        self.machines.iter().map(instance).collect()
+    }
+
+    /// One machine, asked for by its id.
+    pub(crate) fn instance(&self, id: &ProviderId) -> Option<Instance> {
+        self.machines.get_key_value(id).map(instance)
     }
 
     /// What is sold now.
@@ -205,6 +204,15 @@ impl Cloud {
             }
         }
         types
+    }
+}
+
+fn instance((id, machine): (&ProviderId, &Machine)) -> Instance {
+    Instance {
+        provider_id: id.clone(),
+        claim: Some(machine.claim.clone()),
+        created: Some(machine.launched),
+        terminating: machine.ends.is_some(),
     }
 }
 

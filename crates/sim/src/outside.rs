@@ -24,6 +24,7 @@ impl Simulation {
             Effect::Launch(_) => self.rng.millis(800, 2_500),
             Effect::Terminate { .. }
             | Effect::ListInstances
+            | Effect::FindInstance { .. }
             | Effect::Resolve(_)
             | Effect::CheckDrift { .. } => self.rng.millis(50, 300),
             Effect::Event(_) => 1,
@@ -98,6 +99,9 @@ impl Simulation {
                 serves: Served::All,
                 machines: Ok(self.cloud.instances()),
             }])),
+            Effect::FindInstance { provider_id, .. } => {
+                Ok(Done::Found(self.cloud.instance(provider_id)))
+            }
             Effect::Resolve(_) => {
                 let instance_types = self.cloud.catalog(self.now());
                 Ok(Done::Resolved(Arc::new(ResolvedNodeClass {

@@ -76,6 +76,13 @@ impl Clouds {
             })
     }
 
+    fn reached(&self, provider: &ProviderRef) -> Result<&Arc<dyn CloudProvider>, CloudError> {
+        match provider {
+            ProviderRef::OfClass(class) => self.of(class),
+            ProviderRef::Named(name) => self.named(name),
+        }
+    }
+
     pub(super) async fn launch(
         &self,
         by: DeciderId,
@@ -108,11 +115,7 @@ impl Clouds {
         claim: &ClaimName,
         metrics: &Metrics,
     ) -> Result<Done, EffectError> {
-        let provider = match provider {
-            ProviderRef::OfClass(class) => self.of(class),
-            ProviderRef::Named(name) => self.named(name),
-        }
-        .map_err(EffectError::Cloud)?;
+        let provider = self.reached(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Delete", &**provider, metrics, || {
             provider.terminate(machine, claim)
         })
@@ -149,6 +152,22 @@ impl Clouds {
         })
         .await;
         result.map(Done::Drift).map_err(EffectError::Cloud)
+    }
+
+    /// One machine, by its id.
+    pub(super) async fn instance(
+        &self,
+        by: DeciderId,
+        provider: &ProviderRef,
+        machine: &ProviderId,
+        metrics: &Metrics,
+    ) -> Result<Done, EffectError> {
+        let provider = self.reached(provider).map_err(EffectError::Cloud)?;
+        let result = call(by, "Get", &**provider, metrics, || {
+            provider.instance(machine)
+        })
+        .await;
+        result.map(Done::Found).map_err(EffectError::Cloud)
     }
 
     /// What every provider says about its machines; an error only when none could be asked.

@@ -50,7 +50,10 @@ impl Lane {
             | Effect::Event(_) => Self::Write,
             Effect::Launch(_) => Self::Launch,
             Effect::Terminate { .. } => Self::Terminate,
-            Effect::ListInstances | Effect::Resolve(_) | Effect::CheckDrift { .. } => Self::Ask,
+            Effect::ListInstances
+            | Effect::FindInstance { .. }
+            | Effect::Resolve(_)
+            | Effect::CheckDrift { .. } => Self::Ask,
             Effect::Acknowledge { .. } => Self::Acknowledge,
         }
     }

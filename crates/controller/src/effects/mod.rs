@@ -238,6 +238,10 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
             claim,
         } => cloud(Box::pin(clouds.terminate(by, provider, provider_id, claim, metrics)).await),
         Effect::ListInstances => cloud(Box::pin(clouds.instances(by, metrics)).await),
+        Effect::FindInstance {
+            provider,
+            provider_id,
+        } => cloud(Box::pin(clouds.instance(by, provider, provider_id, metrics)).await),
         Effect::Resolve(class) => cloud(Box::pin(clouds.resolve(by, class, metrics)).await),
         Effect::CheckDrift { claim, class } => {
             cloud(Box::pin(clouds.drifted(by, claim, class, metrics)).await)

@@ -95,6 +95,9 @@ async fn next(received: &mut mpsc::Receiver<Message>) -> String {
         Message::Input(Input::News(News::Deleted(ObjectKey::Pool(name), _))) => {
             format!("deleted {name}")
         }
+        Message::Input(Input::News(News::Unreadable(ObjectKey::Pool(name)))) => {
+            format!("unreadable {name}")
+        }
         Message::Input(Input::Synced) => "synced".to_owned(),
         Message::Input(Input::News(News::Listed { keys, version, .. })) => {
             format!("listed {keys:?}@{}", version.unwrap())
@@ -128,9 +131,11 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
     for want in [
         "applied a@1",
         "applied b@2",
+        "unreadable bad",
         "listed {Pool(\"a\"), Pool(\"b\"), Pool(\"bad\")}@10",
         "synced",
         "applied a@11",
+        "unreadable b",
         "deleted bad",
         "applied c@25",
         "listed {Pool(\"c\")}@30",

@@ -1,12 +1,14 @@
 //! Claims without machines and machines without claims.
 //!
-//! May: list the machines every two minutes; delete a registered claim whose machine is gone and whose node is gone or
-//! not ready; end a machine that has no claim.
+//! May: list the machines every two minutes; ask for the machine of a claim that the list leaves out; delete a registered
+//! claim whose machine is gone and whose node is gone or not ready; end a machine that has no claim.
 //!
-//! Must never: conclude anything from the silence of a provider that could not be asked; take a machine that is younger
-//! than 30 s for an orphan, nor one for which a launch may be under way.
+//! Must never: conclude anything from the silence of a provider that could not be asked; take a machine for gone because a
+//! list leaves it out; take a machine that is younger than 30 s for an orphan, nor one for which a launch may be under way,
+//! nor one whose node is ready, nor one whose claim may be among those that cannot be read.
 //!
-//! A claim's machine is looked for in the list of the provider that serves the claim's node class, and nowhere else.
+//! A claim's machine is looked for in the list of the provider that serves the claim's node class, and nowhere else. The
+//! list is cheap and may be wrong (it is filtered by tags, and clouds show tags late), so it only says whom to ask for.
 //!
 //! Implements karpenter-core 4.6 (garbage collection) and karpenter-aws 7 (instances without claims).
 
@@ -18,9 +20,10 @@ use jiff::Timestamp;
 use super::agenda::attempt;
 use super::outbox::Outbox;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Instance;
 use crate::effect::{Done, Effect, Listing, ObjectRef, Outcome, ProviderRef};
-use crate::index::Changes;
+use crate::index::{Changes, ObjectKey};
 use crate::names::{ClaimName, ProviderId};
 use crate::record::{Reason, Verdict};
 use crate::served::Served;
@@ -33,6 +36,7 @@ const ORPHAN_AGE_MS: i64 = 30_000;
 pub struct GarbageCollection {
     next: Option<Timestamp>,
     list: InFlight<()>,
+    finds: InFlight<ProviderId>,
     outbox: Outbox,
     orphans: InFlight<ProviderId>,
     /// When machines without a creation time were first seen without a claim.
@@ -52,6 +56,7 @@ impl GarbageCollection {
         Self {
             next: None,
             list: InFlight::new(5_000, 60_000),
+            finds: InFlight::new(5_000, 60_000),
             outbox: Outbox::new(),
             orphans: InFlight::new(1_000, 60_000),
             first_seen: BTreeMap::new(),
@@ -68,6 +73,16 @@ impl GarbageCollection {
                     self.collect(input, listings, step);
                 }
                 _ => self.next = Some(self.list.failed(&(), input.now)),
+            },
+            Effect::FindInstance { provider_id, .. } => match result {
+                Ok(Done::Found(found)) => {
+                    self.finds.succeeded(provider_id);
+                    if found.as_ref().is_none_or(|found| found.terminating) {
+                        self.machine_gone(input, provider_id, step);
+                    }
+                }
+                // It is asked for again after the next list.
+                _ => drop(self.finds.failed(provider_id, input.now)),
             },
             // A deletion that failed is tried again after the next list: nothing is in a hurry here.
             Effect::Delete { .. } | Effect::Patch(_) => {
@@ -88,18 +103,20 @@ impl GarbageCollection {
             let Ok(machines) = &listing.machines else {
                 continue;
             };
-            self.claims_without_machine(input, &listing.serves, machines, step);
+            self.ask_for_missing(input, &listing.serves, machines, step);
             self.machines_without_claim(input, listing, machines, step);
             there.extend(machines.iter().map(|machine| &machine.provider_id));
         }
         if listings.iter().all(|listing| listing.machines.is_ok()) {
             self.first_seen.retain(|id, _| there.contains(id));
             self.orphans.retain(|id| there.contains(id));
+            self.finds.retain(|id| !there.contains(id));
         }
         self.outbox.sweep(input.now, input.snapshot);
     }
 
-    fn claims_without_machine(
+    /// Asks by id for the machines of claims that a list leaves out.
+    fn ask_for_missing(
         &mut self,
         input: &StepInput<'_>,
         serves: &Served,
@@ -111,31 +128,42 @@ impl GarbageCollection {
             .filter(|each| !each.terminating)
             .map(|each| &*each.provider_id)
             .collect();
-        for (name, claim) in input.snapshot.claims.sorted() {
+        for (_, claim) in input.snapshot.claims.sorted() {
+            let class = claim.node_class_key();
             let Some(id) = claim
                 .provider_id()
-                .filter(|id| !there.contains(id) && serves.covers(&claim.node_class_key()))
+                .filter(|id| !there.contains(id) && serves.covers(&class))
             else {
                 continue;
             };
-            let ready = input
-                .snapshot
-                .nodes
-                .get(id)
-                .is_some_and(|machine| machine.is_ready());
-            if claim.metadata.deletion_timestamp.is_some() || !claim.is_true("Registered") || ready
-            {
-                continue;
+            let id = ProviderId::from(id);
+            if may_end(input, claim, &id) && attempt(&mut self.finds, &id, input.now).is_ok() {
+                step.effect(Effect::FindInstance {
+                    provider: ProviderRef::OfClass(class),
+                    provider_id: id,
+                });
             }
-            let gone = Reason::MachineGone { machine: id.into() };
-            let why = (DeciderId::GarbageCollection, &gone);
-            if self.outbox.end(input.now, claim, why, step).is_err() {
-                continue;
-            }
+        }
+    }
+
+    /// The cloud said of this machine that it is gone, or about to be.
+    fn machine_gone(&mut self, input: &StepInput<'_>, id: &ProviderId, step: &mut Step) {
+        let machine = input.snapshot.nodes.get(&**id);
+        let Some(claim) = machine.and_then(|machine| machine.claim.as_ref()) else {
+            return;
+        };
+        if claim.provider_id() != Some(&**id) || !may_end(input, claim, id) {
+            return;
+        }
+        let gone = Reason::MachineGone {
+            machine: id.clone(),
+        };
+        let why = (DeciderId::GarbageCollection, &gone);
+        if self.outbox.end(input.now, claim, why, step).is_ok() {
             step.record(
                 input,
                 DeciderId::GarbageCollection,
-                ObjectRef::Claim(name.clone()),
+                ObjectRef::Claim(claim.name()),
                 Verdict::Disrupted,
                 vec![gone],
             );
@@ -176,6 +204,21 @@ impl GarbageCollection {
             if may_be_launching || since(input.now, seen) < ORPHAN_AGE_MS {
                 continue;
             }
+            if let Some(why) = spared(input, machine) {
+                step.record(
+                    input,
+                    DeciderId::GarbageCollection,
+                    ObjectRef::Claim(machine.claim.as_deref().unwrap_or_default().into()),
+                    Verdict::Blocked,
+                    vec![
+                        Reason::NoClaim {
+                            machine: id.clone(),
+                        },
+                        why,
+                    ],
+                );
+                continue;
+            }
             if attempt(&mut self.orphans, id, input.now).is_err() {
                 continue;
             }
@@ -196,6 +239,40 @@ impl GarbageCollection {
             });
         }
     }
+}
+
+/// A claim whose machine is gone may be ended: it is registered, stays so far, and no node that is ready proves that its
+/// machine is there.
+fn may_end(input: &StepInput<'_>, claim: &NodeClaim, id: &ProviderId) -> bool {
+    claim.metadata.deletion_timestamp.is_none()
+        && claim.is_true("Registered")
+        && !is_ready(input, id)
+}
+
+fn is_ready(input: &StepInput<'_>, id: &ProviderId) -> bool {
+    let machine = input.snapshot.nodes.get(&**id);
+    machine.is_some_and(|machine| machine.is_ready())
+}
+
+/// Why a machine that seems to have no claim is not ended all the same.
+fn spared(input: &StepInput<'_>, machine: &Instance) -> Option<Reason> {
+    if is_ready(input, &machine.provider_id) {
+        return Some(Reason::NodeIsReady);
+    }
+    let unreadable = &input.snapshot.unreadable;
+    let of_claims = unreadable.iter().filter_map(|key| match key {
+        ObjectKey::Claim(name) => Some(name),
+        _ => None,
+    });
+    // A machine that does not remember its claim may belong to any of them.
+    let may_be = |name: &&ClaimName| {
+        let own = machine.claim.as_deref();
+        own.is_none_or(|own| own == name.as_str())
+    };
+    let claim = of_claims.into_iter().find(may_be)?;
+    Some(Reason::Unreadable {
+        object: ObjectRef::Claim(claim.clone()),
+    })
 }
 
 impl Decider for GarbageCollection {
@@ -240,7 +317,8 @@ mod tests {
     use serde_json::json;
 
     use crate::deciders::testing::World;
-    use crate::record::Verdict;
+    use crate::index::{News, ObjectKey};
+    use crate::record::{Reason, Verdict};
 
     #[test]
     fn a_claim_whose_machine_is_gone_goes_once_its_node_is_not_ready() {
@@ -265,6 +343,66 @@ mod tests {
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Disrupted));
+    }
+
+    #[test]
+    fn a_list_that_leaves_a_machine_out_ends_nothing() {
+        let mut world = World::new();
+        let node = world.up("c", &json!({}));
+        world.edit(
+            &format!("Node/{node}"),
+            &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+        );
+        world.unlisted = world.machines.keys().cloned().collect();
+        world.pass(10 * 60_000);
+        assert!(world.has("NodeClaim/c"), "{:?}", world.done);
+        let asked = world.done.iter().filter(|each| each.starts_with("find"));
+        assert!(asked.count() >= 4, "after every list: {:?}", world.done);
+        world.machines.clear();
+        world.pass(2 * 60_000 + 20_000);
+        assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
+    }
+
+    #[test]
+    fn a_machine_without_claim_stays_while_its_node_is_ready() {
+        let mut world = World::new();
+        let node = world.up("lost", &json!({}));
+        let finalizers = json!({ "metadata": { "finalizers": null } });
+        world.edit("NodeClaim/lost", &finalizers);
+        world.delete("NodeClaim/lost");
+        world.settle();
+        assert!(!world.has("NodeClaim/lost"));
+        world.pass(10 * 60_000);
+        assert_eq!(world.machines.len(), 1, "{:?}", world.done);
+        let told = world.records.iter().filter(|record| {
+            record.verdict == Verdict::Blocked && record.reasons.contains(&Reason::NodeIsReady)
+        });
+        assert!(told.count() >= 4, "{:?}", world.records);
+        world.edit(
+            &format!("Node/{node}"),
+            &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+        );
+        world.pass(5 * 60_000);
+        assert_eq!(world.machines.len(), 0, "{:?}", world.done);
+    }
+
+    #[test]
+    fn a_machine_stays_while_its_claim_may_be_one_that_cannot_be_read() {
+        let mut world = World::new();
+        world.claim("lost", &json!({}));
+        world.settle();
+        let finalizers = json!({ "metadata": { "finalizers": null } });
+        world.edit("NodeClaim/lost", &finalizers);
+        world.delete("NodeClaim/lost");
+        world.settle();
+        assert_eq!(world.machines.len(), 1);
+        let key = || ObjectKey::Claim("lost".into());
+        world.tell(News::Unreadable(key()));
+        world.pass(10 * 60_000);
+        assert_eq!(world.machines.len(), 1, "{:?}", world.done);
+        world.tell(News::Deleted(key(), None));
+        world.pass(5 * 60_000);
+        assert_eq!(world.machines.len(), 0, "{:?}", world.done);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! may be newer than the list that leaves it out, or be gone although a page still has it. Versions tell them apart.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{Index, ObjectKey, ObjectKind, Source, is_newer};
 
@@ -35,11 +36,31 @@ impl Index {
         for key in self.missing(&kind, keys, version) {
             changed |= self.gone(&key, version);
         }
+        let unreadable = self.state.unreadable.iter();
+        let left_out = unreadable.filter(|key| key.kind() == kind && !keys.contains(key));
+        let left_out: Vec<ObjectKey> = left_out.cloned().collect();
+        for key in left_out {
+            changed |= self.readable(&key);
+        }
         if let Some(version) = version {
             let last = self.lists.entry(kind).or_default();
             *last = version.max(*last);
         }
         changed
+    }
+
+    /// Remembers that an object cannot be read.
+    pub(super) fn unreadable(&mut self, key: ObjectKey) -> bool {
+        let is_new = !self.state.unreadable.contains(&key);
+        if is_new {
+            Arc::make_mut(&mut self.state.unreadable).insert(key);
+        }
+        is_new
+    }
+
+    /// An object can be read, or is gone. Returns whether it could not be read before.
+    pub(super) fn readable(&mut self, key: &ObjectKey) -> bool {
+        self.state.unreadable.contains(key) && Arc::make_mut(&mut self.state.unreadable).remove(key)
     }
 
     /// Whether an object of this version is known to have gone since: deleted, or left out by a newer list.

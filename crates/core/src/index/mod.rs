@@ -100,6 +100,7 @@ impl Index {
             well_known,
             served: crate::served::Served::All,
             foreign: Arc::default(),
+            unreadable: Arc::default(),
         };
         Self {
             state,
@@ -156,6 +157,7 @@ impl Index {
                 let known = self.versions.get(&key).copied();
                 !is_newer(known, version) && self.gone(&key, version)
             }
+            News::Unreadable(key) => self.unreadable(key),
             News::Listed {
                 kind,
                 keys,
@@ -179,6 +181,7 @@ impl Index {
             return false;
         }
         self.versions.insert(key.clone(), version);
+        self.readable(&key);
         if self.is_foreign(&object) {
             return true;
         }
@@ -278,8 +281,9 @@ impl Index {
 
     /// Takes an object out. `seen_at`: it was seen to be gone at this version.
     fn gone(&mut self, key: &ObjectKey, seen_at: Option<u64>) -> bool {
+        let was_unreadable = self.readable(key);
         let Some(version) = self.versions.remove(key) else {
-            return false;
+            return was_unreadable;
         };
         self.remember_deletion(key.clone(), version.max(seen_at.unwrap_or(0)));
         if self.foreign_gone(key) {

@@ -213,6 +213,8 @@ pub enum News {
     Applied(Object, Source),
     /// The object is gone, as of this version; `None`: whatever is known of it.
     Deleted(ObjectKey, Option<u64>),
+    /// There is an object of this key that cannot be read. What was known of it stays as it was.
+    Unreadable(ObjectKey),
     /// A list of a kind was read to its end, and its objects were applied as they came. What is known of the kind, is not
     /// among the keys and is not newer than the list is gone.
     Listed {

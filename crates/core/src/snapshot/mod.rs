@@ -39,6 +39,7 @@ use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
+use crate::index::ObjectKey;
 use crate::labels::{self, WellKnown};
 use crate::ledger::{Ledger, Place, PoolUsage};
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
@@ -119,6 +120,8 @@ pub struct Snapshot {
     pub served: Served,
     /// Claims and pools of other kinds, with the class each refers to. They are in no table above: another autoscaler's.
     pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
+    /// Objects that exist and cannot be read. What was known of them before stays in the tables above.
+    pub unreadable: Arc<BTreeSet<ObjectKey>>,
 }
 
 impl Snapshot {

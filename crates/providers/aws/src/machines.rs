@@ -186,6 +186,41 @@ fn tag<'a>(found: &'a Ec2Instance, key: &str) -> Option<&'a str> {
         .and_then(|tag| tag.value())
 }
 
+fn is_shutting_down(found: &Ec2Instance) -> bool {
+    state(found) == Some(&InstanceStateName::ShuttingDown)
+}
+
+/// EC2's description as the port has it.
+fn instance(provider_id: ProviderId, found: &Ec2Instance) -> Instance {
+    Instance {
+        provider_id,
+        claim: tag(found, keys::NODECLAIM).map(str::to_owned),
+        created: found
+            .launch_time()
+            .and_then(|time| Timestamp::from_second(time.secs()).ok()),
+        terminating: is_shutting_down(found),
+    }
+}
+
+/// The part of a provider id that EC2 knows.
+fn id_of(provider_id: &ProviderId) -> Result<&str, CloudError> {
+    keys::instance_id(provider_id).ok_or_else(|| CloudError {
+        label: "invalid_id",
+        message: format!(
+            "provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."
+        ),
+        retry: Retry::Never,
+    })
+}
+
+fn not_visible(id: &str) -> CloudError {
+    CloudError {
+        label: "unsettled",
+        message: format!("instance {id} was launched a moment ago and is not visible yet"),
+        retry: Retry::Again,
+    }
+}
+
 impl AwsProvider {
     async fn describe(&self, filters: Vec<Filter>) -> Result<Vec<Ec2Instance>, Failure> {
         let mut pages = self
@@ -234,41 +269,60 @@ impl AwsProvider {
         Ok(first)
     }
 
-    /// A machine by its id; `None` when it is gone.
-    async fn machine_by_id(&self, id: &str) -> Result<Option<(Machine, bool)>, Failure> {
-        let filters = vec![
-            filter("instance-id", [id]),
-            filter("instance-state-name", EXISTING),
-        ];
-        let found = self.describe(filters).await?;
-        let found = found.iter().find_map(|each| {
-            Some((
-                machine(each)?,
-                state(each) == Some(&InstanceStateName::ShuttingDown),
-            ))
-        });
-        found
+    /// A machine as EC2 describes it when it is asked for that id and nothing else: no filter can leave it out. `None`
+    /// when it is gone, which is that EC2 does not find it, or has terminated it.
+    async fn described(&self, id: &str) -> Result<Option<Ec2Instance>, CloudError> {
+        let call = self.api.ec2.describe_instances().instance_ids(id);
+        let answer = match call.send().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                return match self.api.failure("ec2:DescribeInstances", error) {
+                    failure if failure.is_not_found() && self.machines.just_launched(id) => {
+                        Err(not_visible(id))
+                    }
+                    failure if failure.is_not_found() => Ok(None),
+                    failure => Err(failure.into()),
+                };
+            }
+        };
+        let found = answer
+            .reservations
+            .unwrap_or_default()
+            .into_iter()
+            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+            .find(|each| each.instance_id() == Some(id))
+            .ok_or_else(|| CloudError {
+                label: "unreadable",
+                message: format!(
+                    "EC2 neither described instance {id} nor said that it is not there"
+                ),
+                retry: Retry::Again,
+            })?;
+        machine(&found)
             .iter()
-            .for_each(|(machine, _)| self.machines.seen(machine));
-        Ok(found)
+            .for_each(|machine| self.machines.seen(machine));
+        let gone = state(&found) == Some(&InstanceStateName::Terminated);
+        Ok((!gone).then_some(found))
+    }
+
+    pub(crate) async fn find_machine(
+        &self,
+        provider_id: &ProviderId,
+    ) -> Result<Option<Instance>, CloudError> {
+        let found = self.described(id_of(provider_id)?).await?;
+        Ok(found.map(|found| instance(provider_id.clone(), &found)))
     }
 
     pub(crate) async fn terminate_machine(
         &self,
         provider_id: &ProviderId,
     ) -> Result<Terminated, CloudError> {
-        let id = keys::instance_id(provider_id).ok_or_else(|| CloudError {
-            label: "invalid_id",
-            message: format!(
-                "provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."
-            ),
-            retry: Retry::Never,
-        })?;
+        let id = id_of(provider_id)?;
         if self.machines.is_ending(id) {
             // Asked before: looking is cheaper than asking again.
-            return match self.machine_by_id(id).await? {
-                Some((_, true)) => Ok(Terminated::Started),
-                Some((_, false)) => self.ask_to_terminate(id).await,
+            return match self.described(id).await? {
+                Some(found) if is_shutting_down(&found) => Ok(Terminated::Started),
+                Some(_) => self.ask_to_terminate(id).await,
                 None => {
                     self.machines.gone(id);
                     Ok(Terminated::Gone)
@@ -304,13 +358,7 @@ impl AwsProvider {
             }
             Err(error) => match self.api.failure("ec2:TerminateInstances", error) {
                 failure if failure.is_not_found() && self.machines.just_launched(id) => {
-                    let message =
-                        format!("instance {id} was launched a moment ago and is not visible yet");
-                    Err(CloudError {
-                        label: "unsettled",
-                        message,
-                        retry: Retry::Again,
-                    })
+                    Err(not_visible(id))
                 }
                 failure if failure.is_not_found() => Ok(Terminated::Gone),
                 failure => Err(failure.into()),
@@ -325,6 +373,7 @@ impl AwsProvider {
                 [keys::OWNED],
             ),
             filter("tag-key", [keys::NODEPOOL]),
+            filter("tag-key", [keys::NODE_CLASS]),
             filter("instance-state-name", EXISTING),
         ];
         let mut all = Vec::new();
@@ -333,15 +382,8 @@ impl AwsProvider {
                 continue;
             };
             self.machines.seen(&machine);
-            let created = found
-                .launch_time()
-                .and_then(|time| Timestamp::from_second(time.secs()).ok());
-            all.push(Instance {
-                provider_id: keys::provider_id(&machine.zone, &machine.id).into(),
-                claim: tag(&found, keys::NODECLAIM).map(str::to_owned),
-                created,
-                terminating: state(&found) == Some(&InstanceStateName::ShuttingDown),
-            });
+            let id = keys::provider_id(&machine.zone, &machine.id).into();
+            all.push(instance(id, &found));
         }
         all.sort_by(|a, b| a.provider_id.cmp(&b.provider_id));
         Ok(all)
@@ -398,7 +440,7 @@ impl AwsProvider {
         }
         let machine = match self.machines.fresh(id) {
             Some(machine) => Some(machine),
-            None => self.machine_by_id(id).await?.map(|(machine, _)| machine),
+            None => self.described(id).await?.as_ref().and_then(machine),
         };
         let Some(machine) = machine else {
             return Ok(None);

@@ -166,6 +166,13 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.terminate_machine(machine))
     }
 
+    fn instance<'a>(
+        &'a self,
+        machine: &'a ProviderId,
+    ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
+        Box::pin(self.find_machine(machine))
+    }
+
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         Box::pin(self.list_machines())
     }

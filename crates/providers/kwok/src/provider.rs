@@ -262,6 +262,20 @@ impl CloudProvider for KwokProvider {
         .boxed()
     }
 
+    fn instance<'a>(
+        &'a self,
+        machine: &'a ProviderId,
+    ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
+        async move {
+            let Some(name) = machine.strip_prefix(PREFIX) else {
+                return Ok(None);
+            };
+            let node = self.nodes().get_opt(name).await.map_err(cloud_error)?;
+            Ok(node.as_ref().and_then(instance_of))
+        }
+        .boxed()
+    }
+
     /// A machine is its Node, so one whose Node is being deleted is gone, as [`KwokProvider::terminate`] says too.
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         async move {

@@ -149,6 +149,12 @@ impl CloudProvider for Cloud {
     ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
         Box::pin(std::future::pending())
     }
+    fn instance<'a>(
+        &'a self,
+        _: &'a ProviderId,
+    ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
+        Box::pin(async { Ok(None) })
+    }
     fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         let mut left = self.refusals.lock().unwrap();
         let refuse = *left > 0;

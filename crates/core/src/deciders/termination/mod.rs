@@ -94,6 +94,8 @@ pub struct Termination {
     lost_asked: BTreeSet<ProviderId>,
     lost_list: InFlight<()>,
     lost_next: Option<Timestamp>,
+    /// Machines that the list leaves out are asked for one by one.
+    finds: InFlight<ProviderId>,
     hints: Hints,
     /// What was seen to be in the way of machines, and when to look at that again.
     reports: BTreeMap<NodeKey, Report>,
@@ -150,6 +152,7 @@ impl Termination {
             lost_asked: BTreeSet::new(),
             lost_list: InFlight::new(LOST_EVERY_MS, 30_000),
             lost_next: None,
+            finds: InFlight::new(LOST_EVERY_MS, 30_000),
             hints: Hints::default(),
             reports: BTreeMap::new(),
             told: Told::default(),
@@ -464,6 +467,7 @@ impl Decider for Termination {
             self.evictions.forgive();
             self.terminations.forgive();
             self.lost_list.forgive();
+            self.finds.forgive();
             todo.extend(
                 input
                     .snapshot

@@ -3,8 +3,11 @@
 use super::objects::{key_of, who_and_why};
 use super::{LOST_EVERY_MS, POLLS_MS, Termination};
 use crate::cloud::Terminated;
+use crate::deciders::agenda::attempt;
 use crate::deciders::{DeciderId, Step, StepInput, after};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, Outcome, machines_for};
+use crate::effect::{
+    Done, Effect, EffectError, Event, ObjectRef, Outcome, ProviderRef, machines_for,
+};
 use crate::names::{PodKey, ProviderId, Uid};
 use crate::pods::Selector;
 use crate::record::{Reason, Verdict};
@@ -60,8 +63,13 @@ impl Termination {
                     .map(|machine| machine.key.clone())
             }
             Effect::ListInstances => {
-                self.listed(input, &outcome.result);
+                self.listed(input, &outcome.result, step);
                 None
+            }
+            Effect::FindInstance { provider_id, .. } => {
+                self.found(input, provider_id, &outcome.result);
+                let machine = input.snapshot.nodes.get(&**provider_id);
+                machine.map(|machine| machine.key.clone())
             }
             _ => None,
         }
@@ -214,9 +222,14 @@ impl Termination {
         }
     }
 
-    /// Which of the machines behind nodes that are not ready are gone. A machine counts as gone only if the provider that
-    /// serves its claim's class answered; as long as it does not, it is asked again.
-    pub(super) fn listed(&mut self, input: &StepInput<'_>, result: &Result<Done, EffectError>) {
+    /// Which of the machines behind nodes that are not ready may be gone: those that the list leaves out are asked for by
+    /// id. As long as the provider that serves the claim's class does not answer, the list is asked for again.
+    pub(super) fn listed(
+        &mut self,
+        input: &StepInput<'_>,
+        result: &Result<Done, EffectError>,
+        step: &mut Step,
+    ) {
         let asked = std::mem::take(&mut self.lost_asked);
         self.lost_next = Some(after(input.now, LOST_EVERY_MS));
         let Ok(Done::Instances(listings)) = result else {
@@ -230,10 +243,32 @@ impl Termination {
             let Some(claim) = machine.and_then(|machine| machine.claim.as_ref()) else {
                 continue;
             };
-            let answered = machines_for(listings, &claim.node_class_key());
-            if answered.is_some_and(|all| !all.iter().any(|each| each.provider_id == id)) {
-                self.gone.insert(id);
+            let class = claim.node_class_key();
+            let left_out = machines_for(listings, &class)
+                .is_some_and(|all| !all.iter().any(|each| each.provider_id == id));
+            if left_out && attempt(&mut self.finds, &id, input.now).is_ok() {
+                step.effect(Effect::FindInstance {
+                    provider: ProviderRef::OfClass(class),
+                    provider_id: id,
+                });
             }
+        }
+    }
+
+    /// What the provider says of one machine.
+    fn found(
+        &mut self,
+        input: &StepInput<'_>,
+        id: &ProviderId,
+        result: &Result<Done, EffectError>,
+    ) {
+        let Ok(Done::Found(found)) = result else {
+            self.finds.failed(id, input.now);
+            return;
+        };
+        self.finds.succeeded(id);
+        if found.is_none() {
+            self.gone.insert(id.clone());
         }
     }
 }

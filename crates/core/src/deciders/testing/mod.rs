@@ -74,6 +74,8 @@ pub(super) struct World {
     pub(super) class_hash: Option<[&'static str; 2]>,
     /// The provider does not answer when it is asked for its machines; another one does.
     pub(super) mute: bool,
+    /// Machines that lists leave out.
+    pub(super) unlisted: BTreeSet<String>,
     /// The process dies right after an effect with this label was carried out, before its outcome arrives.
     pub(super) die_after: Option<&'static str>,
     /// A label that an admission webhook takes off every Node.
@@ -186,6 +188,7 @@ impl World {
             again_ms: None,
             class_hash: None,
             mute: false,
+            unlisted: BTreeSet::new(),
             die_after: None,
             vetoed_label: None,
             conflicts: 0,
@@ -262,6 +265,11 @@ impl World {
         }
         let news = News::Applied(object(&key, &value), source);
         self.objects.insert(key, value);
+        self.engine.apply(Input::News(news), self.now);
+    }
+
+    /// Hands news to the engine that no object of this world stands for.
+    pub(super) fn tell(&mut self, news: News) {
         self.engine.apply(Input::News(news), self.now);
     }
 

@@ -94,6 +94,14 @@ impl World {
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
             Effect::ListInstances => Ok(Done::Instances(self.listings())),
+            Effect::FindInstance { provider_id, .. } => {
+                if self.mute {
+                    return Err(EffectError::Cloud(mute()));
+                }
+                let id: &str = provider_id;
+                let machine = self.machines.get_key_value(id);
+                Ok(Done::Found(machine.map(instance)))
+            }
             Effect::Resolve(_) => {
                 let mut answer = ResolvedNodeClass {
                     again_ms: self.again_ms,
@@ -250,11 +258,6 @@ impl World {
 
     /// The provider of these tests, which may be mute, and another one that has no machines.
     fn listings(&self) -> Vec<Listing> {
-        let mute = || CloudError {
-            label: "throttled",
-            message: "slow down".to_owned(),
-            retry: Retry::Again,
-        };
         let machines = if self.mute {
             Err(mute())
         } else {
@@ -275,13 +278,25 @@ impl World {
     }
 
     fn instances(&self) -> Vec<Instance> {
-        let of = |(id, machine): (&String, &Machine)| Instance {
-            provider_id: id.as_str().into(),
-            claim: Some(machine.claim.clone()),
-            created: Some(machine.created),
-            terminating: machine.ends.is_some(),
-        };
-        self.machines.iter().map(of).collect()
+        let listed = |(id, _): &(&String, &Machine)| !self.unlisted.contains(*id);
+        self.machines.iter().filter(listed).map(instance).collect()
+    }
+}
+
+fn mute() -> CloudError {
+    CloudError {
+        label: "throttled",
+        message: "slow down".to_owned(),
+        retry: Retry::Again,
+    }
+}
+
+fn instance((id, machine): (&String, &Machine)) -> Instance {
+    Instance {
+        provider_id: id.as_str().into(),
+        claim: Some(machine.claim.clone()),
+        created: Some(machine.created),
+        terminating: machine.ends.is_some(),
     }
 }
 

@@ -106,4 +106,23 @@ async fn machines_are_the_nodes_that_stay() {
         .collect();
     assert_eq!(ids, ["kwok://a", "kwok://d"]);
     assert_eq!(asked.lock().unwrap().len(), 2, "page by page");
+
+    let of = |node: serde_json::Value| (200, node);
+    let (provider, asked) = self::provider(&[
+        of(node("a", "kwok://a", None)),
+        of(node("b", "kwok://b", Some("2026-01-01T00:00:00Z"))),
+        failure(404),
+        failure(403),
+    ]);
+    let find = async |id: &str| {
+        let found = provider.instance(&ProviderId::from(id)).await;
+        found
+            .map(|found| found.is_some())
+            .map_err(|error| error.label)
+    };
+    assert_eq!(find("kwok://a").await, Ok(true));
+    assert_eq!(find("kwok://b").await, Ok(false), "it is being deleted");
+    assert_eq!(find("kwok://c").await, Ok(false), "not found");
+    assert_eq!(find("kwok://d").await, Err("refused"), "that says nothing");
+    assert_eq!(asked.lock().unwrap()[0], "GET /api/v1/nodes/a");
 }
