@@ -27,6 +27,7 @@ impl Simulation {
         self.check_capacity(&mut found);
         self.check_machines(&mut found);
         self.check_limits(&mut found);
+        self.check_waiting(&mut found);
         for text in found {
             self.breach(text);
         }
@@ -37,6 +38,7 @@ impl Simulation {
         if let Some(text) = mortise_core::events::fault(event) {
             self.breach(text);
         }
+        self.note_told(event);
     }
 
     /// What disruption deletes keeps within its pool's budget and holds no pod that must not be disrupted, whoever decided it

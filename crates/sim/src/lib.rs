@@ -16,6 +16,7 @@ mod scheduler;
 mod simulation;
 mod stats;
 mod store;
+mod waiting;
 
 pub use cloud::{Cloud, Machine};
 pub use extender::Extender;

@@ -95,6 +95,7 @@ pub struct Simulation {
     spent_rest: i128,
     pub(crate) planned: Option<Planned>,
     pub(crate) breaches: BTreeSet<String>,
+    pub(crate) waiting: crate::waiting::Waiting,
     /// Claims that disruption deleted and that are still there, with their pools, and the most that budgets of a pool ever
     /// allowed.
     pub(crate) disrupted: BTreeMap<ClaimName, String>,
@@ -136,6 +137,7 @@ impl Simulation {
             planned: None,
             images_are_bad: false,
             breaches: BTreeSet::new(),
+            waiting: crate::waiting::Waiting::default(),
             disrupted: BTreeMap::new(),
             most_allowed: BTreeMap::new(),
             notices: BTreeMap::new(),
