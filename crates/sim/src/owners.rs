@@ -31,6 +31,8 @@ pub(crate) struct Owners {
     seen: Option<(u64, Vec<usize>)>,
     /// Multiplies every workload's size, in per cent; 0 = everything is scaled to zero.
     pub(crate) scale_percent: u32,
+    /// Sizes that somebody has asked for, by workload; they swing no more.
+    pub(crate) scaled: BTreeMap<String, u32>,
 }
 
 /// When a job pod will be done.
@@ -49,6 +51,7 @@ impl Owners {
             start: options.start,
             seen: None,
             scale_percent: 100,
+            scaled: BTreeMap::new(),
         }
     }
 
@@ -135,6 +138,9 @@ impl Owners {
 
     /// The size that a workload has now: a triangle wave, in whole pods.
     fn size(&self, deployment: &Deployment, now: Timestamp) -> usize {
+        if let Some(size) = self.scaled.get(&deployment.name) {
+            return usize::try_from(*size * self.scale_percent / 100).unwrap_or(0);
+        }
         let range = i64::from(deployment.high.saturating_sub(deployment.low));
         let swing = if deployment.period_s <= 0 {
             range

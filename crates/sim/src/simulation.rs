@@ -242,6 +242,12 @@ impl Simulation {
         }
     }
 
+    /// Gives a workload a size, as `kubectl scale` does.
+    pub fn scale(&mut self, deployment: &str, replicas: u32) {
+        let scaled = &mut self.owners.scaled;
+        scaled.insert(deployment.to_owned(), replicas);
+    }
+
     /// Effects that were ordered and have not arrived.
     pub(crate) fn on_their_way(&self) -> Vec<Arc<Effect>> {
         let effects = self.queue.values().filter_map(|action| match action {

@@ -1,0 +1,124 @@
+//! Pods with every kind of constraint between pods come one after the other, in an order and at times that chance makes, while
+//! nodes boot: nobody is left waiting, and the laws of [`mortise_sim`] hold all the time.
+//!
+//! `MORTISE_ARRIVAL_SEEDS=10000` plays that many seeds instead of those that every test run does; `MORTISE_ARRIVAL_SEEDS=17-17`
+//! plays one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod world;
+
+use mortise_core::deciders;
+use mortise_core::labels;
+use mortise_sim::{Deployment, Options, Rng, Simulation};
+use serde_json::{Value, json};
+use world::matrix::each_seed;
+use world::{options, template};
+
+/// Seeds of a test run that says nothing else.
+const SEEDS: u64 = 200;
+/// Workloads of a seed, and pods of each.
+const WORKLOADS: u64 = 6;
+const REPLICAS: u64 = 4;
+/// Nodes boot within three minutes here; a shortage or an interruption may cost as much again.
+const PATIENCE_MS: i64 = 8 * 60_000;
+
+/// A constraint between pods that can always be met: two zones, and as many nodes as are needed.
+fn constraint(kind: u64, app: &str, other: &str) -> Value {
+    let of = |app: &str| json!({ "matchLabels": { "app": app } });
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let term = |app: &str, key: &str| json!({ "labelSelector": of(app), "topologyKey": key });
+    let spread = |key: &str, when: &str| json!({ "topologySpreadConstraints": [{ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": of(app) }] });
+    match kind {
+        0 => {
+            json!({ "affinity": { "podAntiAffinity": { required: [term(app, labels::HOSTNAME)] } } })
+        }
+        1 => spread(labels::TOPOLOGY_ZONE, "DoNotSchedule"),
+        2 => spread(labels::HOSTNAME, "DoNotSchedule"),
+        3 => {
+            json!({ "affinity": { "podAffinity": { required: [term(app, labels::TOPOLOGY_ZONE)] } } })
+        }
+        4 => {
+            json!({ "affinity": { "podAffinity": { required: [term(other, labels::TOPOLOGY_ZONE)] } } })
+        }
+        5 => {
+            json!({ "affinity": { "podAntiAffinity": { required: [term(other, labels::HOSTNAME)] } } })
+        }
+        6 => spread(labels::TOPOLOGY_ZONE, "ScheduleAnyway"),
+        _ => json!({}),
+    }
+}
+
+fn drawn(seed: u64, rng: &mut Rng) -> Options {
+    let name = |at: u64| format!("d{at}");
+    let deployment = |at: u64, rng: &mut Rng| {
+        let cpu = ["100m", "500m", "1500m"][usize::try_from(rng.below(3)).unwrap()];
+        let mut template = template(&name(at), cpu, "256Mi");
+        // The partner of an affinity term has none of its own, or a circle could never begin.
+        let kind = if at == 0 { 7 } else { rng.below(8) };
+        let constraint = constraint(kind, &name(at), &name(0));
+        let spec = template["spec"].as_object_mut().unwrap();
+        spec.extend(constraint.as_object().unwrap().clone());
+        Deployment {
+            name: name(at),
+            template,
+            low: 0,
+            high: 0,
+            period_s: 0,
+            max_unavailable: None,
+        }
+    };
+    let deployments = (0..WORKLOADS).map(|at| deployment(at, rng)).collect();
+    Options {
+        deployments,
+        jobs: Vec::new(),
+        interruption_every_s: 0,
+        ..options(seed)
+    }
+}
+
+/// Plays a seed; what is wrong at its end.
+fn play(seed: u64) -> Vec<String> {
+    let mut rng = Rng::new(seed);
+    let options = drawn(seed, &mut rng);
+    let mut simulation = Simulation::new(options, deciders::all());
+    let mut sizes = vec![0; usize::try_from(WORKLOADS).unwrap()];
+    // The partner comes first, once; everybody else in any order.
+    let mut order: Vec<usize> = vec![0];
+    let mut rest: Vec<usize> = (0..WORKLOADS * REPLICAS - 1)
+        .map(|at| usize::try_from((at + 1) % WORKLOADS).unwrap())
+        .collect();
+    for end in (1..rest.len()).rev() {
+        rest.swap(end, usize::try_from(rng.below(end as u64 + 1)).unwrap());
+    }
+    order.extend(rest);
+    let pause = [500, 2_000, 15_000][usize::try_from(rng.below(3)).unwrap()];
+    for at in order {
+        sizes[at] += 1;
+        simulation.scale(&format!("d{at}"), sizes[at]);
+        let ms = rng.millis(0, pause);
+        simulation.run_until(deciders::after(simulation.now(), ms));
+    }
+    simulation.run_until(deciders::after(simulation.now(), PATIENCE_MS));
+    let snapshot = simulation.snapshot();
+    let waiting = snapshot.pending.values();
+    let mut wrong: Vec<String> = waiting
+        .map(|pod| format!("{} waits: {:?}", pod.key, pod.refusal))
+        .collect();
+    let placed = snapshot.pods.values().filter(|pod| !pod.is_daemon());
+    let placed = placed.filter(|pod| pod.node.is_some()).count();
+    if u64::try_from(placed).unwrap() != WORKLOADS * REPLICAS {
+        wrong.push(format!("{placed} pods run"));
+    }
+    wrong.extend(simulation.stats().violations);
+    wrong
+}
+
+#[test]
+fn pods_that_come_one_after_the_other_all_find_a_place() {
+    each_seed("MORTISE_ARRIVAL_SEEDS", SEEDS, play);
+}
