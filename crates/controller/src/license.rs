@@ -6,6 +6,7 @@
 //! while a process is frozen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -44,6 +45,19 @@ impl License {
         self.until.store(0, Ordering::Release);
     }
 
+    /// Goes on with something while this process may act: asked each time before it goes on. `None`: it was cut off.
+    pub(crate) async fn while_valid<F: Future>(&self, what: F) -> Option<F::Output> {
+        let mut what = std::pin::pin!(what);
+        std::future::poll_fn(|context| {
+            if self.is_valid() {
+                what.as_mut().poll(context).map(Some)
+            } else {
+                Poll::Ready(None)
+            }
+        })
+        .await
+    }
+
     /// Whether this process may act now.
     pub(crate) fn is_valid(&self) -> bool {
         self.base.elapsed() < Duration::from_millis(self.until.load(Ordering::Acquire))
@@ -53,6 +67,24 @@ impl License {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process that was frozen between two steps does not take the second one.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_several_steps_is_cut_off_between_them() {
+        let license = License::new();
+        let steps = AtomicU64::new(0);
+        let work = async {
+            for _ in 0..3 {
+                steps.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+        };
+        license.extend(Instant::now() + Duration::from_secs(6));
+        assert_eq!(license.while_valid(work).await, None);
+        assert_eq!(steps.load(Ordering::Relaxed), 2);
+        license.extend_for_ever();
+        assert_eq!(license.while_valid(async { 7 }).await, Some(7));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_by_the_clock_alone() {

@@ -288,9 +288,15 @@ impl Engine {
             }
             // Of an earlier term nothing is promised any more; and a claim that is there after all says itself what is.
             (Effect::CreateClaim(claim), Err(_))
-                if is_current && self.index.claim(&claim.name()).is_none() =>
+                if is_current
+                    && !self
+                        .index
+                        .claim(&claim.name())
+                        .is_some_and(|there| there.is_same_intent(claim)) =>
             {
-                self.index.change_ledger(LedgerOp::Settle(claim.name()));
+                if self.index.claim(&claim.name()).is_none() {
+                    self.index.change_ledger(LedgerOp::Settle(claim.name()));
+                }
                 let place = crate::ledger::Place::Claim(claim.name());
                 let held: Vec<_> = self
                     .snapshot(now)
@@ -394,7 +400,9 @@ impl Engine {
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let decider = slot.decider.take()?;
         self.steps += 1;
-        let seed = self.seed ^ self.steps.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let seed = self.seed
+            ^ self.steps.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ of_time(now).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let (changes, inbox) = (
             std::mem::take(&mut slot.changes),
             std::mem::take(&mut slot.inbox),
@@ -521,4 +529,11 @@ impl Engine {
         }
         all
     }
+}
+
+/// A number of a moment: with it, names do not repeat after a restart, whatever the seed.
+fn of_time(now: Timestamp) -> u64 {
+    let seconds = now.as_second().cast_unsigned();
+    let rest = u64::from(now.subsec_nanosecond().unsigned_abs());
+    seconds.wrapping_mul(1_000_000_007).wrapping_add(rest)
 }

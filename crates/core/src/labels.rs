@@ -405,6 +405,9 @@ pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
 /// Annotation of ours on claims: the most that its machine can have, as a resource list in JSON. It counts against the
 /// pool's limits until status says what the machine has.
 pub const PLANNED_CAPACITY: &str = "mortise.sh/planned-capacity";
+/// Annotation of ours on claims: which decision it comes from. A claim that is already there under the name of another is
+/// that other only with the same text.
+pub const INTENT: &str = "mortise.sh/intent";
 /// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
 /// Annotation of ours on claims that go by force: which decider ended them, and why.

@@ -111,6 +111,13 @@ impl NodeClaim {
         (!planned.is_zero() && !planned.any_negative()).then_some(planned)
     }
 
+    /// Both come from the same decision: one is what became of the other.
+    #[must_use]
+    pub fn is_same_intent(&self, other: &Self) -> bool {
+        let own = self.annotation(labels::INTENT);
+        own.is_some() && own == other.annotation(labels::INTENT) && self.pool() == other.pool()
+    }
+
     /// What its machine has is known: status names the machine and says how large it is, or its Node has registered.
     #[must_use]
     pub fn is_measured(&self) -> bool {

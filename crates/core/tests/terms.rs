@@ -192,3 +192,35 @@ fn a_step_and_an_answer_of_an_earlier_term_come_to_nothing() {
     engine.turn(now, 10, &|| false);
     assert_eq!(answers.load(Ordering::Relaxed), before + 1);
 }
+
+/// Names of the claims that a process makes for these pods, which is then killed. The cloud has no room, so all claims go.
+fn names_of_a_life(world: &mut SmallWorld) -> Vec<String> {
+    world.restart_with(7);
+    let before = world.effects.len();
+    world.pods("web", 3, 7_000, &json!({}));
+    world.run(4_000);
+    let new = world.effects.get(before..).unwrap();
+    let new = new.iter().filter_map(|(_, effect)| match &**effect {
+        Effect::CreateClaim(claim) => Some(claim.name().to_string()),
+        _ => None,
+    });
+    new.collect()
+}
+
+#[test]
+fn names_do_not_repeat_when_a_process_is_started_again_with_the_same_seed() {
+    let mut world = SmallWorld::ordinary();
+    world.no_capacity = true;
+    let mut all = std::collections::BTreeSet::new();
+    for life in 0..5 {
+        let names = names_of_a_life(&mut world);
+        assert!(!names.is_empty());
+        for name in names {
+            assert!(all.insert(name.clone()), "{name} again, in life {life}");
+        }
+        for pod in world.names("Pod") {
+            world.remove("Pod", &pod);
+        }
+        world.run(10_000);
+    }
+}

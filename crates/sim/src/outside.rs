@@ -17,6 +17,9 @@ use crate::owners::is_running;
 use crate::simulation::{Action, Simulation};
 use crate::store::{is_going, key_of};
 
+/// Which decision a claim comes from.
+const INTENT: &str = "/metadata/annotations/mortise.sh~1intent";
+
 impl Simulation {
     /// How long an effect takes to arrive and be done, in milliseconds.
     pub(crate) fn latency(&mut self, order: &Order) -> i64 {
@@ -63,9 +66,18 @@ impl Simulation {
                         code: 400,
                         message: error.to_string(),
                     })?;
-                if self.store.get(&key).is_none() {
-                    let created = self.store.create(key.clone(), value, self.now())?;
-                    self.show_write(&key, created);
+                match self.store.get(&key) {
+                    None => {
+                        let created = self.store.create(key.clone(), value, self.now())?;
+                        self.show_write(&key, created);
+                    }
+                    Some(there) if there.pointer(INTENT) == value.pointer(INTENT) => {}
+                    Some(_) => {
+                        return Err(EffectError::Refused {
+                            code: 409,
+                            message: format!("{key:?} exists"),
+                        });
+                    }
                 }
                 Ok(Done::Written)
             }

@@ -138,7 +138,8 @@ impl Api {
         }
     }
 
-    /// Creates a claim under its name. A claim of that name from the same pool is the one meant: an earlier answer was lost.
+    /// Creates a claim under its name. A claim of that name from the same decision is the one meant: an earlier answer was
+    /// lost. Any other is somebody else's, and the creation is refused.
     pub(super) async fn create_claim(&self, claim: &NodeClaim) -> Written {
         let target = ObjectRef::Claim(claim.name());
         let kind = match self.kind(&target) {
@@ -183,9 +184,9 @@ impl Api {
                 None,
             );
         };
-        if there.pool() != claim.pool() {
+        if !there.is_same_intent(claim) {
             let message = format!(
-                "nodeclaim {} exists and is not from the same pool",
+                "nodeclaim {} exists and is not from the same decision",
                 claim.name()
             );
             return (Err(EffectError::Refused { code: 409, message }), None);

@@ -201,13 +201,11 @@ async fn carry_out(
     deliver(results, news, order, result).await;
 }
 
-/// Carries the order out if this process may still act: its election may be later in noticing that it may not.
+/// Carries the order out while this process may act: its election may be later in noticing that it may not. Whatever
+/// happens in several steps (a launch, a call that is tried again) is cut off between two of them.
 async fn licensed(outside: &Outside, order: &Order) -> api::Written {
-    if outside.license.is_valid() {
-        perform(outside, order).await
-    } else {
-        (Err(not_leading()), None)
-    }
+    let done = outside.license.while_valid(perform(outside, order)).await;
+    done.unwrap_or_else(|| (Err(not_leading()), None))
 }
 
 async fn perform(outside: &Outside, order: &Order) -> api::Written {

@@ -32,21 +32,33 @@ async fn news_come_before_the_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_exists_is_ours_only_when_its_pool_says_so() {
-    let exists = status(409, "AlreadyExists", "nodeclaims \"c\" already exists");
+async fn a_claim_that_exists_is_ours_only_when_it_comes_from_the_same_decision() {
+    let exists = || status(409, "AlreadyExists", "nodeclaims \"c\" already exists");
+    let meant = |pool: &str, intent: &str| {
+        let mut claim = claim("c", pool);
+        claim["metadata"]["annotations"] = json!({ "mortise.sh/intent": intent });
+        claim
+    };
     let mut bench = Bench::leading(&[
-        exists.clone(),
+        exists(),
+        (200, meant("p", "1")),
+        exists(),
+        (200, meant("another", "1")),
+        exists(),
+        (200, meant("p", "2")),
+        exists(),
         (200, claim("c", "p")),
-        exists,
-        (200, claim("c", "another")),
     ]);
-    bench.order(Effect::CreateClaim(as_claim(claim("c", "p"))));
+    let order = || Effect::CreateClaim(as_claim(meant("p", "1")));
+    bench.order(order());
     assert_eq!(
         (bench.next().await.as_str(), bench.next().await.as_str()),
         ("news of c", "Written")
     );
-    bench.order(Effect::CreateClaim(as_claim(claim("c", "p"))));
-    assert_eq!(bench.next().await, "refused");
+    for other in ["pool", "decision", "hand"] {
+        bench.order(order());
+        assert_eq!(bench.next().await, "refused", "of another {other}");
+    }
     assert_eq!(
         bench.server.requests()[1],
         "GET /apis/karpenter.sh/v1/nodeclaims/c"

@@ -130,6 +130,9 @@ impl NewClaim<'_> {
             let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();
             annotations.insert(labels::REPLACES.to_owned(), names.join(","));
         }
+        let intent = (name, now.as_nanosecond(), &uids);
+        let intent = FixedState::with_seed(input.seed).hash_one(intent);
+        annotations.insert(labels::INTENT.to_owned(), format!("{intent:016x}"));
         // What counts against limits from the moment at which the engine lets the claim pass.
         let most = json!(planned.most.to_api()).to_string();
         annotations.insert(labels::PLANNED_CAPACITY.to_owned(), most);

@@ -130,7 +130,12 @@ impl SmallWorld {
     /// The process is killed and started again: memory is lost, objects stay.
     pub(crate) fn restart(&mut self) {
         self.restarts += 1;
-        self.engine = engine(self.engine.settings().clone(), 7 + self.restarts, self.now);
+        self.restart_with(7 + self.restarts);
+    }
+
+    /// The same, with this seed.
+    pub(crate) fn restart_with(&mut self, seed: u64) {
+        self.engine = engine(self.engine.settings().clone(), seed, self.now);
         self.node_class();
         for ((kind, name), object) in self.objects.clone() {
             self.put(kind, &name, object);
