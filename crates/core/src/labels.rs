@@ -434,3 +434,13 @@ pub const ON_DEMAND_BASE: &str = "mortise.sh/on-demand-base";
 pub const FREED: &str = "mortise.sh/freed";
 /// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
 pub const SCHEDULER: &str = "mortise.sh/scheduler";
+
+/// The domain of our own annotations.
+pub const OWN: &str = "mortise.sh";
+
+/// An annotation of ours that says something of one object, so that a template must not give it to all: everything in our
+/// domain but [`REGISTRATION_HOOKS`], which is made for templates.
+#[must_use]
+pub fn is_own_state(annotation: &str) -> bool {
+    domain(annotation) == OWN && annotation != REGISTRATION_HOOKS
+}

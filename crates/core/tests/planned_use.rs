@@ -8,6 +8,10 @@
 
 mod small_world;
 
+use mortise_core::apis::crds::CrdSet;
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::apis::validation::{Weight, faults, template_faults};
+use mortise_core::labels::WellKnown;
 use mortise_core::ledger::PoolUsage;
 use serde_json::{Value, json};
 use small_world::SmallWorld;
@@ -142,4 +146,73 @@ fn a_plan_counts_until_status_says_what_the_machine_has() {
     world.change("NodeClaim", "c", &capacity);
     let usage = usage(&mut world);
     assert_eq!((usage.nodes, usage.capacity.cpu), (1, 2_000));
+}
+
+/// What the service writes on a claim of its own comes from nowhere else: here the template names somebody's machine.
+#[test]
+fn own_annotations_of_a_template_are_not_copied_to_claims() {
+    let mut world = SmallWorld::ordinary();
+    let annotations = json!({
+        "mortise.sh/provider-id": "kwok://somebody-elses", "mortise.sh/fence": "draining", "mortise.sh/replaces": "a,b",
+        "mortise.sh/ended-by": "somebody", "mortise.sh/anything": "else", PLANNED: "{}",
+        "mortise.sh/registration-hooks": "network", "example.com/team": "a",
+    });
+    let template =
+        json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
+    world.pool("default", template);
+    world.pods("web", 1, 1_000, &json!({}));
+    assert!(until_claims(&mut world));
+    let name = world.names("NodeClaim").remove(0);
+    let claim = world.get("NodeClaim", &name).unwrap();
+    let all = claim["metadata"]["annotations"].as_object().unwrap();
+    let own = all.keys().filter(|key| key.starts_with("mortise.sh/"));
+    assert_eq!(
+        own.collect::<Vec<_>>(),
+        [
+            "mortise.sh/intent",
+            "mortise.sh/nominated-pods",
+            "mortise.sh/planned-capacity",
+            "mortise.sh/registration-hooks"
+        ]
+    );
+    assert_eq!(all["example.com/team"], "a");
+    assert_ne!(all[PLANNED], "{}");
+}
+
+#[test]
+fn own_annotations_of_a_template_are_refused_and_told_in_a_condition() {
+    let pool = |key: &str| {
+        json!({
+            "metadata": { "name": "p" },
+            "spec": { "template": {
+                "metadata": { "annotations": { key: "x" } },
+                "spec": { "nodeClassRef": { "group": "g", "kind": "K", "name": "n" }, "requirements": [] },
+            } },
+        })
+    };
+    let known = WellKnown::core();
+    for key in [
+        "provider-id",
+        "fence",
+        "nominated-pods",
+        "planned-capacity",
+        "intent",
+        "replaces",
+        "ended-by",
+    ] {
+        let pool = pool(&format!("mortise.sh/{key}"));
+        let found = faults(CrdSet::Core, &known, "NodePool", &pool, None);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].weight, Weight::Unusable);
+        assert_eq!(
+            found[0].field,
+            format!("spec.template.metadata.annotations[\"mortise.sh/{key}\"]")
+        );
+        let pool: NodePool = serde_json::from_value(pool).unwrap();
+        assert_eq!(template_faults(&pool, &known), found, "for the condition");
+    }
+    for key in ["mortise.sh/registration-hooks", "example.com/fence"] {
+        let found = faults(CrdSet::Core, &known, "NodePool", &pool(key), None);
+        assert!(found.is_empty(), "{found:?}");
+    }
 }

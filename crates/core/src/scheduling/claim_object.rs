@@ -40,6 +40,7 @@ impl PlannedClaim {
             class_ref.name.clone(),
         );
         let mut annotations = template.annotations().cloned().unwrap_or_default();
+        annotations.retain(|key, _| !labels::is_own_state(key));
         for key in [labels::NODEPOOL_HASH, labels::NODEPOOL_HASH_VERSION] {
             if let Some(value) = pool
                 .metadata

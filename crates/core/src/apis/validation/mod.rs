@@ -122,14 +122,15 @@ pub fn faults(
 }
 
 /// The lists of a pool's template that say which nodes it makes.
-const MAKES_NODES: [&str; 4] = [
+const MAKES_NODES: [&str; 5] = [
+    "spec.template.metadata.annotations",
     "spec.template.metadata.labels",
     "spec.template.spec.requirements",
     "spec.template.spec.startupTaints",
     "spec.template.spec.taints",
 ];
 
-/// What is wrong with the labels, taints and requirements of a pool's template, so that no node can be made from it. The rest
+/// What is wrong with the annotations, labels, taints and requirements of a pool's template, so that no node can be made from it. The rest
 /// of a pool that was stored all the same has safe readings of its own (a budget that cannot be read allows nothing).
 #[must_use]
 pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {

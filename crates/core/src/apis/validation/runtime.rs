@@ -101,6 +101,19 @@ fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
             sink.unusable(field, value, NO_LABEL_VALUE, "write for example team-a");
         }
     }
+    let annotations = template.pointer("/metadata/annotations");
+    let given = annotations.and_then(Value::as_object);
+    for (key, value) in given.into_iter().flatten() {
+        if labels::is_own_state(key) {
+            let field = format!("spec.template.metadata.annotations[{key:?}]");
+            let allowed = labels::REGISTRATION_HOOKS;
+            let problem = format!(
+                "is written by the service on single nodes and claims, and must not be the same on all of a pool; of the annotations in {} only {allowed} is allowed in a template",
+                labels::OWN
+            );
+            sink.unusable(field, value, problem, "remove it");
+        }
+    }
     let inner = template.get("spec").unwrap_or(&Value::Null);
     taints(inner, "spec.template.spec", sink);
     requirements(inner, "spec.template.spec", well_known, false, sink);
