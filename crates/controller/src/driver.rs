@@ -6,6 +6,8 @@
 //!
 //! Invariant: nothing here waits for anything but its next input and its next wake-up.
 
+mod old_watches;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +29,7 @@ use crate::effects::{Command, transitions};
 use crate::liveness::Liveness;
 use crate::metrics::replacement_reason;
 use crate::shared::Shared;
+use old_watches::OldWatches;
 
 /// Inputs that may wait. A list of 100,000 pods comes in faster than it is taken in; 4,096 small messages are enough to
 /// keep this thread busy while the watches wait for room.
@@ -99,11 +102,13 @@ impl Driver {
         let mut threads = Threads::default();
         let mut batch = Vec::with_capacity(256);
         let mut published = None;
+        let mut old_watches = OldWatches::default();
         loop {
             let turned = tokio::time::Instant::now();
             self.take_signals();
             self.step_all(&mut threads)?;
             self.publish(&mut published);
+            old_watches.look(self.engine.freshness(), self.shared.now());
             let wait = self.wait();
             let received =
                 tokio::time::timeout(wait, self.inputs.recv_many(&mut batch, DRAIN)).await;
@@ -321,6 +326,7 @@ impl Driver {
             *published = Some(snapshot.generation);
             self.shared.publish(snapshot);
         }
+        self.shared.set_freshness(self.engine.freshness());
         if let Some(proof) = self.liveness.proof() {
             self.shared.confirm(proof);
         }

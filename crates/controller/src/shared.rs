@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use mortise_core::freshness::Freshness;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::record::Record;
@@ -31,6 +32,7 @@ const STREAMS: usize = 16;
 #[derive(Debug)]
 pub struct Shared {
     snapshot: ArcSwap<Snapshot>,
+    freshness: ArcSwap<Freshness>,
     generation: watch::Sender<u64>,
     confirmed_ms: AtomicI64,
     clock: Arc<dyn Clock>,
@@ -70,6 +72,7 @@ impl Shared {
         let empty = Index::new(well_known, true, clock.now()).freeze(clock.now());
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(empty),
+            freshness: ArcSwap::default(),
             generation: watch::Sender::new(0),
             confirmed_ms: AtomicI64::new(0),
             clock,
@@ -105,6 +108,17 @@ impl Shared {
         self.snapshot.store(snapshot);
         self.generation
             .send_if_modified(|known| std::mem::replace(known, generation) != generation);
+    }
+
+    /// What was last heard of each watch.
+    #[must_use]
+    pub fn freshness(&self) -> Arc<Freshness> {
+        self.freshness.load_full()
+    }
+
+    /// Keeps what was last heard of each watch, for people.
+    pub(crate) fn set_freshness(&self, freshness: &Arc<Freshness>) {
+        self.freshness.store(Arc::clone(freshness));
     }
 
     /// The newest snapshot shows what the source of all objects had `ago`, as far as anybody can know: every watch stood,

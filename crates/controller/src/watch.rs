@@ -3,8 +3,11 @@
 //! ```text
 //! list (pages, consistent) ─► watch from its version ─► ended, broken, silent ─► watch again from the last version seen
 //!      ▲                                                                              │
-//!      └───────────────────────── that version is too old (410) ◄────────────────────┘
+//!      └────────── that version is too old (410), the longer after the more often ◄──┘
 //! ```
+//!
+//! Each watch says when it stands, when it broke, and up to which version it has shown everything (bookmarks), so that
+//! deciders know which of them is old.
 //!
 //! Lists are consistent reads and not answers from some replica's cache: a list that is older than what was seen already
 //! would take objects out of the picture that are there. An object that cannot be read is counted, named once in the log,
@@ -22,6 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{ApiResource, WatchEvent};
 use mortise_core::engine::Input;
+use mortise_core::freshness::WatchState;
 use mortise_core::index::{News, Object, ObjectKey, Source};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -46,6 +50,9 @@ const ANSWER: Duration = Duration::from_secs(45);
 const BRIEF: Duration = Duration::from_secs(1);
 /// A watch on which nothing came for this long, not even a bookmark (they come every minute), counts as dead.
 const SILENCE: Duration = Duration::from_secs(100);
+
+/// Lists further apart than this have nothing to do with each other.
+const CALM: Duration = Duration::from_secs(60);
 
 /// One kind, watched.
 pub(crate) struct Watch {
@@ -78,11 +85,12 @@ impl Watch {
     pub(crate) async fn run(self, end: CancellationToken) {
         tokio::select! {
             () = end.cancelled() => {}
-            () = self.watch() => {}
+            // It ends only when nobody takes the news any more.
+            _ = self.watch() => {}
         }
     }
 
-    async fn watch(&self) {
+    async fn watch(&self) -> Result<(), End> {
         let resource = ApiResource {
             group: self.kind.group.to_owned(),
             version: self.kind.version.to_owned(),
@@ -101,6 +109,10 @@ impl Watch {
             listed: false,
         };
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
+        // What it shows is followed from the first list on.
+        self.is(WatchState::Broke).await?;
+        let mut relists = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        let mut relisted: Option<Instant> = None;
         let mut version = None;
         loop {
             let end = match version.take() {
@@ -109,7 +121,7 @@ impl Watch {
             };
             match end {
                 Ok(next) => version = Some(next),
-                Err(End::Closed) => return,
+                Err(End::Closed) => return Err(End::Closed),
                 Err(End::Resume(next)) => version = Some(next),
                 Err(End::Relist) => {
                     tracing::info!(
@@ -117,12 +129,24 @@ impl Watch {
                         "the watch fell behind; listing again"
                     );
                     self.shared.metrics.watch_restarted(self.kind.kind);
+                    self.is(WatchState::Broke).await?;
+                    // Once is what lists are for. A server that says so again and again would be asked for 100,000 pods in a
+                    // loop.
+                    if relisted
+                        .replace(Instant::now())
+                        .is_some_and(|at| at.elapsed() < CALM)
+                    {
+                        tokio::time::sleep(relists.next()).await;
+                    } else {
+                        relists.reset();
+                    }
                 }
                 Err(End::Failed {
                     version: last,
                     error,
                 }) => {
                     self.broke(&mut state, &error, backoff.failures());
+                    self.is(WatchState::Broke).await?;
                     version = last;
                     tokio::time::sleep(backoff.next()).await;
                 }
@@ -219,6 +243,7 @@ impl Watch {
             Err(error) => return Err(failed(Some(version), &error)),
         };
         self.stands(state);
+        self.is(WatchState::Stands).await?;
         let mut stream = stream;
         let begun = Instant::now();
         loop {
@@ -234,9 +259,10 @@ impl Watch {
                 }
                 Ok(None) => return Err(End::Resume(version)),
                 Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
+                // What it should have shown may be lost on its way: a list shows whether it is.
                 Err(_) => {
                     return Err(End::Failed {
-                        version: Some(version),
+                        version: None,
                         error: "nothing came for too long".to_owned(),
                     });
                 }
@@ -262,6 +288,7 @@ impl Watch {
                 WatchEvent::Bookmark(mark) => {
                     backoff.reset();
                     version = mark.metadata.resource_version;
+                    self.is(WatchState::Bookmark(version.parse().ok())).await?;
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Err(End::Relist),
                 WatchEvent::Error(status) => {
@@ -300,6 +327,13 @@ impl Watch {
                 Ok(())
             }
         }
+    }
+
+    /// Says how this watch is.
+    async fn is(&self, state: WatchState) -> Result<(), End> {
+        let kind = self.kind.index.clone();
+        self.send(Message::Input(Input::Watch { kind, state }))
+            .await
     }
 
     async fn send(&self, message: Message) -> Result<(), End> {

@@ -179,6 +179,9 @@ pub enum Effect {
     },
     /// Lists the machines of every provider.
     ListInstances,
+    /// Lists the pods that are bound to a Node, as the API server has them now. The shell hands each to the index before the
+    /// outcome, so that the next snapshot has them whatever the watch shows.
+    ListPods(NodeName),
     /// Asks for one machine by its id. Only "there is no such machine" says that it is gone: a list may leave one out.
     FindInstance {
         /// Whose machine it is.
@@ -218,6 +221,7 @@ impl Effect {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
             Self::ListInstances => "list_instances",
+            Self::ListPods(_) => "list_pods",
             Self::FindInstance { .. } => "find_instance",
             Self::Resolve(_) => "resolve",
             Self::CheckDrift { .. } => "check_drift",
@@ -237,6 +241,7 @@ impl Effect {
             Self::Patch(patch) => patch.target.clone(),
             Self::Delete { target, .. } => target.clone(),
             Self::Evict { pod, .. } => ObjectRef::Pod(pod.clone()),
+            Self::ListPods(node) => ObjectRef::Node(node.clone()),
             Self::Terminate { claim, .. } => ObjectRef::Claim(claim.clone()),
             Self::Resolve(class) => ObjectRef::NodeClass(class.key.clone()),
             Self::Event(event) => event.target.clone(),
@@ -282,6 +287,8 @@ pub enum Done {
     Terminated(Terminated),
     /// Machines of every provider, those included that could not be asked. Sorted by provider name.
     Instances(Vec<Listing>),
+    /// So many pods were listed, and handed to the index.
+    PodsListed(usize),
     /// The machine that was asked for by its id; `None`: there is no such machine (any more).
     Found(Option<Instance>),
     /// What the class stands for.

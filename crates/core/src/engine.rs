@@ -17,7 +17,8 @@ use crate::cloud::{LaunchError, Notice};
 use crate::deciders::{Decider, DeciderId, Delivery, Step, StepInput};
 use crate::effect::{Done, Effect, EffectError, Outcome};
 use crate::feasible::Feasible;
-use crate::index::{Changes, Index, News};
+use crate::freshness::{Freshness, WatchState};
+use crate::index::{Changes, Index, News, ObjectKind};
 use crate::labels::WellKnown;
 use crate::ledger::{Coming, LedgerOp, PoolUsage, most_of};
 use crate::names::Uid;
@@ -32,6 +33,13 @@ use crate::tally::Tally;
 pub enum Input {
     /// News of objects.
     News(News),
+    /// A watch says how it is.
+    Watch {
+        /// What it watches.
+        kind: ObjectKind,
+        /// How it is.
+        state: WatchState,
+    },
     /// Every list has been read once.
     Synced,
     /// What became of an effect.
@@ -133,6 +141,7 @@ pub struct Job {
     inbox: Vec<Delivery>,
     settings: Arc<Settings>,
     feasible: Arc<Feasible>,
+    freshness: Arc<Freshness>,
     seed: u64,
     now: Timestamp,
 }
@@ -163,6 +172,7 @@ impl Job {
             inbox,
             settings,
             feasible,
+            freshness,
             seed,
             now,
         } = self;
@@ -173,6 +183,7 @@ impl Job {
             inbox: &inbox,
             settings: &settings,
             feasible: &feasible,
+            freshness: &freshness,
             seed,
         };
         let step = decider.step(&input, stop);
@@ -191,6 +202,7 @@ pub struct Engine {
     slots: Vec<Slot>,
     settings: Arc<Settings>,
     feasible: Arc<Feasible>,
+    freshness: Arc<Freshness>,
     leading: bool,
     term: Term,
     steps: u64,
@@ -218,6 +230,7 @@ impl Engine {
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),
+            freshness: Arc::default(),
             leading: false,
             term: Term::default(),
             steps: 0,
@@ -239,7 +252,11 @@ impl Engine {
         match input {
             Input::News(news) => {
                 self.index.set_time(now);
+                Arc::make_mut(&mut self.freshness).heard(&news, now);
                 self.index.apply(news);
+            }
+            Input::Watch { kind, state } => {
+                Arc::make_mut(&mut self.freshness).told(&kind, state, now);
             }
             Input::Synced => self.index.set_synced(),
             Input::Outcome {
@@ -370,6 +387,12 @@ impl Engine {
         &self.index
     }
 
+    /// What was last heard of each watch.
+    #[must_use]
+    pub const fn freshness(&self) -> &Arc<Freshness> {
+        &self.freshness
+    }
+
     /// Settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -417,6 +440,7 @@ impl Engine {
             inbox,
             settings: Arc::clone(&self.settings),
             feasible: Arc::clone(&self.feasible),
+            freshness: Arc::clone(&self.freshness),
             seed,
             now,
         })

@@ -18,6 +18,7 @@ pub mod effect;
 pub mod engine;
 pub mod events;
 pub mod feasible;
+pub mod freshness;
 pub mod index;
 pub mod labels;
 pub mod ledger;

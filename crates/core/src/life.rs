@@ -152,6 +152,7 @@ impl LifeStep {
                 _ => None,
             },
             Effect::ListInstances
+            | Effect::ListPods(_)
             | Effect::FindInstance { .. }
             | Effect::Resolve(_)
             | Effect::CheckDrift { .. }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::deciders::{DeciderId, Obstacle};
 use crate::effect::ObjectRef;
+use crate::freshness::OldWatch;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
 use crate::resources::quantity;
@@ -234,6 +235,8 @@ pub enum Reason {
     MachineGone { machine: ProviderId },
     /// No claim speaks for this machine.
     NoClaim { machine: ProviderId },
+    /// Nothing that cannot be taken back is done on what an old watch says.
+    Outdated(OldWatch),
     /// Its node is there and ready, whatever else is missing.
     NodeIsReady,
     /// An object that matters cannot be read.
@@ -365,6 +368,7 @@ impl fmt::Display for Reason {
             Self::Ended { by } => f.write_str(by),
             Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
+            Self::Outdated(old) => old.fmt(f),
             Self::NodeIsReady => f.write_str("its node is ready"),
             Self::Unreadable { object } => write!(f, "{object} cannot be read"),
             Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),

@@ -25,6 +25,7 @@ use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use mortise_core::deciders::{Proposal, StepInput, Survey, Terms, consider, survey};
 use mortise_core::feasible::Feasible;
+use mortise_core::freshness::Freshness;
 use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{LedgerOp, Nomination, Place};
@@ -362,6 +363,7 @@ fn disruption_agrees_with_recorded_answers() {
             inbox: &inbox,
             settings: &settings,
             feasible: &Feasible::default(),
+            freshness: &Freshness::default(),
             seed: 0,
         };
         let answer = survey(&input, &|| false);

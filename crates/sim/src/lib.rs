@@ -17,6 +17,7 @@ mod simulation;
 mod stats;
 mod store;
 mod waiting;
+mod watches;
 
 pub use cloud::{Cloud, Machine};
 pub use extender::Extender;
@@ -26,3 +27,4 @@ pub use rng::Rng;
 pub use simulation::Simulation;
 pub use stats::Stats;
 pub use store::Store;
+pub use watches::WatchFault;

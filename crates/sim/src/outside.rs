@@ -111,6 +111,19 @@ impl Simulation {
                 serves: Served::All,
                 machines: Ok(self.cloud.instances()),
             }])),
+            Effect::ListPods(node) => {
+                let of_node = |pod: &Value| {
+                    let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+                    name == Some(node.as_str())
+                };
+                let pods = self.store.pods().filter(|(_, pod)| of_node(pod));
+                let pods: Vec<_> = pods.map(|(key, pod)| (key.clone(), pod.clone())).collect();
+                let count = pods.len();
+                for (key, pod) in pods {
+                    self.show_write(&ObjectKey::Pod(key), pod);
+                }
+                Ok(Done::PodsListed(count))
+            }
             Effect::FindInstance { provider_id, .. } => {
                 Ok(Done::Found(self.cloud.instance(provider_id)))
             }

@@ -8,6 +8,7 @@ use mortise_core::cloud::Notice;
 use mortise_core::deciders::{Decider, after, since};
 use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{Engine, Input, Order};
+use mortise_core::freshness::{Freshness, WatchState};
 use mortise_core::index::{News, Object, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::{ClaimName, PodKey, ProviderId};
@@ -24,9 +25,8 @@ use crate::rng::Rng;
 use crate::scheduler::{Scheduler, Verdict};
 use crate::stats::Stats;
 use crate::store::{Change, Store, object};
+use crate::watches::{FOLLOWED, WatchFault};
 
-/// A watch shows a change after this.
-const WATCH_MS: i64 = 5;
 /// Controllers look around this often.
 const TICK_MS: i64 = 1_000;
 /// One scheduling cycle.
@@ -58,6 +58,8 @@ pub(crate) enum Action {
     PodDone(PodKey),
     /// A pod's containers have stopped.
     PodStopped(PodKey, String),
+    /// A watch says up to which version it has shown everything.
+    Bookmark(ObjectKind, u64),
     /// Owners look around.
     Tick,
     /// The scheduler takes the next pod.
@@ -102,6 +104,9 @@ pub struct Simulation {
     pub(crate) most_allowed: BTreeMap<String, i64>,
     /// Machines that start do not join.
     pub(crate) images_are_bad: bool,
+    /// Watches with which something is wrong, and what they hold back.
+    pub(crate) watch_faults: BTreeMap<ObjectKind, WatchFault>,
+    pub(crate) held_back: BTreeMap<ObjectKind, Vec<Change>>,
     /// Messages of the cloud that nobody has acknowledged.
     pub(crate) notices: BTreeMap<Arc<str>, Notice>,
 }
@@ -136,6 +141,8 @@ impl Simulation {
             spent_rest: 0,
             planned: None,
             images_are_bad: false,
+            watch_faults: BTreeMap::new(),
+            held_back: BTreeMap::new(),
             breaches: BTreeSet::new(),
             waiting: crate::waiting::Waiting::default(),
             disrupted: BTreeMap::new(),
@@ -281,7 +288,7 @@ impl Simulation {
                 engine.apply(Input::News(news), self.now);
             }
         }
-        self.list(engine);
+        self.end_lists(engine);
         engine.apply(Input::Synced, self.now);
     }
 
@@ -346,6 +353,18 @@ impl Simulation {
         self.now = to;
     }
 
+    /// Tells every replica.
+    pub(crate) fn input(&mut self, input: impl Fn() -> Input) {
+        for engine in &mut self.replicas {
+            engine.apply(input(), self.now);
+        }
+    }
+
+    /// How fresh a replica's watches are.
+    pub(crate) fn freshness(&self, replica: usize) -> &Freshness {
+        self.replicas[replica].freshness()
+    }
+
     pub(crate) fn at(&mut self, at: Timestamp, action: Action) {
         self.serial += 1;
         self.queue.insert((at, self.serial), action);
@@ -359,9 +378,7 @@ impl Simulation {
     /// Steps what is due, sends its orders on their way, and lets watches see what was written.
     fn pump(&mut self) {
         let changes = self.store.take_changes();
-        if !changes.is_empty() {
-            self.in_ms(WATCH_MS, Action::Watch(changes));
-        }
+        self.send_changes(changes);
         for replica in 0..self.replicas.len() {
             let turn = self.replicas[replica].turn(self.now, STEPS, &|| false);
             for record in &turn.records {
@@ -369,6 +386,7 @@ impl Simulation {
                 *decisions.entry(record.verdict.label()).or_default() += 1;
             }
             self.records.extend(turn.records);
+            self.check_held(replica, &turn.orders);
             for order in turn.orders {
                 let ms = self.latency(&order);
                 self.in_ms(ms, Action::Carry(replica, order));
@@ -439,7 +457,7 @@ impl Simulation {
     }
 
     /// Ends a list of every kind, as a watch does that began anew.
-    fn list(&self, engine: &mut Engine) {
+    fn end_lists(&self, engine: &mut Engine) {
         let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
         for (key, _) in self.store.iter() {
             lists.entry(key.kind()).or_default().insert(key.clone());
@@ -486,6 +504,9 @@ impl Simulation {
             Action::PodRuns(pod) => self.pod_runs(&pod),
             Action::PodDone(pod) => self.pod_done(&pod),
             Action::PodStopped(pod, uid) => self.pod_stopped(&pod, &uid),
+            Action::Bookmark(kind, version) => {
+                self.say(&kind, WatchState::Bookmark(Some(version)));
+            }
             Action::Tick => self.tick(),
             Action::Schedule => self.schedule(),
             Action::Interrupt => {
@@ -500,6 +521,7 @@ impl Simulation {
             self.job_runs.insert(run.pod, run.ms);
         }
         self.kubelets();
+        self.tick_watches();
         self.check();
         self.in_ms(TICK_MS, Action::Tick);
     }
@@ -591,11 +613,16 @@ impl Simulation {
 }
 
 fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
-    Engine::new(
+    let mut engine = Engine::new(
         deciders,
         options.settings.clone(),
         WellKnown::aws(),
         options.seed,
         now,
-    )
+    );
+    for kind in FOLLOWED {
+        let state = WatchState::Stands;
+        engine.apply(Input::Watch { kind, state }, now);
+    }
+    engine
 }

@@ -13,14 +13,15 @@ use mortise_sim::{Aim, Fault, Simulation};
 use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
-/// Every kind of [`mortise_core::effect::Effect`].
-const EFFECTS: [&str; 11] = [
+/// Every kind of [`mortise_core::effect::Effect`] but `find_instance`, which no healthy cluster needs.
+const EFFECTS: [&str; 12] = [
     "create_claim",
     "patch",
     "delete",
     "evict",
     "launch",
     "terminate",
+    "list_pods",
     "list_instances",
     "resolve",
     "check_drift",

@@ -1,7 +1,9 @@
 //! The lists: configuration, snapshot, pending pods, promises, decisions, and the state for the page.
 
 use jiff::Timestamp;
-use mortise_core::deciders::since;
+use mortise_core::deciders::{DeciderId, since};
+use mortise_core::freshness::{HOLDING, depends};
+use mortise_core::index::ObjectKind;
 use mortise_core::ledger::{Place, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::record::Record;
@@ -64,6 +66,7 @@ pub(super) fn snapshot(shared: &Shared) -> View {
         "generation": snapshot.generation,
         "taken_at": snapshot.taken_at,
         "age_ms": shared.snapshot_age_ms(),
+        "watches": watches(shared),
         "synced": snapshot.synced,
         "leading": health.is_leading(),
         "not_ready_because": health.missing(snapshot.synced),
@@ -85,10 +88,29 @@ pub(super) fn snapshot(shared: &Shared) -> View {
             .iter()
             .map(|(name, count)| (*name, count.to_string())),
     );
+    let old = shared.freshness().old(shared.now());
+    lines.extend(old.iter().map(|old| ("old", old.to_string())));
     View {
         json,
         text: facts(&lines),
     }
+}
+
+/// For how long each watch has said nothing, in what way those that are old are so, and whose hands that binds.
+fn watches(shared: &Shared) -> Vec<Value> {
+    let (freshness, now) = (shared.freshness(), shared.now());
+    let old = freshness.old(now);
+    let one = |(kind, silent_ms): (&ObjectKind, i64)| {
+        let name = kind.to_string();
+        let how = old.iter().find(|each| each.kind == name);
+        let depends: Vec<&str> = HOLDING
+            .into_iter()
+            .filter(|decider| depends(*decider, kind))
+            .map(DeciderId::label)
+            .collect();
+        json!({ "kind": name, "silent_ms": silent_ms, "old": how, "held_when_old": depends })
+    };
+    freshness.silences(now).map(one).collect()
 }
 
 fn catalogs(snapshot: &Snapshot) -> Vec<Value> {

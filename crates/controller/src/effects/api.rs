@@ -318,7 +318,7 @@ impl Api {
         }
     }
 
-    fn kind(&self, target: &ObjectRef) -> Result<Kind, EffectError> {
+    pub(super) fn kind(&self, target: &ObjectRef) -> Result<Kind, EffectError> {
         self.kinds.of(target).ok_or_else(|| EffectError::Refused {
             code: 0,
             message: format!("no provider serves the kind of {target}"),
@@ -327,7 +327,7 @@ impl Api {
 }
 
 /// A request that cannot even be written down: a name or a value that no server would take.
-fn unbuildable(error: &dyn std::fmt::Display) -> EffectError {
+pub(super) fn unbuildable(error: &dyn std::fmt::Display) -> EffectError {
     EffectError::Refused {
         code: 400,
         message: error.to_string(),

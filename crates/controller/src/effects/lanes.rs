@@ -51,6 +51,7 @@ impl Lane {
             Effect::Launch(_) => Self::Launch,
             Effect::Terminate { .. } => Self::Terminate,
             Effect::ListInstances
+            | Effect::ListPods(_)
             | Effect::FindInstance { .. }
             | Effect::Resolve(_)
             | Effect::CheckDrift { .. } => Self::Ask,

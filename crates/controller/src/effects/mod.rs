@@ -15,6 +15,7 @@ mod lanes;
 pub(crate) mod lease;
 pub(crate) mod limiter;
 mod log;
+mod look;
 pub(crate) mod poke;
 pub(crate) mod retry;
 pub(crate) mod secret;
@@ -119,7 +120,7 @@ pub(crate) async fn run(
                         term.cancel();
                     }
                     for (order, _) in lanes.drain() {
-                        deliver(&results, None, order, Err(not_leading())).await;
+                        deliver(&results, Vec::new(), order, Err(not_leading())).await;
                     }
                 }
                 Some(Command::Tell(event)) => {
@@ -130,7 +131,9 @@ pub(crate) async fn run(
                 Some(Command::Order { order, why }) => match (&*order.effect, &term) {
                     (Effect::Event(event), Some(_)) => outside.events.send(event.clone()),
                     (Effect::Event(_), None) => {}
-                    (_, None) => deliver(&results, None, order, Err(not_leading())).await,
+                    (_, None) => {
+                        deliver(&results, Vec::new(), order, Err(not_leading())).await;
+                    }
                     (effect, Some(_)) => {
                         let (lane, about) = ((Lane::of(effect), Rank::of(effect)), effect.target());
                         lanes.push(lane, about, (order, why));
@@ -161,7 +164,7 @@ async fn carry_out(
     failpoint::begin(&order.effect).await;
     let done = tokio::select! {
         biased;
-        () = term.cancelled() => (Err(not_leading()), None),
+        () = term.cancelled() => (Err(not_leading()), Vec::new()),
         done = licensed(outside, &order) => done,
     };
     let (result, news) = done;
@@ -201,14 +204,17 @@ async fn carry_out(
     deliver(results, news, order, result).await;
 }
 
+/// An outcome, and news of every object that came with it.
+type Performed = (Result<Done, EffectError>, Vec<News>);
+
 /// Carries the order out while this process may act: its election may be later in noticing that it may not. Whatever
 /// happens in several steps (a launch, a call that is tried again) is cut off between two of them.
-async fn licensed(outside: &Outside, order: &Order) -> api::Written {
+async fn licensed(outside: &Outside, order: &Order) -> Performed {
     let done = outside.license.while_valid(perform(outside, order)).await;
-    done.unwrap_or_else(|| (Err(not_leading()), None))
+    done.unwrap_or_else(|| (Err(not_leading()), Vec::new()))
 }
 
-async fn perform(outside: &Outside, order: &Order) -> api::Written {
+async fn perform(outside: &Outside, order: &Order) -> Performed {
     let Outside {
         api,
         clouds,
@@ -217,18 +223,20 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
     } = outside;
     let (by, metrics) = (order.decider, &shared.metrics);
     // Boxed: each arm is a large future, and tens of them may be waiting.
-    let cloud = |result: Result<Done, EffectError>| (result, None);
+    let cloud = |result: Result<Done, EffectError>| (result, Vec::new());
+    let write = |(result, news): api::Written| (result, news.into_iter().collect());
     match &*order.effect {
-        Effect::CreateClaim(claim) => Box::pin(api.create_claim(claim)).await,
-        Effect::Patch(patch) => Box::pin(api.patch(patch)).await,
+        Effect::CreateClaim(claim) => write(Box::pin(api.create_claim(claim)).await),
+        Effect::Patch(patch) => write(Box::pin(api.patch(patch)).await),
         Effect::Delete {
             target,
             uid,
             grace_seconds,
-        } => Box::pin(api.delete(target, uid.as_ref(), *grace_seconds)).await,
+        } => write(Box::pin(api.delete(target, uid.as_ref(), *grace_seconds)).await),
         Effect::Evict { pod, uid } => {
-            Box::pin(api.evict(pod, uid, &|code| metrics.eviction(code))).await
+            write(Box::pin(api.evict(pod, uid, &|code| metrics.eviction(code))).await)
         }
+        Effect::ListPods(node) => Box::pin(api.pods_of(node)).await,
         Effect::Launch(request) => cloud(Box::pin(clouds.launch(by, request, metrics)).await),
         Effect::Terminate {
             provider,
@@ -249,7 +257,7 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
         }
         Effect::Event(event) => {
             outside.events.send(event.clone());
-            (Ok(Done::Sent), None)
+            (Ok(Done::Sent), Vec::new())
         }
     }
 }
@@ -257,7 +265,7 @@ async fn perform(outside: &Outside, order: &Order) -> api::Written {
 /// News first: when the decider gets its outcome, the index knows what the write made.
 async fn deliver(
     results: &mpsc::Sender<Message>,
-    news: Option<News>,
+    news: Vec<News>,
     order: Order,
     result: Result<Done, EffectError>,
 ) {

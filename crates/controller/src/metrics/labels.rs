@@ -41,6 +41,7 @@ labels! {
     Decider { decider: &'static str }
     DeciderVerdict { decider: &'static str, verdict: &'static str }
     Kind { kind: String }
+    OldWatch { kind: String, how: &'static str }
     Why { why: &'static str }
     ApiWrite { verb: &'static str, resource: &'static str, subresource: &'static str }
     Request { path: &'static str, status: &'static str }

@@ -38,6 +38,34 @@ pub(super) const RESOURCES: [&str; 6] = [
 
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 
+/// How old what each watch says is. At most one watch per kind, and each is old in one way.
+fn watches(live: &mut Registry, shared: &Shared) {
+    let (freshness, now) = (shared.freshness(), shared.now());
+    let silences = Family::<labels::Kind, FloatGauge>::default();
+    for (kind, ms) in freshness.silences(now) {
+        let kind = kind.to_string();
+        silences
+            .get_or_create(&labels::Kind { kind })
+            .set(seconds(ms));
+    }
+    live.register(
+        "mortise_watch_silence_seconds",
+        "Time since something came from a watch, an event or a bookmark",
+        silences,
+    );
+    let old = Family::<labels::OldWatch, Gauge>::default();
+    for each in freshness.old(now) {
+        let how = each.how.label();
+        let kind = each.kind;
+        old.get_or_create(&labels::OldWatch { kind, how }).set(1);
+    }
+    live.register(
+        "mortise_old_watches",
+        "Watches that are too old to act on: broken, silent or behind",
+        old,
+    );
+}
+
 impl Metrics {
     /// The page. `calls` are counts kept elsewhere, by label.
     ///
@@ -225,6 +253,7 @@ fn state(live: &mut Registry, shared: &Shared, snapshot: &Snapshot) {
         "Time since the picture of the cluster was confirmed",
         ConstGauge::new(seconds(shared.snapshot_age_ms())),
     );
+    watches(live, shared);
     live.register(
         "mortise_snapshot_generation",
         "Generation of the picture",

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use mortise_core::index::ObjectKind;
 use mortise_core::labels::WellKnown;
@@ -98,6 +99,14 @@ async fn next(received: &mut mpsc::Receiver<Message>) -> String {
         Message::Input(Input::News(News::Unreadable(ObjectKey::Pool(name)))) => {
             format!("unreadable {name}")
         }
+        Message::Input(Input::Watch {
+            kind: ObjectKind::Pool,
+            state,
+        }) => match state {
+            WatchState::Stands => "stands".to_owned(),
+            WatchState::Broke => "broke".to_owned(),
+            WatchState::Bookmark(version) => format!("all up to {}", version.unwrap()),
+        },
         Message::Input(Input::Synced) => "synced".to_owned(),
         Message::Input(Input::News(News::Listed { keys, version, .. })) => {
             format!("listed {keys:?}@{}", version.unwrap())
@@ -129,14 +138,21 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
     let end = CancellationToken::new();
     let task = tokio::spawn(watch.run(end.clone()));
     for want in [
+        "broke",
         "applied a@1",
         "applied b@2",
         "unreadable bad",
         "listed {Pool(\"a\"), Pool(\"b\"), Pool(\"bad\")}@10",
         "synced",
+        "stands",
         "applied a@11",
         "unreadable b",
         "deleted bad",
+        "all up to 20",
+        "broke",
+        "broke",
+        "stands",
+        "broke",
         "applied c@25",
         "listed {Pool(\"c\")}@30",
     ] {
@@ -173,4 +189,57 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
     assert!(liveness.proof().is_some(), "the watch stood again");
     end.cancel();
     task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_too_old_again_and_again_is_listed_less_and_less_often() {
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}"#;
+    let lists: Vec<String> = (1..=7).map(|version| list(version, "", &[])).collect();
+    let answers: Vec<(u16, &str)> = lists
+        .iter()
+        .flat_map(|list| [(200, list.as_str()), (200, gone)])
+        .collect();
+    let (_, client) = Script::client(&answers);
+    let (watch, mut received) = watch(client);
+    let task = tokio::spawn(watch.run(CancellationToken::new()));
+    let mut waits = Vec::new();
+    let mut last = Instant::now();
+    while waits.len() < lists.len() {
+        if next(&mut received).await.starts_with("listed") {
+            waits.push(last.elapsed().as_millis());
+            last = Instant::now();
+        }
+    }
+    task.abort();
+    assert_eq!(waits[..2], [0, 0], "the first time at once: {waits:?}");
+    for (wait, full) in waits[2..].iter().zip([500, 1_000, 2_000, 4_000, 8_000]) {
+        assert!((full / 2..=full + 1).contains(wait), "{waits:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_listed_anew() {
+    let silent = tower::service_fn(|request: http::Request<Body>| {
+        let is_watch = request.uri().to_string().contains("watch=true");
+        async move {
+            let frames: futures::stream::BoxStream<'_, Result<Frame<Bytes>, tower::BoxError>> =
+                if is_watch {
+                    // It begins, and nothing ever comes.
+                    futures::stream::pending().boxed()
+                } else {
+                    let list = Bytes::from(list(9, "", &[]));
+                    futures::stream::iter([Ok(Frame::data(list))]).boxed()
+                };
+            let body = http_body_util::StreamBody::new(frames);
+            Ok::<_, tower::BoxError>(http::Response::new(body))
+        }
+    });
+    let (watch, mut received) = watch(kube::Client::new(silent, "default"));
+    let task = tokio::spawn(watch.run(CancellationToken::new()));
+    let (mut lists, begun) = (0, Instant::now());
+    while lists < 2 {
+        lists += usize::from(next(&mut received).await.starts_with("listed"));
+    }
+    task.abort();
+    assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
 }

@@ -5,7 +5,8 @@
 //!
 //! Must never: conclude anything from the silence of a provider that could not be asked; take a machine for gone because a
 //! list leaves it out; take a machine that is younger than 30 s for an orphan, nor one for which a launch may be under way,
-//! nor one whose node is ready, nor one whose claim may be among those that cannot be read.
+//! nor one whose node is ready, nor one whose claim may be among those that cannot be read; conclude anything while a
+//! watch of claims or nodes is old.
 //!
 //! A claim's machine is looked for in the list of the provider that serves the claim's node class, and nowhere else. The
 //! list is cheap and may be wrong (it is filtered by tags, and clouds show tags late), so it only says whom to ask for.
@@ -23,6 +24,7 @@ use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, sinc
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Instance;
 use crate::effect::{Done, Effect, Listing, ObjectRef, Outcome, ProviderRef};
+use crate::freshness;
 use crate::index::{Changes, ObjectKey};
 use crate::names::{ClaimName, ProviderId};
 use crate::record::{Reason, Verdict};
@@ -97,6 +99,11 @@ impl GarbageCollection {
     }
 
     fn collect(&mut self, input: &StepInput<'_>, listings: &[Listing], step: &mut Step) {
+        if input.held_by(DeciderId::GarbageCollection).is_some() {
+            // What seems to have no claim may have one that the watch has not shown yet.
+            self.next = Some(after(input.now, freshness::RECHECK_MS));
+            return;
+        }
         let mut there: BTreeSet<&ProviderId> = BTreeSet::new();
         for listing in listings {
             // Silence says nothing about any machine.
@@ -242,9 +249,10 @@ impl GarbageCollection {
 }
 
 /// A claim whose machine is gone may be ended: it is registered, stays so far, and no node that is ready proves that its
-/// machine is there.
+/// machine is there, nor is what is known of them old.
 fn may_end(input: &StepInput<'_>, claim: &NodeClaim, id: &ProviderId) -> bool {
-    claim.metadata.deletion_timestamp.is_none()
+    input.held_by(DeciderId::GarbageCollection).is_none()
+        && claim.metadata.deletion_timestamp.is_none()
         && claim.is_true("Registered")
         && !is_ready(input, id)
 }
@@ -301,6 +309,8 @@ impl Decider for GarbageCollection {
             .get_or_insert_with(|| after(input.now, input.settings.garbage_collection_ms));
         if next > input.now {
             step.wake_at(next);
+        } else if input.held_by(DeciderId::GarbageCollection).is_some() {
+            step.wake_in(input.now, freshness::RECHECK_MS);
         } else {
             match attempt(&mut self.list, &(), input.now) {
                 Ok(()) => step.effect(Effect::ListInstances),
@@ -317,7 +327,8 @@ mod tests {
     use serde_json::json;
 
     use crate::deciders::testing::World;
-    use crate::index::{News, ObjectKey};
+    use crate::freshness::WatchState;
+    use crate::index::{News, ObjectKey, ObjectKind};
     use crate::record::{Reason, Verdict};
 
     #[test]
@@ -361,6 +372,27 @@ mod tests {
         world.machines.clear();
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
+    }
+
+    #[test]
+    fn nothing_is_collected_while_a_watch_of_claims_or_nodes_is_old() {
+        for kind in [ObjectKind::Claim, ObjectKind::Node] {
+            let mut world = World::new();
+            let node = world.up("c", &json!({}));
+            world.edit(
+                &format!("Node/{node}"),
+                &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
+            );
+            world.machines.clear();
+            world.watch_is(kind.clone(), WatchState::Stands);
+            world.watch_is(kind.clone(), WatchState::Broke);
+            world.pass(10 * 60_000);
+            assert!(world.has("NodeClaim/c"), "{kind}: {:?}", world.done);
+            world.watch_is(kind.clone(), WatchState::Stands);
+            world.watch_is(kind.clone(), WatchState::Bookmark(Some(u64::MAX)));
+            world.pass(30_000);
+            assert!(!world.has("NodeClaim/c"), "{kind}: {:?}", world.done);
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub use termination::{
 use crate::cloud::Notice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};
 use crate::feasible::Feasible;
+use crate::freshness::{Freshness, OldWatch};
 use crate::index::Changes;
 use crate::ledger::LedgerOp;
 use crate::record::{Reason, Record, Verdict};
@@ -152,8 +153,19 @@ pub struct StepInput<'a> {
     pub settings: &'a Settings,
     /// Pods for which kube-scheduler has a node.
     pub feasible: &'a Feasible,
+    /// How old what each watch says is.
+    pub freshness: &'a Freshness,
     /// A number for this step, for names and for spreading: same run, same numbers.
     pub seed: u64,
+}
+
+impl StepInput<'_> {
+    /// The old watch because of which this decider may do nothing now that cannot be taken back; see
+    /// [`crate::freshness::depends`].
+    #[must_use]
+    pub fn held_by(&self, decider: DeciderId) -> Option<OldWatch> {
+        self.freshness.holds(decider, self.now)
+    }
 }
 
 /// What a step wants.

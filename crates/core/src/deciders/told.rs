@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::{DeciderId, Step, StepInput, since};
 use crate::apis::Condition;
 use crate::effect::ObjectRef;
+use crate::freshness::OldWatch;
 use crate::record::{Reason, Verdict};
 
 /// How long something said is remembered at most. Longer than every period with which things are said again.
@@ -92,6 +93,20 @@ impl Told {
             };
             let reasons = vec![reason];
             step.record(input, by, subject.clone(), Verdict::Condition, reasons);
+        }
+    }
+
+    /// Says that nothing is done about a subject as long as a watch is old, once a minute.
+    pub(crate) fn outdated(
+        &mut self,
+        (input, by): (&StepInput<'_>, DeciderId),
+        subject: &ObjectRef,
+        old: OldWatch,
+        step: &mut Step,
+    ) {
+        if self.is_news(subject, "outdated", &old.kind, input.now, 60_000) {
+            let reasons = vec![Reason::Outdated(old)];
+            step.record(input, by, subject.clone(), Verdict::Blocked, reasons);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the index is told: one watched object came, changed or went.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::apis::k8s;
@@ -59,6 +60,32 @@ pub enum ObjectKind {
     ResourceSlice,
     Namespace,
     Selecting(SelectingKind),
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+            Self::Claim => "NodeClaim",
+            Self::Pool => "NodePool",
+            Self::NodeClass { kind, .. } => kind,
+            Self::Overlay => "NodeOverlay",
+            Self::Pdb => "PodDisruptionBudget",
+            Self::DaemonSet => "DaemonSet",
+            Self::VolumeClaim => "PersistentVolumeClaim",
+            Self::Volume => "PersistentVolume",
+            Self::StorageClass => "StorageClass",
+            Self::CsiNode => "CSINode",
+            Self::Attachment => "VolumeAttachment",
+            Self::ResourceClaim => "ResourceClaim",
+            Self::ResourceClaimTemplate => "ResourceClaimTemplate",
+            Self::DeviceClass => "DeviceClass",
+            Self::ResourceSlice => "ResourceSlice",
+            Self::Namespace => "Namespace",
+            Self::Selecting(kind) => kind.kind(),
+        })
+    }
 }
 
 /// Key of a watched object: enough to delete by, even if the object itself could not be read.

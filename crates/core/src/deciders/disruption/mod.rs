@@ -53,6 +53,7 @@ use jiff::Timestamp;
 use super::told::Told;
 use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
 use crate::effect::{Effect, EffectError, ObjectRef};
+use crate::freshness;
 use crate::index::Changes;
 use crate::names::{ClaimName, PoolName};
 pub use budgets::{BudgetState, budget_states};
@@ -467,6 +468,11 @@ impl Decider for Disruption {
         self.told.sweep(input.now);
         self.read_outcomes(input, &mut step);
         self.read_changes(input);
+        if let Some(old) = input.held_by(DeciderId::Disruption) {
+            self.told_words(input, &mut step, |words| words.outdated(&old));
+            step.wake_in(input.now, freshness::RECHECK_MS);
+            return step;
+        }
         self.advance(input, &mut step, stop);
         self.clean_leftovers(input, &mut step);
         if self.due_at(input.now) <= input.now {

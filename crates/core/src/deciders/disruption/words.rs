@@ -9,6 +9,7 @@ use super::what_if::Refusal;
 use crate::deciders::told::Told;
 use crate::deciders::{DeciderId, Step, StepInput};
 use crate::effect::{Event, ObjectRef};
+use crate::freshness::OldWatch;
 use crate::names::{ClaimName, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::snapshot::StateNode;
@@ -44,6 +45,16 @@ pub(super) struct Words<'a, 'b> {
 }
 
 impl Words<'_, '_> {
+    /// Nothing begins and nothing goes on as long as a watch is old.
+    pub(super) fn outdated(&mut self, old: &OldWatch) {
+        let pools: Vec<PoolName> = self.input.snapshot.pools.keys().cloned().collect();
+        for pool in pools {
+            let told = (self.input, DeciderId::Disruption);
+            let pool = ObjectRef::Pool(pool);
+            self.told.outdated(told, &pool, old.clone(), self.step);
+        }
+    }
+
     fn record(&mut self, subject: ObjectRef, verdict: Verdict, reasons: Vec<Reason>) {
         self.step
             .record(self.input, DeciderId::Disruption, subject, verdict, reasons);

@@ -31,6 +31,7 @@ use super::writes;
 use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Effect, Event, ObjectRef};
+use crate::freshness;
 use crate::index::Changes;
 use crate::labels;
 use crate::names::PoolName;
@@ -96,6 +97,12 @@ impl Repair {
         }
         if ailment.due > input.now {
             return Some(ailment.due);
+        }
+        if let Some(old) = input.held_by(DeciderId::Repair) {
+            let target = ObjectRef::Claim(claim.name());
+            let told = (input, DeciderId::Repair);
+            self.told.outdated(told, &target, old, step);
+            return Some(after(input.now, freshness::RECHECK_MS));
         }
         let counts = counts.get_or_insert_with(|| count(input));
         let pool = machine.pool();

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use crate::cloud::RepairPolicy;
 use crate::deciders::testing::{World, served};
+use crate::freshness::WatchState;
+use crate::index::ObjectKind;
 use crate::labels;
+use crate::record::{Reason, Record};
 use crate::settings::{FeatureGates, Repair, Settings};
 
 const MINUTE: i64 = 60_000;
@@ -39,6 +42,24 @@ fn world(nodes: usize) -> World {
         world.up(&format!("c{n}"), &json!({}));
     }
     world
+}
+
+#[test]
+fn a_sick_node_waits_for_a_watch_that_is_old() {
+    let mut world = world(5);
+    fall(&mut world, &[0], "Ready", "False");
+    world.watch_is(ObjectKind::Node, WatchState::Stands);
+    world.watch_is(ObjectKind::Node, WatchState::Broke);
+    world.pass(20 * MINUTE);
+    assert!(world.has("NodeClaim/c0"), "{:?}", world.done);
+    let old = |reason: &Reason| matches!(reason, Reason::Outdated(old) if old.kind == "Node");
+    let told = |record: &&Record| record.reasons.iter().any(old);
+    let told = world.records.iter().filter(told).count();
+    assert!((9..=11).contains(&told), "once a minute, not {told} times");
+    world.watch_is(ObjectKind::Node, WatchState::Stands);
+    world.watch_is(ObjectKind::Node, WatchState::Bookmark(Some(u64::MAX)));
+    world.pass(2 * MINUTE);
+    assert!(!world.has("NodeClaim/c0"), "{:?}", world.done);
 }
 
 /// The nodes' condition takes this status now.

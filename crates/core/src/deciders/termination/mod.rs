@@ -7,13 +7,17 @@
 //!
 //! Must never: begin a termination (somebody deleted an object, or nothing happens here); evict a protected pod, or
 //! delete any pod before its deadline; end a machine before its node is drained and its volumes are detached; remove a
-//! finalizer before the machine is known to be gone; touch nodes of other autoscalers.
+//! finalizer before the machine is known to be gone; touch nodes of other autoscalers; do more than taint while a watch
+//! that tells of nodes, claims, pods or volumes is old.
 //!
 //! ```text
-//! claim deleted ─► deadline ─► node deleted ─► taint ─► drain ─► hold 5 s ─► volumes ─► machine ends ─► node's finalizer
+//! claim deleted ─► deadline ─► node deleted ─► taint ─► drain ─► hold 5 s ─► volumes ─► last look ─► machine ends ─► node's finalizer
 //! node deleted ──► claim deleted ─┘                                                                          │
 //! not registered: machine ends ◄──────────────────────────────────────────────── claim's finalizer ◄─────────┘
 //! ```
+//!
+//! The last look lists the node's pods from the API server: whatever the watch showed, no machine ends under a pod that was
+//! bound to its node before.
 //!
 //! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`obstacles`]).
 //!
@@ -48,6 +52,7 @@ use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Effect, Event, ObjectRef, ProviderRef};
+use crate::freshness;
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{NodeName, PodKey, ProviderId, Uid};
@@ -62,6 +67,8 @@ use report::Report;
 /// Back-off of evictions, per pod.
 const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
 const TERMINATE_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
+/// A last look at a node's pods is good for so long.
+const LOOK_MS: i64 = 10_000;
 /// A pod that was asked to leave and is still there without deletion time is asked again after this.
 const ASK_AGAIN_MS: i64 = 10_000;
 /// A terminating machine is looked at every second at first (kwok and tests end at once), then every 5 s.
@@ -96,6 +103,9 @@ pub struct Termination {
     lost_next: Option<Timestamp>,
     /// Machines that the list leaves out are asked for one by one.
     finds: InFlight<ProviderId>,
+    /// Nodes whose pods are asked for once more before their machines end, and when they last were.
+    looks: InFlight<NodeName>,
+    looked: BTreeMap<NodeKey, Timestamp>,
     hints: Hints,
     /// What was seen to be in the way of machines, and when to look at that again.
     reports: BTreeMap<NodeKey, Report>,
@@ -153,6 +163,8 @@ impl Termination {
             lost_list: InFlight::new(LOST_EVERY_MS, 30_000),
             lost_next: None,
             finds: InFlight::new(LOST_EVERY_MS, 30_000),
+            looks: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
+            looked: BTreeMap::new(),
             hints: Hints::default(),
             reports: BTreeMap::new(),
             told: Told::default(),
@@ -245,11 +257,25 @@ impl Termination {
         self.hints.machines.remove(&id);
         self.reports.remove(key);
         self.tainted.remove(key);
+        self.looked.remove(key);
     }
 
     /// Sends a write; returns when to come back if it must wait.
     fn send(&mut self, now: Timestamp, effect: Effect, step: &mut Step) -> Option<Timestamp> {
         self.outbox.send(now, effect, step).err().flatten()
+    }
+
+    /// Holds while a watch that matters is old, and says so. Returns when to look again.
+    fn outdated(
+        &mut self,
+        input: &StepInput<'_>,
+        subject: &ObjectRef,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let old = input.held_by(DeciderId::Termination)?;
+        let told = (input, DeciderId::Termination);
+        self.told.outdated(told, subject, old, step);
+        Some(after(input.now, freshness::RECHECK_MS))
     }
 
     fn set_deadline(
@@ -334,6 +360,9 @@ impl Termination {
         claim: &NodeClaim,
         step: &mut Step,
     ) -> Option<Timestamp> {
+        if let Some(again) = self.outdated(input, &ObjectRef::Claim(claim.name()), step) {
+            return Some(again);
+        }
         if let Some(again) = self.end_machine(input, claim, going, step) {
             return again;
         }
@@ -468,6 +497,8 @@ impl Decider for Termination {
             self.terminations.forgive();
             self.lost_list.forgive();
             self.finds.forgive();
+            self.looks.forgive();
+            self.looked.clear();
             todo.extend(
                 input
                     .snapshot

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::drain::Drain;
 use super::objects::{going_patch, why};
-use super::{ASK_AGAIN_MS, Attached, Going, NAMES_IN_EVENT, Termination, Wanted, volumes};
+use super::{ASK_AGAIN_MS, Attached, Going, LOOK_MS, NAMES_IN_EVENT, Termination, Wanted, volumes};
 use crate::apis::conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::agenda::{attempt, earlier};
-use crate::deciders::{DeciderId, Step, StepInput, after, writes};
+use crate::deciders::{DeciderId, Step, StepInput, after, since, writes};
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::labels;
 use crate::record::{Reason, Verdict};
@@ -35,6 +35,9 @@ impl Termination {
                 let write = writes::versioned(target, &node.metadata, patch);
                 return self.send(input.now, write, step);
             }
+            if let Some(again) = self.outdated(input, &target, step) {
+                return Some(again);
+            }
             if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
                 self.lost.insert(id);
             }
@@ -44,10 +47,13 @@ impl Termination {
             if let Some(again) = self.detach(input, going, node, attached, step) {
                 return again;
             }
-            if let Some(claim) = going.claim
-                && let Some(again) = self.end_machine(input, claim, going, step)
-            {
-                return again;
+            if let Some(claim) = going.claim {
+                if let Some(again) = self.last_look(input, going, step) {
+                    return again;
+                }
+                if let Some(again) = self.end_machine(input, claim, going, step) {
+                    return again;
+                }
             }
         }
         if self
@@ -128,6 +134,7 @@ impl Termination {
             }
             return None;
         }
+        self.looked.remove(going.key);
         going
             .settings
             .push(("Drained", Wanted::Unknown("Draining", String::new())));
@@ -163,6 +170,38 @@ impl Termination {
             again = earlier(again, self.ask(now, pod, effect, reason, step));
         }
         Some(again)
+    }
+
+    /// Asks the API server for the pods of a node whose machine is about to end. What it answers is in the snapshot when the
+    /// node is looked at again. `None` = it was asked a moment ago, or the machine is ending already.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn last_look(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut Going<'_>,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let now = input.now;
+        let id = going.machine.provider_id()?;
+        let name = going.machine.node_name()?;
+        let looked = self.looked.get(going.key);
+        let is_over = self.ending.contains_key(&id) || self.gone.contains(&id);
+        if is_over || looked.is_some_and(|at| since(now, *at) < LOOK_MS) {
+            return None;
+        }
+        // The conditions wait for the cloud's answer, which comes soon after this one.
+        let first = *self.begun.entry(id).or_insert(now);
+        going.answer_due = Some(after(first, input.settings.end_grace_ms));
+        Some(match attempt(&mut self.looks, &name, now) {
+            Ok(()) => {
+                step.effect(Effect::ListPods(name));
+                None
+            }
+            Err(at) => at,
+        })
     }
 
     /// Asks a pod to leave, unless that was done a moment ago and only its deletion time is not visible yet.

@@ -66,6 +66,16 @@ impl Termination {
                 self.listed(input, &outcome.result, step);
                 None
             }
+            Effect::ListPods(node) => {
+                let key = key_of(input.snapshot, &ObjectRef::Node(node.clone()))?;
+                if outcome.result.is_ok() {
+                    self.looks.succeeded(node);
+                    self.looked.insert(key.clone(), now);
+                } else {
+                    self.looks.failed(node, now);
+                }
+                Some(key)
+            }
             Effect::FindInstance { provider_id, .. } => {
                 self.found(input, provider_id, &outcome.result);
                 let machine = input.snapshot.nodes.get(&**provider_id);

@@ -5,9 +5,11 @@ use serde_json::json;
 
 use crate::deciders::testing::World;
 use crate::deciders::{after, since};
+use crate::freshness::{Age, WatchState};
+use crate::index::ObjectKind;
 use crate::labels;
 use crate::names::NamespacedName;
-use crate::record::{Reason, Verdict};
+use crate::record::{Reason, Record, Verdict};
 
 fn position(world: &World, what: &str) -> usize {
     world
@@ -342,6 +344,53 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
         "{:?}",
         world.done
     );
+}
+
+#[test]
+fn no_machine_ends_under_a_pod_that_no_watch_shows() {
+    let mut world = World::new();
+    let node = world.up("c", &json!({}));
+    world.delete("NodeClaim/c");
+    world.settle();
+    // Bound before the taint was seen, by a scheduler that had not heard of it.
+    world.put_unseen(
+        json!({ "kind": "Pod", "metadata": { "name": "late", "namespace": "ns", "uid": "late",
+        "generation": 1, "creationTimestamp": world.now.to_string() },
+        "spec": { "nodeName": node, "containers": [] }, "status": { "phase": "Running" } }),
+    );
+    world.pass(60_000);
+    assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
+    assert!(!world.has("Pod/ns/late"));
+    assert!(world.violations.is_empty(), "{:?}", world.violations);
+    let evicted = position(&world, "evict pod/ns/late");
+    assert!(position(&world, "list_pods node/node-c") < evicted);
+    assert!(evicted < position(&world, "terminate nodeclaim/c"));
+}
+
+#[test]
+fn a_drain_waits_for_a_watch_that_is_old() {
+    let mut world = World::new();
+    let node = world.up("c", &json!({}));
+    world.put(
+        &json!({ "kind": "Pod", "metadata": { "name": "p", "namespace": "ns" },
+        "spec": { "nodeName": node, "containers": [] }, "status": { "phase": "Running" } }),
+    );
+    world.settle();
+    world.watch_is(ObjectKind::Pod, WatchState::Stands);
+    world.pass(91_000);
+    world.delete("NodeClaim/c");
+    world.pass(30_000);
+    let taints = world.get(&format!("Node/{node}"))["spec"]["taints"].to_string();
+    assert!(taints.contains(labels::DISRUPTED_TAINT), "closed at once");
+    assert!(world.has("Pod/ns/p"), "{:?}", world.done);
+    let held = |record: &&Record| {
+        let of = |reason: &Reason| matches!(reason, Reason::Outdated(old) if old.kind == "Pod" && old.how == Age::Silent);
+        record.verdict == Verdict::Blocked && record.reasons.iter().any(of)
+    };
+    assert_eq!(world.records.iter().filter(held).count(), 1);
+    world.watch_is(ObjectKind::Pod, WatchState::Bookmark(Some(u64::MAX)));
+    world.pass(60_000);
+    assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
-use super::{Machine, World, merge_into, ours, ref_key};
+use super::{Machine, World, merge_into, object, ours, ref_key};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{
     CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, Launched,
@@ -14,7 +14,9 @@ use crate::cloud::{
 };
 use crate::deciders::after;
 use crate::effect::{Done, Effect, EffectError, Listing, Patch, ProviderRef};
-use crate::index::Source;
+use crate::engine::Input;
+use crate::freshness::WatchState;
+use crate::index::{News, ObjectKind, Source};
 use crate::labels;
 use crate::names::ProviderId;
 use crate::requirements::Requirements;
@@ -25,6 +27,18 @@ use crate::served::Served;
 const PROVIDER: &str = "fake";
 
 impl World {
+    /// Creates an object that no watch shows.
+    pub(in crate::deciders) fn put_unseen(&mut self, mut value: Value) {
+        self.count += 1;
+        value["metadata"]["resourceVersion"] = self.count.to_string().into();
+        self.objects.insert(super::key_of(&value), value);
+    }
+
+    /// A watch says how it is; from the first time on it may be old.
+    pub(in crate::deciders) fn watch_is(&mut self, kind: ObjectKind, state: WatchState) {
+        self.engine.apply(Input::Watch { kind, state }, self.now);
+    }
+
     pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
         if let Effect::Event(event) = effect {
             assert_eq!(crate::events::fault(event), None);
@@ -94,6 +108,18 @@ impl World {
                 Ok(Done::Terminated(self.terminate(provider_id)))
             }
             Effect::ListInstances => Ok(Done::Instances(self.listings())),
+            Effect::ListPods(node) => {
+                let of_node = |(key, pod): &(&String, &Value)| {
+                    key.starts_with("Pod/") && pod["spec"]["nodeName"] == **node
+                };
+                let pods = self.objects.iter().filter(of_node);
+                let pods: Vec<_> = pods.map(|(key, pod)| object(key, pod)).collect();
+                let count = pods.len();
+                for pod in pods {
+                    self.tell(News::Applied(pod, Source::Write));
+                }
+                Ok(Done::PodsListed(count))
+            }
             Effect::FindInstance { provider_id, .. } => {
                 if self.mute {
                     return Err(EffectError::Cloud(mute()));

@@ -1,0 +1,85 @@
+//! Looking at the API server itself, where what a watch has shown is not enough.
+
+use http::Request;
+use kube::api::ListParams;
+use kube::core::Request as Build;
+use mortise_core::effect::{Done, EffectError, ObjectRef};
+use mortise_core::index::{News, ObjectKey, Source};
+use mortise_core::names::{NodeName, PodKey};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::api::Api;
+use super::retry;
+use crate::objects::{Identity, Kind};
+
+/// A list, with its items as they came.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+impl Api {
+    /// The pods that are bound to a Node, as a consistent read: nothing that the API server has acknowledged is missing.
+    /// They are handed on like the answers to writes: they may come after the watch showed something newer.
+    pub(super) async fn pods_of(&self, node: &NodeName) -> (Result<Done, EffectError>, Vec<News>) {
+        let read = async {
+            let kind = self.kind(&ObjectRef::Pod(PodKey::new("", "")))?;
+            let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+            let request: Request<Vec<u8>> = Build::new(kind.path(None))
+                .list(&params)
+                .map_err(|error| super::api::unbuildable(&error))?;
+            let text = self.send(request).await;
+            let text = text.map_err(|error| retry::effect_error(&error))?;
+            pods(&kind, &text)
+        };
+        match read.await {
+            Ok(news) => (Ok(Done::PodsListed(news.len())), news),
+            Err(error) => (Err(error), Vec::new()),
+        }
+    }
+}
+
+/// News of each item. One that cannot be read is handed on as such.
+fn pods(kind: &Kind, text: &str) -> Result<Vec<News>, EffectError> {
+    let unreadable = |error: serde_json::Error| {
+        EffectError::Unavailable(format!("the list of pods cannot be read: {error}"))
+    };
+    let list: List<'_> = serde_json::from_str(text).map_err(unreadable)?;
+    let news = list.items.into_iter().map(|item| {
+        let identity = Identity::read(item.get()).map_err(unreadable)?;
+        let key: ObjectKey = kind.key(&identity.namespace, &identity.name);
+        Ok(match kind.read(item.get()) {
+            Ok(object) => News::Applied(object, Source::Write),
+            Err(_) => News::Unreadable(key),
+        })
+    });
+    news.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use mortise_core::effect::ObjectRef;
+
+    use super::*;
+    use crate::objects::Kinds;
+
+    #[test]
+    fn every_pod_of_a_list_is_handed_on() {
+        let kind = Kinds::new(Vec::new())
+            .of(&ObjectRef::Pod(PodKey::new("", "")))
+            .unwrap();
+        let text = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[
+            {"metadata":{"name":"a","namespace":"n","resourceVersion":"3"},"spec":{"nodeName":"x","containers":[]}},
+            {"metadata":{"name":"b","namespace":"n","resourceVersion":"4"},"spec":7}]}"#;
+        let news = pods(&kind, text).unwrap();
+        assert!(
+            matches!(&news[0], News::Applied(object, Source::Write) if object.key() == kind.key("n", "a"))
+        );
+        assert!(matches!(&news[1], News::Unreadable(key) if *key == kind.key("n", "b")));
+        assert_eq!(news.len(), 2);
+        assert!(pods(&kind, "{").is_err());
+        assert!(pods(&kind, "{}").unwrap().is_empty());
+    }
+}
