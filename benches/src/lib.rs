@@ -14,7 +14,8 @@
 //!
 //! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go
 //! there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains` disrupts
-//! machines while pods look for room. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed.
+//! machines while pods look for room. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed, and
+//! with `--arrivals` whether every pod runs in the end when pods arrive over time.
 
 mod admission;
 mod agreement;
@@ -56,7 +57,8 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
     Traces(traces::TracesArgs),
-    /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds.
+    /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds;
+    /// or lets pods arrive over time and counts those that wait for ever.
     Agreement(agreement::AgreementArgs),
     /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
     Life(life::LifeArgs),

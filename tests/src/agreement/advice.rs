@@ -50,6 +50,16 @@ impl Advice {
             Self::Promises => "mortise's extender keeps promises",
         }
     }
+
+    /// As on the command line.
+    #[must_use]
+    pub const fn argument(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Plan => "plan",
+            Self::Promises => "promises",
+        }
+    }
 }
 
 /// Longest that a promise lasts; scenarios are over before.

@@ -16,9 +16,12 @@
 //!
 //! Pods wait behind a scheduling gate while the plan is made and its nodes come up. Then the gates are taken away one by
 //! one, in the order in which the scheduler's queue would hold the pods: priority, then age.
+//!
+//! [`arrivals`] is another form: nothing is planned beforehand, pods arrive over time, and mortise itself runs.
 
 mod advice;
 mod arena;
+pub mod arrivals;
 mod objects;
 mod outcome;
 mod plan;

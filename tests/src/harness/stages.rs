@@ -1,6 +1,7 @@
 //! What kwok does to nodes and pods, as Stage objects.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -55,6 +56,19 @@ impl Stages {
                 None => self.0.push(stage),
             }
         }
+        Ok(self)
+    }
+
+    /// The stage of this name takes between `from` and `to`, each object a time of its own.
+    ///
+    /// # Errors
+    /// No stage has this name.
+    pub fn delayed(mut self, stage: &str, from: Duration, to: Duration) -> Result<Self> {
+        let found = self.0.iter_mut().find(|each| name(each) == Some(stage));
+        let found = found.with_context(|| format!("no stage is named {stage:?}"))?;
+        let (from, to) = (from.as_millis(), to.as_millis());
+        found["spec"]["delay"] =
+            json!({"durationMilliseconds": from, "jitterDurationMilliseconds": to});
         Ok(self)
     }
 

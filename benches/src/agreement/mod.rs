@@ -1,5 +1,7 @@
 //! `agreement`: what share of the pods that the solver has placed does the real kube-scheduler bind to these nodes?
 
+mod arrivals;
+
 use std::io::Write;
 
 use anyhow::{Context as _, Result};
@@ -7,6 +9,7 @@ use mortise_tests::agreement::{Advice, Arena, Feature, Landing, Outcome, Scenari
 use serde::Serialize;
 
 use crate::machine::{Machine, runtime};
+use arrivals::ArrivalArgs;
 
 /// Options of `agreement`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +23,8 @@ pub(crate) struct AgreementArgs {
     /// What scenarios are drawn from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Whom kube-scheduler asks. Repeatable; the default is all three, one after the other.
+    /// Whom kube-scheduler asks. Repeatable; the default is all three, one after the other, and with --arrivals none and
+    /// promises.
     #[arg(long, value_enum)]
     advice: Vec<Advice>,
     /// Print the results as JSON instead of tables.
@@ -29,6 +33,8 @@ pub(crate) struct AgreementArgs {
     /// Print the objects of the scenarios, one a line, instead of playing them.
     #[arg(long, conflicts_with_all = ["advice", "json"])]
     show: bool,
+    #[command(flatten)]
+    arrivals: ArrivalArgs,
 }
 
 /// The scenarios with one kind of advice.
@@ -51,9 +57,10 @@ struct Results {
 }
 
 /// Everything that goes into the answer.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "../Cargo.lock",
     "../crates",
+    "../src",
     "../webhooks",
     "../tests/src",
     "src",
@@ -61,6 +68,9 @@ const SOURCES: [&str; 5] = [
 
 /// Runs the scenarios.
 pub(crate) fn run(args: &AgreementArgs) -> Result<()> {
+    if args.arrivals.arrivals {
+        return arrivals::run(args);
+    }
     if args.show {
         return show(args);
     }

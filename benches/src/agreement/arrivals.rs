@@ -1,0 +1,219 @@
+//! `agreement --arrivals`: pods arrive over time; how many of them wait for ever?
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use mortise_tests::agreement::Advice;
+use mortise_tests::agreement::arrivals::{Field, Kind, Known, Played, Timetable};
+use serde::Serialize;
+
+use super::{AgreementArgs, SOURCES, progress};
+use crate::machine::{Machine, runtime};
+
+/// Options of `agreement --arrivals`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ArrivalArgs {
+    /// Plan nothing beforehand: pods arrive over time, mortise itself runs, and pods are counted that do not run 60 s after
+    /// the last machine was ready and the last other pod ran.
+    #[arg(long, conflicts_with = "show")]
+    pub(super) arrivals: bool,
+    /// Instead of drawn scenarios, one on which pods were once seen to wait. Repeatable.
+    #[arg(long, value_enum, requires = "arrivals", conflicts_with = "scenarios")]
+    known: Vec<Known>,
+    /// How many rounds of each known scenario; they differ by what is left to chance in it.
+    #[arg(long, default_value_t = 1, requires = "known", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    repeat: u64,
+    /// Scenarios at a time, each in a namespace and on machines of its own.
+    #[arg(long, default_value_t = 8, requires = "arrivals", value_parser = clap::value_parser!(u16).range(1..=64))]
+    lanes: u16,
+    /// Busy loops beside it, a processor each.
+    #[arg(long, default_value_t = 0, requires = "arrivals", value_parser = clap::value_parser!(u16).range(0..=64))]
+    busy: u16,
+}
+
+/// The scenarios with one kind of advice.
+#[derive(Debug, Serialize)]
+struct Round {
+    advice: &'static str,
+    pods: usize,
+    waiting: usize,
+    played: Vec<Played>,
+    seconds: u64,
+}
+
+/// All results.
+#[derive(Debug, Serialize)]
+struct Results {
+    machine: Machine,
+    seed: u64,
+    lanes: u16,
+    busy: u16,
+    rounds: Vec<Round>,
+}
+
+/// Plays the scenarios; an error when a pod waits.
+pub(super) fn run(args: &AgreementArgs) -> Result<()> {
+    let ArrivalArgs { lanes, busy, .. } = args.arrivals;
+    let timetables = timetables(args);
+    let machine = Machine::here(&SOURCES);
+    let runtime = runtime()?;
+    let both = [Advice::None, Advice::Promises];
+    let advice = if args.advice.is_empty() {
+        &both[..]
+    } else {
+        &args.advice
+    };
+    let load = BusyLoops::start(busy)?;
+    let mut rounds = Vec::new();
+    for advice in advice {
+        let round = round(*advice, &timetables, usize::from(lanes));
+        rounds.push(runtime.block_on(Box::pin(round))?);
+    }
+    drop(load);
+    let results = Results {
+        machine,
+        seed: args.seed,
+        lanes,
+        busy,
+        rounds,
+    };
+    let out = &mut std::io::stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&results)?)?;
+    } else {
+        table(out, &results)?;
+    }
+    let waiting: usize = results.rounds.iter().map(|round| round.waiting).sum();
+    ensure!(waiting == 0, "{waiting} pods wait");
+    Ok(())
+}
+
+fn timetables(args: &AgreementArgs) -> Vec<Timetable> {
+    let ArrivalArgs { known, repeat, .. } = &args.arrivals;
+    if known.is_empty() {
+        let numbers = args.first..args.first + args.scenarios;
+        return numbers
+            .map(|number| Timetable::draw(args.seed, number))
+            .collect();
+    }
+    let rounds = args.first..args.first + repeat;
+    let all = known
+        .iter()
+        .flat_map(|known| rounds.clone().map(|round| (*known, round)));
+    all.map(|(known, round)| Timetable::known(known, args.seed, round))
+        .collect()
+}
+
+async fn round(advice: Advice, timetables: &[Timetable], lanes: usize) -> Result<Round> {
+    let begun = std::time::Instant::now();
+    let field = Box::pin(Field::start(advice)).await?;
+    let plays = stream::iter(timetables.iter().enumerate()).map(|(at, timetable)| {
+        let field = &field;
+        async move {
+            let played = Box::pin(field.play(timetable))
+                .await
+                .with_context(|| timetable.replay(advice))?;
+            progress(&format!("{}: {played}", advice.label()));
+            anyhow::Ok((at, played))
+        }
+    });
+    let mut all: Vec<(usize, Played)> = plays.buffer_unordered(lanes).try_collect().await?;
+    field.end().await;
+    all.sort_by_key(|(at, _)| *at);
+    let played: Vec<Played> = all.into_iter().map(|(_, played)| played).collect();
+    Ok(Round {
+        advice: advice.label(),
+        pods: played.iter().map(Played::count).sum(),
+        waiting: played.iter().map(|each| each.waiting.len()).sum(),
+        played,
+        seconds: begun.elapsed().as_secs(),
+    })
+}
+
+fn table(out: &mut impl Write, results: &Results) -> Result<()> {
+    let Results {
+        machine,
+        seed,
+        lanes,
+        busy,
+        rounds,
+    } = results;
+    let measured = format!("arrivals, seed {seed}, {lanes} at a time, {busy} busy loops beside");
+    machine.heading(out, &measured)?;
+    for round in rounds {
+        let Round {
+            advice,
+            pods,
+            waiting,
+            played,
+            seconds,
+        } = round;
+        writeln!(out)?;
+        writeln!(out, "{advice}")?;
+        writeln!(out, "{:<34}{:>8}{:>9}", "pods with", "pods", "waiting")?;
+        for kind in Kind::ALL {
+            let all = played.iter().flat_map(|each| &each.pods);
+            let all: usize = all
+                .filter(|(of, _)| *of == kind)
+                .map(|(_, count)| count)
+                .sum();
+            let late = played.iter().flat_map(|each| &each.waiting);
+            let late = late.filter(|each| each.kind == kind).count();
+            if all > 0 {
+                writeln!(out, "{:<34}{all:>8}{late:>9}", kind.label())?;
+            }
+        }
+        writeln!(out, "{:<34}{pods:>8}{waiting:>9}", "all")?;
+        let machines: usize = played.iter().map(|each| each.machines).sum();
+        let settled = played.iter().filter_map(|each| each.settled_ms).max();
+        let late: usize = played.iter().map(|each| each.late).sum();
+        writeln!(
+            out,
+            "{} scenarios, {machines} machines; {late} pods ran late or wait; all others ran {} ms at most after the last arrival and the longest boot; {seconds} s",
+            played.len(),
+            settled.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
+        )?;
+        for each in played.iter().filter(|each| !each.waiting.is_empty()) {
+            write!(out, "{each}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads that do nothing as fast as they can, until this is dropped.
+struct BusyLoops {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl BusyLoops {
+    fn start(count: u16) -> Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for _ in 0..count {
+            let over = Arc::clone(&over);
+            let spin = move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            };
+            let named = std::thread::Builder::new().name("busy".to_owned());
+            threads.push(named.spawn(spin).context("cannot start a busy loop")?);
+        }
+        Ok(Self { over, threads })
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A loop without anything in it does not panic.
+            thread.join().ok();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What became of a timetable.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Kind;
+
+/// A pod that does not run although all its machines could.
+#[derive(Clone, Debug, Serialize)]
+pub struct Waiting {
+    /// Namespace and name; of a pod that does not exist, the Deployment's.
+    pub pod: String,
+    /// What it asks.
+    pub kind: Kind,
+    /// Node that it is bound to, and does not run on.
+    pub node: Option<String>,
+    /// What kube-scheduler said last.
+    pub message: Option<String>,
+    /// What `/debug/reservations` says about it, JSON.
+    pub promises: Vec<String>,
+    /// What `/debug/explain` says about it, a text of several lines.
+    pub explained: String,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({})", self.pod, self.kind.label())?;
+        if let Some(node) = &self.node {
+            writeln!(f, "    bound to {node} and does not run")?;
+        }
+        let message = self.message.as_deref().unwrap_or("no word");
+        writeln!(f, "    kube-scheduler: {message}")?;
+        for promise in &self.promises {
+            writeln!(f, "    promise: {promise}")?;
+        }
+        for line in self.explained.lines() {
+            writeln!(f, "    explain: {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How a timetable went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Played {
+    /// Its name.
+    pub name: String,
+    /// The command that plays it again.
+    pub replay: String,
+    /// Pods, by what they ask.
+    pub pods: Vec<(Kind, usize)>,
+    /// Those that did not run when nothing had gone on for 60 s, all machines being ready that could be.
+    pub waiting: Vec<Waiting>,
+    /// How many did not run 70 s after the last arrival and the longest boot, whatever went on. On a machine that is busy with
+    /// something else some are late that do not wait for ever.
+    pub late: usize,
+    /// Machines at the end.
+    pub machines: usize,
+    /// From the last arrival until every pod ran, less the longest time that a machine takes to register, in milliseconds;
+    /// `None` when pods wait. Negative when nobody had to wait for a machine that long.
+    pub settled_ms: Option<i64>,
+    /// How long all of it took, in milliseconds.
+    pub millis: u64,
+}
+
+impl Played {
+    /// Pods of all kinds.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.pods.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl fmt::Display for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (waiting, all) = (self.waiting.len(), self.count());
+        writeln!(
+            f,
+            "{}: {waiting} of {all} pods wait, {} were late, {} machines, {} s",
+            self.name,
+            self.late,
+            self.machines,
+            self.millis / 1_000
+        )?;
+        for each in &self.waiting {
+            write!(f, "  {each}")?;
+        }
+        if waiting > 0 {
+            writeln!(f, "  again: {}", self.replay)?;
+        }
+        Ok(())
+    }
+}
