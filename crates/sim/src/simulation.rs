@@ -13,7 +13,7 @@ use mortise_core::index::{News, Object, ObjectKey, ObjectKind, Source};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::{ClaimName, PodKey, ProviderId};
 use mortise_core::record::Record;
-use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use crate::cloud::Cloud;
@@ -378,6 +378,10 @@ impl Simulation {
     /// Steps what is due, sends its orders on their way, and lets watches see what was written.
     fn pump(&mut self) {
         let changes = self.store.take_changes();
+        if !changes.is_empty() {
+            self.scheduler.observe(&changes, self.now);
+            self.plan_scheduling();
+        }
         self.send_changes(changes);
         for replica in 0..self.replicas.len() {
             let turn = self.replicas[replica].turn(self.now, STEPS, &|| false);
@@ -395,12 +399,12 @@ impl Simulation {
         let snapshot = self.snapshot();
         if snapshot.generation != self.generation {
             self.generation = snapshot.generation;
-            self.plan_scheduling(&snapshot);
+            self.plan_scheduling();
         }
     }
 
-    fn plan_scheduling(&mut self, snapshot: &Snapshot) {
-        if let Some(due) = self.scheduler.next_due(snapshot, self.now) {
+    fn plan_scheduling(&mut self) {
+        if let Some(due) = self.scheduler.next_due(self.now) {
             let at = due.max(after(self.now, CYCLE_MS));
             if self
                 .scheduling_at
@@ -434,10 +438,7 @@ impl Simulation {
                 let news = match value.clone().map(|value| self.readable(&key, value)) {
                     Some(Some(object)) => News::Applied(object, Source::Watch),
                     Some(None) => break,
-                    None => {
-                        self.scheduler.wake_all(self.now);
-                        News::Deleted(key.clone(), Some(version))
-                    }
+                    None => News::Deleted(key.clone(), Some(version)),
                 };
                 self.replicas[replica].apply(Input::News(news), self.now);
             }
@@ -539,26 +540,26 @@ impl Simulation {
             .scheduler
             .cycle(&snapshot, self.now, self.extender.as_deref(), body)
         {
-            Some(Verdict::Bind(pod, node)) => {
+            Some(Verdict::Bind(pod, uid, node)) => {
                 if self.extender.is_some() {
-                    let (pod, at) = (pod.uid.clone(), self.now);
-                    self.engine().apply(Input::Feasible { pod, at }, at);
+                    let at = self.now;
+                    self.engine().apply(Input::Feasible { pod: uid, at }, at);
                 }
                 self.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
-                self.write(&ObjectKey::Pod(pod.key.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
+                self.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
                 let ms = self.rng.millis(800, 2_500);
-                self.in_ms(ms, Action::PodRuns(pod.key.clone()));
+                self.in_ms(ms, Action::PodRuns(pod));
             }
-            Some(Verdict::Unschedulable(pod)) => self.fits_nowhere(&pod, &snapshot),
+            Some(Verdict::Unschedulable(pod)) => self.fits_nowhere(pod, &snapshot),
             None => {}
         }
-        self.plan_scheduling(&snapshot);
+        self.plan_scheduling();
     }
 
     /// Says that a pod was tried in vain, as kube-scheduler does: only when the words change, which count the nodes.
-    fn fits_nowhere(&mut self, pod: &Pod, snapshot: &Snapshot) {
-        let key = ObjectKey::Pod(pod.key.clone());
+    fn fits_nowhere(&mut self, pod: PodKey, snapshot: &Snapshot) {
+        let key = ObjectKey::Pod(pod);
         let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());
         let message = format!("0/{} nodes are available", nodes.count());
         let said = self.store.get(&key);

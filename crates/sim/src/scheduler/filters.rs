@@ -1,0 +1,85 @@
+//! Filters that look at a pod and a node only.
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use mortise_core::labels;
+
+use super::cache::Machine;
+use super::pod::{PodView, conflict};
+use super::queue::Filter;
+use super::selectors::node_selects;
+
+/// Refuses a node for a pod, whatever runs elsewhere.
+pub(super) fn refused(pod: &PodView, name: &str, machine: &Machine) -> Option<Filter> {
+    if machine.unschedulable && !tolerates(pod, &cordon()) {
+        return Some(Filter::Unschedulable);
+    }
+    if !tolerates_all(pod, machine) {
+        return Some(Filter::Taints);
+    }
+    if !wants_node(pod, name, machine) {
+        return Some(Filter::NodeAffinity);
+    }
+    let taken = machine.pods.values().flat_map(|other| &other.ports);
+    if !pod.ports.is_empty()
+        && taken
+            .into_iter()
+            .any(|taken| pod.ports.iter().any(|own| conflict(own, taken)))
+    {
+        return Some(Filter::Ports);
+    }
+    let lacks = |(resource, amount): (&str, i64)| {
+        amount > 0 && amount > machine.allocatable.get(resource) - machine.used.get(resource)
+    };
+    if pod.requests.iter().any(lacks) {
+        return Some(Filter::Resources);
+    }
+    None
+}
+
+fn cordon() -> Taint {
+    Taint {
+        key: labels::UNSCHEDULABLE_TAINT.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }
+}
+
+/// Whether the node selector and the required node affinity of a pod hold.
+pub(super) fn wants_node(pod: &PodView, name: &str, machine: &Machine) -> bool {
+    let mut selected = pod.spec.node_selector.iter();
+    let affinity = pod.spec.affinity.as_ref();
+    let required = affinity
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|node| {
+            node.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    selected.all(|(key, value)| machine.labels.get(key) == Some(value))
+        && required.is_none_or(|selector| node_selects(selector, name, &machine.labels))
+}
+
+/// Whether a pod stands every taint that keeps pods away.
+pub(super) fn tolerates_all(pod: &PodView, machine: &Machine) -> bool {
+    let mut hard = machine
+        .taints
+        .iter()
+        .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
+    hard.all(|taint| tolerates(pod, taint))
+}
+
+/// Whether a pod stands a taint.
+pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
+    let stands = |toleration: &Toleration| {
+        let text = |of: &Option<String>| of.clone().unwrap_or_default();
+        let (effect, key) = (text(&toleration.effect), text(&toleration.key));
+        let value = match text(&toleration.operator).as_str() {
+            "Exists" => true,
+            "" | "Equal" => !key.is_empty() && text(&toleration.value) == text(&taint.value),
+            _ => false,
+        };
+        value
+            && (effect.is_empty() || effect == taint.effect)
+            && (key.is_empty() || key == taint.key)
+    };
+    pod.spec.tolerations.iter().any(stands)
+}
