@@ -345,7 +345,7 @@ fn files_are_looked_at_together() {
         pools.yaml:36: error: NodePool second spec.disruption.consolidateAfter: absent but required (text); add consolidateAfter: 1m [definition]
         pools.yaml:37: warning: NodePool second spec.disruption.budgets: no node may ever be disrupted (only expiry and interruption end nodes) for any reason [budgets]
         pools.yaml:41: warning: NodePool first metadata.name: is there already (pools.yaml:2): of two that are applied the later one stays; give it another name, or take one out [duplicate]
-        pools.yaml:42: error: NodePool first spec: null is null, not a set of fields; write a set of fields, or leave the field out [definition]
+        pools.yaml:42: error: NodePool first spec: absent but required (set of fields); add "spec" with set of fields [definition]
         pools.yaml:47: warning: Deployment web: passed through, but karpenter.sh/provisioner-name is karpenter.sh/nodepool now; write the new name [obsolete]
         torn.yaml:3: error: is not YAML: illegal placement of ':' indicator; mend it: indentation, quotes and brackets around this line [unreadable]
 

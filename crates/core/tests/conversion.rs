@@ -10,6 +10,7 @@
 mod any_object;
 
 use mortise_core::apis::CrdSet;
+use mortise_core::apis::absent::without_nulls;
 use mortise_core::apis::conversion::{
     ALIAS_VERSION, CONVERTED, KUBELET, NODE_CLASS_REFERENCE, UBUNTU, V1_FIELDS, V1BETA1_FIELDS,
     convert,
@@ -488,4 +489,57 @@ fn errors_name_field_and_value() {
     }
     let same = pool("v1", &json!({ "disruption": "whatever" }));
     assert_eq!(convert(same.clone(), "karpenter.sh/v1").unwrap(), same);
+}
+
+/// An API server hands no null on, but files and other clients may: it means what an absent field means, both ways.
+#[test]
+fn null_is_absent() {
+    let pool = |disruption: Value, template: Value| {
+        json!({ "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": { "name": "p" },
+            "spec": { "disruption": disruption, "template": { "spec": template } } })
+    };
+    let reference = json!({ "name": "c" });
+    let bare = pool(json!({}), json!({ "nodeClassRef": reference }));
+    let nulls = pool(
+        json!({ "consolidateAfter": null, "expireAfter": null, "budgets": null }),
+        json!({ "nodeClassRef": { "name": "c", "kind": null, "apiVersion": null }, "kubelet": null, "taints": null }),
+    );
+    let [bare, nulls] = [bare, nulls].map(|each| to("v1", &each));
+    assert_eq!(
+        nulls["metadata"], bare["metadata"],
+        "nothing is kept for a null"
+    );
+    assert_eq!(*without_nulls(&nulls), bare);
+    let class = |spec: Value| json!({ "apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": { "name": "c" }, "spec": spec });
+    let bare = to("v1", &class(json!({ "role": "r" })));
+    let nulls = to(
+        "v1",
+        &class(json!({ "role": "r", "metadataOptions": null, "amiSelectorTerms": null })),
+    );
+    assert_eq!(*without_nulls(&nulls), bare);
+}
+
+/// Items that moved are found by their value, each once, and in a list of any length.
+#[test]
+fn kept_items_are_found_where_they_are_now() {
+    let requirement = |operator: &str, value: &str| json!({ "key": "a", "operator": operator, "values": [value] });
+    let pool = |requirements: Value| {
+        json!({ "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "p" }, "spec": { "template": { "spec": {
+            "nodeClassRef": { "group": "g", "kind": "K", "name": "n" }, "requirements": requirements,
+        } } } })
+    };
+    let (four, five) = (requirement("Gte", "4"), requirement("Gte", "5"));
+    let mut older = to("v1beta1", &pool(json!([four, five, four])));
+    let list = older
+        .pointer_mut("/spec/template/spec/requirements")
+        .unwrap();
+    list.as_array_mut().unwrap().reverse();
+    list.as_array_mut()
+        .unwrap()
+        .insert(0, requirement("In", "x"));
+    let newer = to("v1", &older);
+    assert_eq!(
+        newer["spec"]["template"]["spec"]["requirements"],
+        json!([requirement("In", "x"), four, five, four])
+    );
 }

@@ -184,7 +184,15 @@ impl From<&Fault> for Note {
     }
 }
 
+/// Most things that are said about an object: what comes after them would be read by nobody.
+const MOST_NOTES: usize = 300;
+
 impl Answer {
+    /// Nobody reads more: what would be said from now on is not kept, so it need not be looked for.
+    pub(super) const fn is_full(&self) -> bool {
+        self.notes.len() >= MOST_NOTES
+    }
+
     /// Says what is wrong with the object itself.
     pub(super) fn fault(&mut self, fault: &Fault) {
         let note = Note::from(fault);
@@ -198,6 +206,9 @@ impl Answer {
 
     /// Adds a warning about a field.
     pub(super) fn warn(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
+        if self.is_full() {
+            return;
+        }
         let text = text.into();
         self.notes.push(note(check, false, field.into(), &text));
         self.warnings.push(text);

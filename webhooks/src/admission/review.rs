@@ -1,7 +1,9 @@
 //! The AdmissionReview envelope: one request in, one answer out, whatever the body.
 
+use mortise_core::apis::absent::drop_nulls;
 use mortise_core::apis::obsolete::kind_advice;
-use serde::{Deserialize, Serialize};
+use mortise_core::apis::validation::MOST_FAULTS;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::note::Note;
@@ -27,12 +29,20 @@ pub struct Request {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// The object; null on delete.
+    /// The object; null on delete. Names whose value is `null` are left out, as the API server leaves them out.
+    #[serde(deserialize_with = "read_without_nulls")]
     pub object: Value,
-    /// The object before an update or a deletion.
+    /// The object before an update or a deletion, likewise.
+    #[serde(deserialize_with = "read_without_nulls")]
     pub old_object: Value,
     /// Nothing may be remembered of this request.
     pub dry_run: Option<bool>,
+}
+
+fn read_without_nulls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let mut object = Value::deserialize(deserializer)?;
+    drop_nulls(&mut object);
+    Ok(object)
 }
 
 impl Request {
@@ -188,7 +198,12 @@ fn message(denied: &[String]) -> String {
     match denied {
         [only] => only.clone(),
         several => {
-            let mut text = format!("{} things are wrong:", several.len());
+            let or_more = if several.len() < MOST_FAULTS {
+                ""
+            } else {
+                " (or more)"
+            };
+            let mut text = format!("{} things{or_more} are wrong:", several.len());
             for each in several {
                 text.push_str("\n- ");
                 text.push_str(each);

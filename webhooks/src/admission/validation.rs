@@ -11,6 +11,9 @@ use super::note::Check;
 use super::review::{Answer, Request};
 use super::{Facts, advice, preview};
 
+/// Longest text of it that is read: API servers take no longer annotations.
+const LONGEST_WRITTEN: usize = 256 << 10;
+
 /// Where `kubectl apply` leaves the object as its user wrote it.
 const AS_WRITTEN: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
@@ -85,6 +88,9 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     // what it was given.
     let written = |object: &Value| {
         let text = object.pointer(AS_WRITTEN)?.as_str()?;
+        if text.len() > LONGEST_WRITTEN {
+            return None;
+        }
         serde_json::from_str::<Value>(text).ok()
     };
     let Some(now) = written(&request.object) else {

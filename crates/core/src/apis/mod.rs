@@ -4,6 +4,7 @@
 //! equal Karpenter's 1.14, so that a cluster can move here and back. A test compares the generated definitions with
 //! the recorded contract, field by field.
 
+pub mod absent;
 pub mod capacitybuffer;
 pub mod conditions;
 pub mod conversion;

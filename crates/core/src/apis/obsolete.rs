@@ -28,6 +28,10 @@ impl fmt::Display for Advice {
 
 /// Longest quoted value.
 const QUOTED: usize = 40;
+/// Most items of a list that are looked at: no list of these kinds may be as long.
+const MOST_ITEMS: usize = 200;
+/// Longest annotation, in bytes: API servers take no more of all of them together.
+const LONGEST_ANNOTATION: usize = 256 << 10;
 /// kubectl keeps here what it was given.
 const LAST_APPLIED: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
@@ -323,6 +327,7 @@ pub fn advice(object: &Value) -> Vec<Advice> {
     let given: Option<Value> = object
         .pointer(LAST_APPLIED)
         .and_then(Value::as_str)
+        .filter(|text| text.len() <= LONGEST_ANNOTATION)
         .and_then(|text| serde_json::from_str(text).ok());
     let mut found = Vec::new();
     for object in std::iter::once(object).chain(&given) {
@@ -398,7 +403,7 @@ fn walk(value: &Value, pointer: &str, at: String, see: &mut impl FnMut(&str, &Va
         None => (rest, ""),
     };
     if name == "*" {
-        for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        for (index, item) in items(value).enumerate() {
             walk(item, rest, format!("{at}[{index}]"), see);
         }
         return;
@@ -412,6 +417,10 @@ fn walk(value: &Value, pointer: &str, at: String, see: &mut impl FnMut(&str, &Va
         };
         walk(next, rest, at, see);
     }
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten().take(MOST_ITEMS)
 }
 
 fn budgets(object: &Value, found: &mut Vec<Advice>) {

@@ -1,5 +1,7 @@
 //! Requirements against what can be bought.
 
+use std::collections::BTreeSet;
+
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::catalog::{Blame, Catalog};
 use mortise_core::labels::{self, WellKnown};
@@ -11,9 +13,15 @@ use super::{Answer, Check, Facts};
 /// Resource names without a domain that a node can have.
 const RESOURCES: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
+/// Most values of a requirement that are said to be unknown: the rest is as wrong, and each is compared with all known ones.
+const MOST_UNKNOWN: usize = 20;
+
 /// Values that no type has, keys that no type has but one nearly, requirements that leave nothing, minValues out of reach.
 pub(super) fn pool(facts: &Facts<'_>, pool: &NodePool, answer: &mut Answer) {
     for name in pool.spec.limits.iter().flatten().map(|(name, _)| name) {
+        if answer.is_full() {
+            return;
+        }
         let known = RESOURCES.contains(&name.as_str());
         if !known && !name.contains('/') && !name.starts_with("hugepages-") {
             answer.warn(
@@ -104,10 +112,12 @@ pub(super) fn unknown(
     if catalog.values_of(key).next().is_none() {
         return Vec::new();
     }
+    let known: BTreeSet<&str> = catalog.values_of(key).map(AsRef::as_ref).collect();
     requirement
         .values()
         .iter()
-        .filter(|value| !catalog.values_of(key).any(|known| known == *value))
+        .filter(|value| !known.contains(AsRef::<str>::as_ref(value)))
+        .take(MOST_UNKNOWN)
         .map(|value| {
             let hint = did_you_mean(value, catalog.values_of(key));
             let hint = if hint.is_empty() {

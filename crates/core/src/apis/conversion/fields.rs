@@ -73,6 +73,24 @@ pub(super) fn text_in<'a>(
     }
 }
 
+/// Takes a field out of an object; `null` is none.
+pub(super) fn taken(object: &mut Map<String, Value>, name: &str) -> Option<Value> {
+    object.remove(name).filter(|value| !value.is_null())
+}
+
+/// The field of this name, made when it is absent or `null`.
+pub(super) fn filled<'a>(
+    object: &'a mut Map<String, Value>,
+    name: &str,
+    make: impl FnOnce() -> Value,
+) -> &'a mut Value {
+    let field = object.entry(name).or_insert(Value::Null);
+    if field.is_null() {
+        *field = make();
+    }
+    field
+}
+
 /// An annotation of the object.
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object

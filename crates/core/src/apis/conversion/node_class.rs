@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::ConversionError;
 use super::annotations::{ALIAS_VERSION, UBUNTU};
-use super::fields::{annotate, annotation, list_in, object_at, remove_annotation, text_in};
+use super::fields::{annotate, annotation, filled, list_in, object_at, remove_annotation, text_in};
 use crate::apis::ec2nodeclass::AMI_FAMILIES;
 
 const SPEC: [&str; 1] = ["spec"];
@@ -58,18 +58,18 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
         return Ok(object);
     };
     let family = text_in(spec, "amiFamily", "spec")?.map(str::to_owned);
-    let mut filled: Vec<&str> = Vec::new();
+    let mut done: Vec<&str> = Vec::new();
     let mut aliased = false;
     match family.as_deref() {
         Some("Ubuntu") => {
-            filled.push("amiFamily");
+            done.push("amiFamily");
             spec.insert("amiFamily".to_owned(), json!("AL2"));
             if empty(spec, "blockDeviceMappings") {
-                filled.push("blockDeviceMappings");
+                done.push("blockDeviceMappings");
                 spec.insert("blockDeviceMappings".to_owned(), ubuntu_disks());
             }
             if empty(spec, "amiSelectorTerms") {
-                filled.push("incompatible");
+                done.push("incompatible");
                 spec.insert(
                     "amiSelectorTerms".to_owned(),
                     json!([{ "id": PLACEHOLDER }]),
@@ -85,8 +85,8 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
         _ => {}
     }
     metadata_hops(spec, OLD_HOPS)?;
-    if !filled.is_empty() {
-        annotate(&mut object, UBUNTU, filled.join(","));
+    if !done.is_empty() {
+        annotate(&mut object, UBUNTU, done.join(","));
     }
     if aliased {
         remove_annotation(&mut object, ALIAS_VERSION);
@@ -129,27 +129,28 @@ pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
                 .into_iter()
                 .find(|known| known.to_lowercase() == family);
             if let Some(family) = family {
-                spec.entry("amiFamily").or_insert_with(|| json!(family));
+                filled(spec, "amiFamily", || json!(family));
             }
             version = (of != "latest").then(|| of.to_owned());
         }
     }
     let from_ubuntu = ubuntu.filter(|_| spec.get("amiFamily") == Some(&json!("AL2")));
-    if let Some(filled) = &from_ubuntu {
+    if let Some(rules) = &from_ubuntu {
         spec.insert("amiFamily".to_owned(), json!("Ubuntu"));
-        let filled = |name| filled.split(',').any(|each| each == name);
-        if filled("blockDeviceMappings") && spec.get("blockDeviceMappings") == Some(&ubuntu_disks())
+        let by_rule = |name| rules.split(',').any(|each| each == name);
+        if by_rule("blockDeviceMappings")
+            && spec.get("blockDeviceMappings") == Some(&ubuntu_disks())
         {
             spec.remove("blockDeviceMappings");
         }
-        if filled("incompatible")
+        if by_rule("incompatible")
             && spec.get("amiSelectorTerms") == Some(&json!([{ "id": PLACEHOLDER }]))
         {
             spec.remove("amiSelectorTerms");
         }
     }
     // The field is required in the older version.
-    spec.entry("amiFamily").or_insert_with(|| json!("Custom"));
+    filled(spec, "amiFamily", || json!("Custom"));
     metadata_hops(spec, NEW_HOPS)?;
     if from_ubuntu.is_some() {
         remove_annotation(&mut object, UBUNTU);
@@ -162,7 +163,7 @@ pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
 
 /// Writes the default of the version that the object comes from, where the object leaves it to that.
 fn metadata_hops(spec: &mut Map<String, Value>, hops: i64) -> Result<(), ConversionError> {
-    let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
+    let options = filled(spec, "metadataOptions", || json!({}));
     let Some(options) = options.as_object_mut() else {
         return Err(super::fields::wrong(
             "spec.metadataOptions",
@@ -170,8 +171,6 @@ fn metadata_hops(spec: &mut Map<String, Value>, hops: i64) -> Result<(), Convers
             "an object",
         ));
     };
-    options
-        .entry("httpPutResponseHopLimit")
-        .or_insert_with(|| json!(hops));
+    filled(options, "httpPutResponseHopLimit", || json!(hops));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::ConversionError;
-use super::fields::object_at;
+use super::fields::{filled, object_at};
 use super::shared;
 use crate::apis::DurationText;
 
@@ -14,8 +14,7 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
     if let Some(spec) = object_at(&mut object, &SPEC)? {
         // The age stood in the pool alone. The default of `v1` would take a node by force after 30 days whose pool says
         // Never, and what this function may look at is the claim: drift replaces such a node, nothing takes it by force.
-        spec.entry("expireAfter")
-            .or_insert_with(|| json!(DurationText::NEVER));
+        filled(spec, "expireAfter", || json!(DurationText::NEVER));
     }
     Ok(object)
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::ConversionError;
-use super::fields::{list_in, object_at, text_in};
+use super::fields::{filled, list_in, object_at, taken, text_in};
 use super::shared;
 use crate::apis::DurationText;
 
@@ -23,11 +23,8 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
         );
     }
     // Nothing to wait for: nodes were looked at as soon as there was time. A `Never` that switched consolidation off stays.
-    disruption
-        .entry("consolidateAfter")
-        .or_insert_with(|| json!("0s"));
-    let expire = disruption.remove("expireAfter");
-    if let Some(expire) = expire
+    filled(disruption, "consolidateAfter", || json!("0s"));
+    if let Some(expire) = taken(disruption, "expireAfter")
         && let Some(template) = object_at(&mut object, &TEMPLATE)?
     {
         template.insert("expireAfter".to_owned(), expire);
@@ -37,16 +34,15 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
 
 pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
     shared::down(&mut object, &TEMPLATE)?;
-    let expire = object_at(&mut object, &TEMPLATE)?.and_then(|spec| spec.remove("expireAfter"));
+    let expire = object_at(&mut object, &TEMPLATE)?.and_then(|spec| taken(spec, "expireAfter"));
     let Some(spec) = object_at(&mut object, &["spec"])? else {
         return Ok(object);
     };
     spec.remove("replicas");
-    if let Some(expire) = expire {
-        let disruption = spec.entry("disruption").or_insert_with(|| json!({}));
-        if let Some(disruption) = disruption.as_object_mut() {
-            disruption.insert("expireAfter".to_owned(), expire);
-        }
+    if let Some(expire) = expire
+        && let Some(disruption) = filled(spec, "disruption", || json!({})).as_object_mut()
+    {
+        disruption.insert("expireAfter".to_owned(), expire);
     }
     let Some(disruption) = object_at(&mut object, &DISRUPTION)? else {
         return Ok(object);

@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::ConversionError;
 use super::annotations::{KUBELET, NODE_CLASS_REFERENCE};
-use super::fields::{annotate, annotation, list_in, object_at, remove_annotation, text_in, wrong};
+use super::fields::{
+    annotate, annotation, filled, list_in, object_at, remove_annotation, taken, text_in, wrong,
+};
 use crate::apis::names::{AWS_GROUP, KWOK_GROUP, V1, V1ALPHA1, V1BETA1};
 
 /// Kind of node class that `v1beta1` means where it names none.
@@ -44,12 +46,9 @@ pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionErro
             "group".to_owned(),
             Value::from(group.unwrap_or_else(|| AWS_GROUP.to_owned())),
         );
-        reference
-            .entry("kind")
-            .or_insert_with(|| Value::from(DEFAULT_CLASS_KIND));
+        filled(reference, "kind", || Value::from(DEFAULT_CLASS_KIND));
     }
-    let kubelet = spec.remove("kubelet");
-    if let Some(kubelet) = kubelet {
+    if let Some(kubelet) = taken(spec, "kubelet") {
         if !kubelet.is_object() {
             return Err(wrong(&format!("{at}.kubelet"), Some(&kubelet), "an object"));
         }

@@ -1,6 +1,6 @@
 //! What one version cannot hold, as differences that the other carries in an annotation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -36,10 +36,15 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
+/// Longest annotation that is read, in bytes: API servers take no more of all of an object's together.
+const LONGEST: usize = 256 << 10;
+
 /// Takes the differences out of an annotation. One that cannot be read stays where it is: it may be somebody's text, and an
-/// object that is not converted for it would take its whole kind down.
+/// object that is not converted for it would take its whole kind down. The same of one that no API server would have taken.
 pub(super) fn take(object: &mut Value, key: &str) -> Vec<Kept> {
-    let read = annotation(object, key).and_then(|text| serde_json::from_str(text).ok());
+    let read = annotation(object, key)
+        .filter(|text| text.len() <= LONGEST)
+        .and_then(|text| serde_json::from_str(text).ok());
     let Some(kept) = read else {
         return Vec::new();
     };
@@ -69,11 +74,19 @@ pub(super) fn differences(was: &Value, is: &Value) -> Vec<Kept> {
     found
 }
 
-fn objects(at: &str, was: &Map<String, Value>, is: &Map<String, Value>, found: &mut Vec<Kept>) {
+fn objects<'a>(
+    at: &str,
+    was: &'a Map<String, Value>,
+    is: &'a Map<String, Value>,
+    found: &mut Vec<Kept>,
+) {
     let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
     for name in names {
         let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-        match (was.get(name), is.get(name)) {
+        // Null is absent.
+        let there = |map: &'a Map<String, Value>| map.get(name).filter(|value| !value.is_null());
+        match (there(was), there(is)) {
+            (None, None) => {}
             (Some(was), Some(is)) => values(&at, was, is, found),
             (was, is) => found.push(Kept {
                 at,
@@ -113,34 +126,47 @@ fn values(at: &str, was: &Value, is: &Value, found: &mut Vec<Kept>) {
 
 /// Carries the differences out where their premise holds.
 pub(super) fn apply(object: &mut Value, kept: Vec<Kept>) {
-    // Items that have been put back already, so that two equal ones are not taken for one.
-    let mut done: BTreeSet<(String, usize)> = BTreeSet::new();
+    // Where the items of a list stand that have not been put back yet, so that two equal ones are not taken for one. Made
+    // once for each list: to look through it again for each item would take the one's length times the other's.
+    let mut places: HashMap<String, HashMap<Value, VecDeque<usize>>> = HashMap::new();
     for Kept { at, item, was, is } in kept {
         match (item, was, is) {
             (Some(index), Some(was), Some(is)) => {
                 let Some(Value::Array(list)) = object.pointer_mut(&at) else {
                     continue;
                 };
-                let free = |index: usize| !done.contains(&(at.clone(), index));
-                let place = (list.get(index) == Some(&was) && free(index))
-                    .then_some(index)
-                    .or_else(|| {
-                        (0..list.len()).find(|index| list.get(*index) == Some(&was) && free(*index))
-                    });
-                if let Some(place) = place
-                    && let Some(slot) = list.get_mut(place)
-                {
+                let places = places.entry(at).or_insert_with(|| positions(list));
+                let Some(free) = places.get_mut(&was) else {
+                    continue;
+                };
+                // Its own place, or else the first.
+                let place = match free.binary_search(&index) {
+                    Ok(own) => free.remove(own),
+                    Err(_) => free.pop_front(),
+                };
+                let slot = place.and_then(|place| list.get_mut(place));
+                // The list may be another than it was, after an entry about all of it.
+                if let Some(slot) = slot.filter(|slot| **slot == was) {
                     *slot = is;
-                    done.insert((at, place));
                 }
             }
             (_, was, is) => {
-                if object.pointer(&at) == was.as_ref() {
+                let there = object.pointer(&at).filter(|value| !value.is_null());
+                if there == was.as_ref().filter(|value| !value.is_null()) {
                     write(object, &at, is);
                 }
             }
         }
     }
+}
+
+/// Where each value stands in a list, in order.
+fn positions(list: &[Value]) -> HashMap<Value, VecDeque<usize>> {
+    let mut places: HashMap<Value, VecDeque<usize>> = HashMap::new();
+    for (index, item) in list.iter().enumerate() {
+        places.entry(item.clone()).or_default().push_back(index);
+    }
+    places
 }
 
 /// Writes a value at a pointer, making the objects on the way; `None` removes it.

@@ -4,9 +4,10 @@
 use serde_json::Value;
 
 use super::CrdSet;
+use crate::apis::absent::drop_nulls;
 
 impl CrdSet {
-    /// Fills in what an object leaves out. Returns `false`, and does nothing, when its `apiVersion` and `kind` are not
+    /// Fills in what an object leaves out, and takes out what is `null`, which is absent. Returns `false`, and does nothing, when its `apiVersion` and `kind` are not
     /// those of a definition of this set.
     pub fn apply_defaults(self, object: &mut Value) -> bool {
         let definition = self
@@ -21,6 +22,7 @@ impl CrdSet {
                     && object["apiVersion"] == api_version.join("/").as_str()
             });
         if let Some(definition) = definition {
+            drop_nulls(object);
             fill(
                 &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
                 object,

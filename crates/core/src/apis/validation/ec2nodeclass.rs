@@ -1,6 +1,6 @@
 //! The CEL rules of EC2NodeClass, answered with what was written and what to write instead.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
@@ -101,10 +101,10 @@ pub(super) fn of(message: &str) -> Option<Answer> {
 fn identity(at: &mut At<'_>) {
     match (at.has("role"), at.has("instanceProfile")) {
         (true, true) => {
-            let value = at.field("instanceProfile").clone();
+            let value = at.field("instanceProfile");
             at.fault(
                 ".instanceProfile",
-                &value,
+                value,
                 "and role exclude each other: exactly one of them is allowed",
                 "keep role to have profiles made, instanceProfile to bring your own",
             );
@@ -149,7 +149,7 @@ fn family_of_alias(at: &mut At<'_>) {
     else {
         return;
     };
-    let given = at.field("amiFamily").clone();
+    let given = at.field("amiFamily");
     let (Some(alias), Some(given_text)) = (alias(at.value), given.as_str()) else {
         return;
     };
@@ -157,7 +157,7 @@ fn family_of_alias(at: &mut At<'_>) {
     if of_alias == family.to_lowercase() && given_text != family && given_text != "Custom" {
         at.fault(
             ".amiFamily",
-            &given,
+            given,
             format!("does not suit the alias {alias}: {family} or Custom is allowed"),
             format!("take amiFamily out (the alias tells it), or write {family}"),
         );
@@ -178,10 +178,10 @@ fn no_terms(at: &mut At<'_>) {
 
 fn one_of(at: &mut At<'_>, fields: &[&str]) {
     for (n, term) in at.items() {
-        if !fields.iter().any(|field| has(&term, field)) {
+        if !fields.iter().any(|field| has(term, field)) {
             at.fault(
                 &format!("[{n}]"),
-                &term,
+                term,
                 format!(
                     "selects nothing: at least one of {} is needed",
                     fields.join(", ")
@@ -194,20 +194,19 @@ fn one_of(at: &mut At<'_>, fields: &[&str]) {
 
 /// Upstream's rule refuses only a list in which every term has both.
 fn every(at: &mut At<'_>, field: &str, others: &[&str]) {
-    let items = at.items();
     let both = |term: &Value| has(term, field) && others.iter().any(|other| has(term, other));
-    if items.is_empty() || !items.iter().all(|(_, term)| both(term)) {
+    if at.items().next().is_none() || !at.items().all(|(_, term)| both(term)) {
         return;
     }
-    for (n, term) in items {
-        exclusive(at, n, &term, field, others);
+    for (n, term) in at.items() {
+        exclusive(at, n, term, field, others);
     }
 }
 
 fn alone(at: &mut At<'_>, field: &str, others: &[&str]) {
     for (n, term) in at.items() {
-        if has(&term, field) {
-            exclusive(at, n, &term, field, others);
+        if has(term, field) {
+            exclusive(at, n, term, field, others);
         }
     }
 }
@@ -250,13 +249,11 @@ fn reservation_ids(at: &mut At<'_>) {
 }
 
 fn one_alias(at: &mut At<'_>) {
-    let items = at.items();
-    let aliased = items.iter().find(|(_, term)| has(term, "alias"));
-    if let Some((n, term)) = aliased.filter(|_| items.len() > 1) {
-        let (field, value) = (format!("[{n}].alias"), term.get("alias").cloned());
+    let aliased = at.items().find(|(_, term)| has(term, "alias"));
+    if let Some((n, term)) = aliased.filter(|_| at.items().nth(1).is_some()) {
         at.fault(
-            &field,
-            &value.unwrap_or(Value::Null),
+            &format!("[{n}].alias"),
+            term.get("alias").unwrap_or(&Value::Null),
             "stands beside other terms, but a term with an alias is allowed only as the only one",
             "keep the alias alone, or select all images by id, name or tags",
         );
@@ -339,18 +336,12 @@ fn windows_version(at: &mut At<'_>) {
 }
 
 fn selector_tags(at: &mut At<'_>) {
-    let tags: BTreeMap<String, Value> = at
-        .value
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    for (key, value) in tags {
+    let value = at.value;
+    for (key, value) in value.as_object().into_iter().flatten() {
         if key.is_empty() || value == "" {
             at.fault(
                 &format!("[{key:?}]"),
-                &value,
+                value,
                 "has an empty key or value, but texts are needed on both sides",
                 "write the tag's value, or \"*\" for any value",
             );
@@ -359,9 +350,9 @@ fn selector_tags(at: &mut At<'_>) {
 }
 
 fn tag(at: &mut At<'_>, pattern: &str, restricted: fn(&str) -> bool) {
-    for (below, key) in at.keys() {
-        if restricted(&key) {
-            let value = at.value.get(&key).cloned().unwrap_or(Value::Null);
+    for key in at.keys() {
+        if restricted(key) {
+            let value = at.field(key);
             let problem = if pattern.is_empty() {
                 "has an empty key, but a text is needed".to_owned()
             } else {
@@ -370,8 +361,8 @@ fn tag(at: &mut At<'_>, pattern: &str, restricted: fn(&str) -> bool) {
                 )
             };
             at.fault(
-                &below.unwrap_or_default(),
-                &value,
+                &at.below(key),
+                value,
                 problem,
                 "take the tag out, or give it another key",
             );
@@ -393,10 +384,10 @@ fn placement_none(at: &mut At<'_>) {
 
 fn placement_both(at: &mut At<'_>) {
     if at.has("name") && at.has("id") {
-        let value = at.field("id").clone();
+        let value = at.field("id");
         at.fault(
             ".id",
-            &value,
+            value,
             "and name exclude each other: one of them is allowed",
             "keep one of the two",
         );
@@ -404,12 +395,10 @@ fn placement_both(at: &mut At<'_>) {
 }
 
 fn root_volumes(at: &mut At<'_>) {
-    let roots: Vec<(usize, Value)> = at
+    let roots = at
         .items()
-        .into_iter()
-        .filter(|(_, each)| each.get("rootVolume") == Some(&Value::Bool(true)))
-        .collect();
-    for (n, mapping) in roots.iter().skip(1) {
+        .filter(|(_, each)| each.get("rootVolume") == Some(&Value::Bool(true)));
+    for (n, mapping) in roots.skip(1) {
         at.fault(
             &format!("[{n}].rootVolume"),
             mapping.get("rootVolume").unwrap_or(&Value::Null),
@@ -436,10 +425,10 @@ fn initialization(at: &mut At<'_>) {
         .as_str()
         .is_some_and(|id| !id.is_empty());
     if at.has("volumeInitializationRate") && !snapshot {
-        let value = at.field("volumeInitializationRate").clone();
+        let value = at.field("volumeInitializationRate");
         at.fault(
             ".volumeInitializationRate",
-            &value,
+            value,
             "is about volumes made from a snapshot, and snapshotID is absent",
             "add snapshotID, or take volumeInitializationRate out",
         );
@@ -451,13 +440,12 @@ fn index(interface: &Value, name: &str) -> i64 {
 }
 
 fn primary_interface(at: &mut At<'_>) {
-    let items = at.items();
     let primary = |each: &Value| {
         index(each, "deviceIndex") == 0
             && index(each, "networkCardIndex") == 0
             && each.get("interfaceType") == Some(&json!("interface"))
     };
-    if !items.is_empty() && !items.iter().any(|(_, each)| primary(each)) {
+    if at.items().next().is_some() && !at.items().any(|(_, each)| primary(each)) {
         let value = at.value;
         at.fault(
             "",
@@ -469,13 +457,14 @@ fn primary_interface(at: &mut At<'_>) {
 }
 
 fn interfaces(at: &mut At<'_>) {
-    let items = at.items();
     let place = |each: &Value| (index(each, "networkCardIndex"), index(each, "deviceIndex"));
     let efa = |each: &Value| each.get("interfaceType") == Some(&json!("efa-only"));
-    for (n, each) in &items {
-        let before = items.iter().take(*n);
-        if before.clone().any(|(_, other)| place(other) == place(each)) {
-            let (card, device) = place(each);
+    let (mut taken, mut with_efa) = (BTreeSet::new(), BTreeSet::new());
+    for (n, each) in at.items() {
+        let (card, device) = place(each);
+        let again = !taken.insert((card, device));
+        let second = efa(each) && !with_efa.insert(card);
+        if again {
             at.fault(
                 &format!("[{n}].deviceIndex"),
                 &json!(device),
@@ -484,18 +473,11 @@ fn interfaces(at: &mut At<'_>) {
                 ),
                 "give it the next free deviceIndex",
             );
-        } else if efa(each)
-            && before
-                .clone()
-                .any(|(_, other)| efa(other) && place(other).0 == place(each).0)
-        {
+        } else if second {
             at.fault(
                 &format!("[{n}].interfaceType"),
                 &json!("efa-only"),
-                format!(
-                    "is the second on network card {}: one efa device a card is allowed",
-                    place(each).0
-                ),
+                format!("is the second on network card {card}: one efa device a card is allowed"),
                 "put it on another networkCardIndex, or make it an interface",
             );
         }

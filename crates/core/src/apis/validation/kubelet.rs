@@ -164,6 +164,9 @@ pub(super) fn faults(spec: &Value, sink: &mut Sink) {
     };
     let at = |name: &str| format!("spec.kubelet.{name}");
     for (name, value) in kubelet {
+        if sink.is_full() {
+            return;
+        }
         field(name, value, &at(name), sink);
     }
     for (soft, other) in [
@@ -172,6 +175,9 @@ pub(super) fn faults(spec: &Value, sink: &mut Sink) {
     ] {
         let signals = |name: &str| kubelet.get(name).and_then(Value::as_object);
         for (signal, value) in signals(soft).into_iter().flatten() {
+            if sink.is_full() {
+                return;
+            }
             if signals(other).is_none_or(|all| !all.contains_key(signal)) {
                 sink.unusable(
                     format!("{}[{signal:?}]", at(soft)),
@@ -289,6 +295,9 @@ fn entries<'a>(
     };
     let mut texts = Vec::new();
     for (key, value) in map {
+        if sink.is_full() {
+            break;
+        }
         if !keys.contains(&key.as_str()) {
             sink.unusable(
                 format!("{at}[{key:?}]"),
@@ -372,6 +381,9 @@ fn family_limits(spec: &Value, kubelet: &Map<String, Value>, sink: &mut Sink) {
         return;
     }
     for (name, value) in kubelet {
+        if sink.is_full() {
+            return;
+        }
         let passed = UNDERSTOOD.contains(&name.as_str())
             && !(family == "Bottlerocket" && name == "podsPerCore");
         if !passed && name != "registerWithTaints" {

@@ -10,9 +10,12 @@
 //! files. The schema that is walked is the one of [`CrdSet::manifests`], so what is refused here is what a definition
 //! refuses, and what a pool's conditions would say later.
 //!
-//! Invariant: pure and total. Any JSON value gets an answer; nothing here looks at other objects.
+//! Invariant: pure and total. Any JSON value gets an answer; nothing here looks at other objects. The work is bounded by the
+//! length of the object: lists and maps are looked at as far as their definition lets them go, and faults are counted no
+//! further than [`MOST_FAULTS`]. `null` is absent ([`crate::apis::absent`]).
 
 mod ec2nodeclass;
+mod found;
 mod kubelet;
 mod metadata;
 mod patterns;
@@ -21,12 +24,18 @@ mod runtime;
 mod schema;
 mod syntax;
 
+pub use found::MOST_FAULTS;
 pub use metadata::metadata_faults;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::io::{self, Write};
 
 use serde_json::Value;
 
+use found::Found;
+
+use crate::apis::absent::without_nulls;
 use crate::apis::crds::CrdSet;
 use crate::apis::nodeoverlay::NodeOverlay;
 use crate::apis::nodepool::NodePool;
@@ -36,7 +45,7 @@ use crate::labels::WellKnown;
 const QUOTED: usize = 80;
 
 /// How sure it is that the object cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Weight {
     /// The definition refuses it, with or without this service.
     Schema,
@@ -60,7 +69,7 @@ pub enum Topic {
 }
 
 /// One thing that is wrong with an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fault {
     /// How bad it is.
     pub weight: Weight,
@@ -104,7 +113,13 @@ impl fmt::Display for Fault {
 
 /// Everything that is wrong with an object of this kind, in the order of weight and field. With `old`, the object before an
 /// update, also what must not change; what was wrong before and is unchanged is left out, because an update that does not
-/// touch it must pass.
+/// touch it must pass. No more than [`MOST_FAULTS`] that refuse, and as many that do not.
+///
+/// An object that had so many faults before the update that they were not all counted is left to the API server: which of
+/// the present ones are new cannot be told.
+///
+/// # Cost
+/// Linear in the length of both objects.
 #[must_use]
 pub fn faults(
     set: CrdSet,
@@ -113,10 +128,18 @@ pub fn faults(
     object: &Value,
     old: Option<&Value>,
 ) -> Vec<Fault> {
-    let mut found = at_present(set, well_known, kind, object, old);
+    let object = without_nulls(object);
+    let old = old.map(without_nulls);
+    let old = old.as_deref();
+    let mut found = at_present(set, well_known, kind, &object, old).sorted();
     if let Some(old) = old {
         let before = at_present(set, well_known, kind, old, None);
-        found.retain(|fault| !before.contains(fault));
+        let uncounted = before.is_cut();
+        let known: HashSet<&Fault> = before.all().iter().collect();
+        found.retain(|fault| {
+            let counted = fault.weight == Weight::Doubtful || !uncounted;
+            counted && !known.contains(fault)
+        });
     }
     found
 }
@@ -137,7 +160,7 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
     let Ok(object) = serde_json::to_value(pool) else {
         return Vec::new(); // every pool can be written: it was read from the same form
     };
-    let mut found = at_present(CrdSet::Core, well_known, "NodePool", &object, None);
+    let mut found = at_present(CrdSet::Core, well_known, "NodePool", &object, None).sorted();
     found.retain(|fault| {
         // An empty taint value breaks the definition's pattern, and harms no node.
         let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
@@ -153,7 +176,7 @@ pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Faul
     let Ok(object) = serde_json::to_value(overlay) else {
         return Vec::new(); // every overlay can be written: it was read from the same form
     };
-    let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None);
+    let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None).sorted();
     found.retain(|fault| fault.weight != Weight::Doubtful);
     found
 }
@@ -171,43 +194,33 @@ fn at_present(
     kind: &str,
     object: &Value,
     old: Option<&Value>,
-) -> Vec<Fault> {
-    let mut found = Vec::new();
-    if let Some(spec) = schema::of_spec(set, kind) {
+) -> Found {
+    let mut found = Found::default();
+    if let Some(definition) = schema::of_kind(set, kind) {
         schema::beside_spec(object, &mut found);
-        let absent = Value::Null;
-        let value = object.get("spec").unwrap_or(&absent);
-        schema::walk(
-            spec,
-            "spec",
-            value,
-            old.and_then(|old| old.get("spec")),
-            &mut found,
-        );
+        definition.spec(object, old.and_then(|old| old.get("spec")), &mut found);
     }
-    let mut beyond = runtime::faults(kind, object, well_known);
+    let mut beyond = runtime::faults(kind, object, well_known).sorted();
     // What the schema has refused already needs no second sentence.
     beyond.retain(|fault| {
-        !found.iter().any(|known| {
+        !found.all().iter().any(|known| {
             fault
                 .field
                 .strip_prefix(&known.field)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         })
     });
-    found.append(&mut beyond);
+    beyond.into_iter().for_each(|fault| found.push(fault));
     obsolete(object, &mut found);
-    found.sort();
-    found.dedup();
     found
 }
 
 /// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
 /// where nothing else is wrong with it.
-fn obsolete(object: &Value, found: &mut Vec<Fault>) {
+fn obsolete(object: &Value, found: &mut Found) {
     for advice in crate::apis::obsolete::advice(object) {
         let mut known = false;
-        for fault in found.iter_mut().filter(|fault| fault.field == advice.field) {
+        for fault in found.all_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
             fault.topic = Topic::Obsolete;
             known = true;
@@ -227,16 +240,35 @@ fn obsolete(object: &Value, found: &mut Vec<Fault>) {
 
 /// A value as it is quoted in a fault.
 fn quoted(value: &Value) -> String {
-    let text = match value {
-        Value::Null => "null".to_owned(),
-        other => other.to_string(),
-    };
-    if text.chars().count() <= QUOTED {
-        return text;
+    let mut start = Start(Vec::new());
+    // It ends early where there is more than is quoted.
+    let whole = serde_json::to_writer(&mut start, value).is_ok();
+    let text = String::from_utf8_lossy(&start.0);
+    if whole && text.chars().count() <= QUOTED {
+        return text.into_owned();
     }
     let mut short: String = text.chars().take(QUOTED - 3).collect();
     short.push_str("...");
     short
+}
+
+/// Takes the beginning of a text, enough for [`QUOTED`] characters, and refuses the rest.
+struct Start(Vec<u8>);
+
+impl Write for Start {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        const ENOUGH: usize = 4 * QUOTED;
+        let room = ENOUGH.saturating_sub(self.0.len()).min(bytes.len());
+        self.0.extend(bytes.iter().take(room));
+        if room < bytes.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(room)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// `a`, `a or b`, `a, b or c`.
@@ -297,8 +329,12 @@ mod tests {
                 "EC2NodeClass",
                 "KWOKNodeClass",
             ] {
-                if let Some(spec) = schema::of_spec(set, kind) {
-                    schemas(spec, &format!("{} {kind}", set.as_str()), &mut all);
+                if let Some(definition) = schema::of_kind(set, kind) {
+                    schemas(
+                        definition.of_spec,
+                        &format!("{} {kind}", set.as_str()),
+                        &mut all,
+                    );
                 }
             }
         }

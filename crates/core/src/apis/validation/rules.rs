@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::found::Found;
 use super::{Fault, Topic, Weight, ec2nodeclass, meant, quoted};
 
 /// A value that a rule looks at.
@@ -19,10 +20,10 @@ pub(super) struct At<'a> {
     pub(super) old: Option<&'a Value>,
     /// The rule's text in CEL.
     pub(super) rule: &'a str,
-    pub(super) found: &'a mut Vec<Fault>,
+    pub(super) found: &'a mut Found,
 }
 
-impl At<'_> {
+impl<'a> At<'a> {
     /// Adds a fault of a value somewhere below; `below` begins with `.` or `[`, or is empty.
     pub(super) fn fault(
         &mut self,
@@ -47,7 +48,7 @@ impl At<'_> {
     }
 
     /// A field; absent ones are null.
-    pub(super) fn field(&self, name: &str) -> &Value {
+    pub(super) fn field(&self, name: &str) -> &'a Value {
         self.value.get(name).unwrap_or(&Value::Null)
     }
 
@@ -56,25 +57,23 @@ impl At<'_> {
     }
 
     /// The entries of a list with their positions.
-    pub(super) fn items(&self) -> Vec<(usize, Value)> {
-        self.value
-            .as_array()
-            .into_iter()
-            .flatten()
-            .cloned()
-            .enumerate()
-            .collect()
+    pub(super) fn items(&self) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
+        self.value.as_array().into_iter().flatten().enumerate()
     }
 
-    /// The keys and values of a map, or the text itself.
-    pub(super) fn keys(&self) -> Vec<(Option<String>, String)> {
-        match self.value {
-            Value::Object(map) => map
-                .keys()
-                .map(|key| (Some(format!("[{key:?}]")), key.clone()))
-                .collect(),
-            Value::String(text) => vec![(None, text.clone())],
-            _ => Vec::new(),
+    /// The keys of a map, or the text itself.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let (map, text) = (self.value.as_object(), self.value.as_str());
+        let keys = map.into_iter().flat_map(|map| map.keys());
+        keys.map(String::as_str).chain(text)
+    }
+
+    /// Where a key stands below the value that is looked at.
+    pub(super) fn below(&self, key: &str) -> String {
+        if self.value.is_object() {
+            format!("[{key:?}]")
+        } else {
+            String::new()
         }
     }
 }
@@ -89,7 +88,7 @@ pub(super) fn check(
     path: &str,
     value: &Value,
     old: Option<&Value>,
-    found: &mut Vec<Fault>,
+    found: &mut Found,
 ) {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
     if let Some(answer) = of(text("message")) {
@@ -171,11 +170,11 @@ fn immutable_claim(at: &mut At<'_>) {
 fn immutable(at: &mut At<'_>, name: &str) {
     let Some(old) = at.old else { return };
     let was = old.get(name).unwrap_or(&Value::Null);
-    let now = at.field(name).clone();
-    if *was != now {
+    let now = at.field(name);
+    if was != now {
         at.fault(
             &format!(".{name}"),
-            &now,
+            now,
             format!("is another than {was}, and it never changes"),
             "make a new NodePool with it, and delete this one when its nodes are replaced",
         );
@@ -184,7 +183,7 @@ fn immutable(at: &mut At<'_>, name: &str) {
 
 fn mode(at: &mut At<'_>) {
     let Some(old) = at.old else { return };
-    let now = at.field("replicas").clone();
+    let now = at.field("replicas");
     if has(old, "replicas") != at.has("replicas") {
         let (was, fix) = if has(old, "replicas") {
             (
@@ -199,7 +198,7 @@ fn mode(at: &mut At<'_>) {
         };
         at.fault(
             ".replicas",
-            &now,
+            now,
             format!("cannot be added or taken out: it was {was}"),
             format!("{fix}, or make a new NodePool"),
         );
@@ -207,7 +206,7 @@ fn mode(at: &mut At<'_>) {
 }
 
 fn static_limits(at: &mut At<'_>) {
-    let limits = at.field("limits").clone();
+    let limits = at.field("limits");
     let other = limits
         .as_object()
         .into_iter()
@@ -226,11 +225,11 @@ fn static_limits(at: &mut At<'_>) {
 }
 
 fn static_weight(at: &mut At<'_>) {
-    let weight = at.field("weight").clone();
+    let weight = at.field("weight");
     if at.has("replicas") && at.has("weight") {
         at.fault(
             ".weight",
-            &weight,
+            weight,
             "has no effect with replicas: such a pool is not chosen for pods",
             "take weight out, or replicas",
         );
@@ -240,7 +239,7 @@ fn static_weight(at: &mut At<'_>) {
 fn schedule_and_duration(at: &mut At<'_>) {
     for (n, budget) in at.items() {
         let both = ["schedule", "duration"];
-        let [schedule, duration] = both.map(|name| has(&budget, name));
+        let [schedule, duration] = both.map(|name| has(budget, name));
         if schedule == duration {
             continue;
         }
@@ -291,10 +290,10 @@ fn values(requirement: &Value) -> Option<&Vec<Value>> {
 
 fn listed(at: &mut At<'_>, operator: &str) {
     for (n, requirement) in at.items() {
-        if named(&requirement, "operator") == operator
-            && values(&requirement).is_none_or(Vec::is_empty)
+        if named(requirement, "operator") == operator
+            && values(requirement).is_none_or(Vec::is_empty)
         {
-            let key = named(&requirement, "key");
+            let key = named(requirement, "key");
             let instead = if operator == "In" {
                 "Exists"
             } else {
@@ -312,16 +311,16 @@ fn listed(at: &mut At<'_>, operator: &str) {
 
 fn compared(at: &mut At<'_>) {
     for (n, requirement) in at.items() {
-        let operator = named(&requirement, "operator");
+        let operator = named(requirement, "operator");
         if !matches!(operator.as_str(), "Gt" | "Lt" | "Gte" | "Lte") {
             continue;
         }
-        let one = match values(&requirement).map(Vec::as_slice) {
+        let one = match values(requirement).map(Vec::as_slice) {
             Some([Value::String(one)]) => one.parse::<i64>().ok(),
             _ => None,
         };
         if one.is_none_or(|bound| bound < 0) {
-            let key = named(&requirement, "key");
+            let key = named(requirement, "key");
             at.fault(
                 &format!("[{n}].values"),
                 requirement.get("values").unwrap_or(&Value::Null),
@@ -337,13 +336,13 @@ fn min_values(at: &mut At<'_>) {
         let Some(least) = requirement
             .get("minValues")
             .and_then(Value::as_u64)
-            .filter(|_| named(&requirement, "operator") == "In")
+            .filter(|_| named(requirement, "operator") == "In")
         else {
             continue;
         };
-        let count = values(&requirement).map_or(0, Vec::len) as u64;
+        let count = values(requirement).map_or(0, Vec::len) as u64;
         if count < least {
-            let key = named(&requirement, "key");
+            let key = named(requirement, "key");
             at.fault(
                 &format!("[{n}].minValues"),
                 requirement.get("minValues").unwrap_or(&Value::Null),
@@ -372,13 +371,13 @@ fn domain(at: &mut At<'_>) {
     else {
         return;
     };
-    for (below, key) in at.keys() {
+    for key in at.keys() {
         let first = key.split('/').next().unwrap_or_default();
-        if open.contains(&key) || !first.ends_with(&domain) {
+        if !first.ends_with(&domain) || open.iter().any(|open| open == key) {
             continue;
         }
         let name = key.rsplit('/').next().unwrap_or_default().to_owned();
-        let near = crate::nearest::nearest(&key, &open).or_else(|| {
+        let near = crate::nearest::nearest(key, &open).or_else(|| {
             let of_name = |open: &&String| open.rsplit('/').next() == Some(name.as_str());
             open.iter().find(of_name).cloned()
         });
@@ -387,8 +386,8 @@ fn domain(at: &mut At<'_>) {
             |near| format!("did you mean \"{near}\"?"),
         );
         at.fault(
-            &below.unwrap_or_default(),
-            &Value::String(key),
+            &at.below(key),
+            &Value::from(key),
             format!(
                 "is in the domain {domain}, which is not yours; allowed in it: {}",
                 open.join(", ")
@@ -407,7 +406,7 @@ fn key(at: &mut At<'_>) {
     else {
         return;
     };
-    for (below, key) in at.keys() {
+    for key in at.keys() {
         if key != restricted {
             continue;
         }
@@ -417,8 +416,8 @@ fn key(at: &mut At<'_>) {
             "take it out: each node gets it with the name of its pool"
         };
         at.fault(
-            &below.unwrap_or_default(),
-            &Value::String(key),
+            &at.below(key),
+            &Value::from(key),
             "is set for each node; any other label is allowed",
             fix,
         );
@@ -427,10 +426,10 @@ fn key(at: &mut At<'_>) {
 
 fn two_prices(at: &mut At<'_>) {
     if at.has("price") && at.has("priceAdjustment") {
-        let price = at.field("price").clone();
+        let price = at.field("price");
         at.fault(
             ".price",
-            &price,
+            price,
             format!(
                 "and priceAdjustment {} exclude each other: one of them is allowed",
                 quoted(at.field("priceAdjustment"))
@@ -441,17 +440,14 @@ fn two_prices(at: &mut At<'_>) {
 }
 
 fn overlaid_resource(at: &mut At<'_>) {
-    for (below, name) in at.keys() {
-        if matches!(
-            name.as_str(),
-            "cpu" | "memory" | "ephemeral-storage" | "pods"
-        ) {
-            let amount = at.value.get(&name).cloned().unwrap_or(Value::Null);
+    for name in at.keys() {
+        if matches!(name, "cpu" | "memory" | "ephemeral-storage" | "pods") {
+            let amount = at.field(name);
             at.fault(
-                &below.unwrap_or_default(),
-                &amount,
+                &at.below(name),
+                amount,
                 format!("overlays {name}, which is what the provider says; only extended resources are allowed"),
-                meant(&name, [] as [&str; 0], || {
+                meant(name, [] as [&str; 0], || {
                     "name an extended resource, such as smarter-devices/fuse".to_owned()
                 }),
             );
@@ -472,10 +468,10 @@ fn buffer_size(at: &mut At<'_>) {
 
 fn buffer_shape(at: &mut At<'_>) {
     if at.has("podTemplateRef") && at.has("scalableRef") {
-        let value = at.field("scalableRef").clone();
+        let value = at.field("scalableRef");
         at.fault(
             ".scalableRef",
-            &value,
+            value,
             "and podTemplateRef exclude each other: one of them is allowed",
             "keep scalableRef to follow a workload, podTemplateRef for a fixed shape",
         );

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::found::Found;
 use super::syntax::{is_label_value, is_qualified_name};
 use super::{Fault, Topic, Weight, either, kubelet, meant, quoted};
 use crate::labels::{self, WellKnown};
@@ -13,11 +14,20 @@ use crate::nearest::nearest;
 use crate::requirements::Operator;
 use crate::values::{CronSchedule, GoDuration, Quantity};
 
+/// Most items of a list that are looked at. No list of a definition may be as long, where there is a limit; a node has no
+/// use for as many taints.
+const MOST_ITEMS: usize = 1_000;
+
 /// Collects faults.
 #[derive(Default)]
-pub(super) struct Sink(Vec<Fault>);
+pub(super) struct Sink(Found);
 
 impl Sink {
+    /// Nothing that refuses, or nothing that does not, is looked for any more.
+    pub(super) const fn is_full(&self) -> bool {
+        !self.0.takes(Weight::Unusable) || !self.0.takes(Weight::Doubtful)
+    }
+
     fn add(&mut self, weight: Weight, field: String, value: &Value, problem: String, fix: String) {
         let value = if value.is_null() {
             "absent".to_owned()
@@ -56,7 +66,7 @@ impl Sink {
 }
 
 /// What is wrong with an object beyond its definition.
-pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Vec<Fault> {
+pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Found {
     let mut sink = Sink::default();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     match kind {
@@ -82,6 +92,7 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = (usize, &'a Va
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
+        .take(MOST_ITEMS)
         .enumerate()
 }
 
@@ -94,7 +105,7 @@ fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
     let given = template
         .pointer("/metadata/labels")
         .and_then(Value::as_object);
-    for (key, value) in given.into_iter().flatten() {
+    for (key, value) in given.into_iter().flatten().take(MOST_ITEMS) {
         let field = format!("spec.template.metadata.labels[{key:?}]");
         label_key(&field, key, well_known, false, sink);
         if value.as_str().is_some_and(|text| !is_label_value(text)) {
@@ -121,7 +132,7 @@ fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
         schedule(budget, &format!("spec.disruption.budgets[{n}]"), sink);
     }
     let limits = spec.get("limits").and_then(Value::as_object);
-    for (name, limit) in limits.into_iter().flatten() {
+    for (name, limit) in limits.into_iter().flatten().take(MOST_ITEMS) {
         if limit
             .as_str()
             .and_then(|text| Quantity::parse(text).ok())
@@ -236,6 +247,9 @@ fn requirements(spec: &Value, at: &str, well_known: &WellKnown, of_claim: bool, 
             .collect();
         let operator = text(requirement, "operator").parse::<Operator>().ok();
         for value in values.iter().filter(|value| !is_label_value(value)) {
+            if sink.is_full() {
+                break;
+            }
             sink.unusable(
                 format!("{field}.values"),
                 &Value::from(*value),

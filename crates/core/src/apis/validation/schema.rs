@@ -4,14 +4,43 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::found::Found;
 use super::{Fault, Topic, Weight, either, meant, patterns, quoted, rules};
 use crate::apis::crds::CrdSet;
 
 /// Deepest nesting that is looked at; the definitions have eight levels.
 const DEEPEST: usize = 32;
 
-/// The schema of `spec` of a kind; `None` when the set has no such kind.
-pub(super) fn of_spec(set: CrdSet, kind: &str) -> Option<&'static Value> {
+/// Longest text for which another spelling is looked for.
+const GUESSED: usize = 256;
+/// Names beside a missing one that are compared with it.
+const NEIGHBOURS: usize = 64;
+
+/// The definition of a kind, as far as it is walked.
+pub(super) struct Definition {
+    /// The schema of `spec`.
+    pub(super) of_spec: &'static Value,
+    /// The API server refuses an object without a spec.
+    needs_spec: bool,
+}
+
+impl Definition {
+    /// Adds what is wrong with the spec of an object and everything in it, or that there is none.
+    pub(super) fn spec(&self, object: &Value, old: Option<&Value>, found: &mut Found) {
+        match object.get("spec") {
+            Some(spec) => Walk { found }.value(self.of_spec, "spec", spec, old, 0),
+            None if self.needs_spec => {
+                let none = Map::new();
+                let fields = object.as_object().unwrap_or(&none);
+                Walk { found }.required("", "spec", Some(self.of_spec), fields);
+            }
+            None => {}
+        }
+    }
+}
+
+/// The definition of a kind; `None` when the set has no such kind.
+pub(super) fn of_kind(set: CrdSet, kind: &str) -> Option<Definition> {
     let definition = set
         .manifests()
         .iter()
@@ -22,22 +51,16 @@ pub(super) fn of_spec(set: CrdSet, kind: &str) -> Option<&'static Value> {
                 .and_then(Value::as_str)
                 == Some(kind)
         })?;
-    definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec")
-}
-
-/// Adds what is wrong with a value and everything in it.
-pub(super) fn walk(
-    schema: &Value,
-    path: &str,
-    value: &Value,
-    old: Option<&Value>,
-    found: &mut Vec<Fault>,
-) {
-    Walk { found }.value(schema, path, value, old, 0);
+    let schema = definition.pointer("/spec/versions/0/schema/openAPIV3Schema")?;
+    let required = schema.get("required").and_then(Value::as_array);
+    Some(Definition {
+        of_spec: schema.pointer("/properties/spec")?,
+        needs_spec: required.is_some_and(|names| names.iter().any(|name| name == "spec")),
+    })
 }
 
 struct Walk<'a> {
-    found: &'a mut Vec<Fault>,
+    found: &'a mut Found,
 }
 
 impl Walk<'_> {
@@ -66,10 +89,10 @@ impl Walk<'_> {
         old: Option<&Value>,
         depth: usize,
     ) {
-        if depth > DEEPEST {
+        if depth > DEEPEST || self.found.is_cut() {
             return;
         }
-        let before = self.found.len();
+        let before = self.found.refusing();
         if !self.has_type(schema, path, value) {
             return;
         }
@@ -96,7 +119,7 @@ impl Walk<'_> {
             );
         }
         // The API server does not ask the rules about a value whose shape is wrong.
-        if self.found.len() == before {
+        if self.found.refusing() == before {
             for rule in schema
                 .get("x-kubernetes-validations")
                 .and_then(Value::as_array)
@@ -191,7 +214,8 @@ impl Walk<'_> {
             .and_then(Value::as_str)
             .and_then(patterns::of);
         if let Some(words) = words.filter(|words| !(words.fits)(text)) {
-            let fix = better(text, words.fits).map_or_else(
+            let short = Some(text).filter(|text| text.len() <= GUESSED);
+            let fix = short.and_then(|text| better(text, words.fits)).map_or_else(
                 || format!("write for example {}", words.example),
                 |text| format!("did you mean {text}?"),
             );
@@ -236,7 +260,8 @@ impl Walk<'_> {
                 "add an entry".to_owned(),
             );
         }
-        if let Some(most) = bound("maxItems").filter(|most| count > *most) {
+        let most = bound("maxItems");
+        if let Some(most) = most.filter(|most| count > *most) {
             self.fault(
                 path,
                 &Value::String(format!("{count} entries")),
@@ -244,6 +269,11 @@ impl Walk<'_> {
                 "take entries out, or make a second object".to_owned(),
             );
         }
+        // What is beyond the limit cannot stay, whatever it says.
+        let most = most.map_or(items.len(), |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        });
+        let items = items.get(..most).unwrap_or(items);
         if schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set") {
             let mut seen = BTreeSet::new();
             for (at, item) in items.iter().enumerate() {
@@ -259,6 +289,9 @@ impl Walk<'_> {
         }
         if let Some(schema) = schema.get("items") {
             for (at, item) in items.iter().enumerate() {
+                if self.found.is_cut() {
+                    return;
+                }
                 self.value(schema, &format!("{path}[{at}]"), item, None, depth + 1);
             }
         }
@@ -286,7 +319,7 @@ impl Walk<'_> {
         {
             let property = properties.get(name);
             let has_default = property.is_some_and(|schema| schema.get("default").is_some());
-            if !has_default && fields.get(name).is_none_or(Value::is_null) {
+            if !has_default && !fields.contains_key(name) {
                 self.required(path, name, property, fields);
             }
         }
@@ -304,16 +337,20 @@ impl Walk<'_> {
         }
         let values = schema.get("additionalProperties");
         let open = schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
-        for (name, value) in fields {
+        let most = schema.get("maxProperties").and_then(Value::as_u64);
+        let most = most.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        });
+        for (name, value) in fields.iter().take(most) {
+            if self.found.is_cut() {
+                return;
+            }
             let old = old.and_then(|old| old.get(name));
             if let Some(property) = properties.get(name) {
-                // The API server takes a null of an optional field out before it looks.
-                if !value.is_null() {
-                    self.value(property, &format!("{path}.{name}"), value, old, depth + 1);
-                }
+                self.value(property, &format!("{path}.{name}"), value, old, depth + 1);
             } else if let Some(schema) = values.filter(|schema| schema.is_object()) {
                 self.value(schema, &format!("{path}[{name:?}]"), value, old, depth + 1);
-            } else if !open && !properties.is_empty() {
+            } else if !open && !properties.is_empty() && self.found.takes(Weight::Doubtful) {
                 self.unknown(path, name, value, properties, fields);
             }
         }
@@ -330,7 +367,7 @@ impl Walk<'_> {
             .and_then(|schema| schema.get("type"))
             .and_then(Value::as_str)
             .unwrap_or("value");
-        let mistyped = crate::nearest::nearest(name, fields.keys());
+        let mistyped = crate::nearest::nearest(name, fields.keys().take(NEIGHBOURS));
         let fix = match (mistyped, example(name)) {
             (Some(near), _) if near != name => {
                 format!("is \"{near}\" meant? Write \"{name}\"")
@@ -338,9 +375,14 @@ impl Walk<'_> {
             (_, Some(example)) => format!("add {example}"),
             (_, None) => format!("add \"{name}\" with {}", plain(wanted)),
         };
+        let field = if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        };
         self.found.push(Fault {
             weight: Weight::Schema,
-            field: format!("{path}.{name}"),
+            field,
             value: "absent".to_owned(),
             problem: format!("but required ({})", plain(wanted)),
             fix,
@@ -369,9 +411,9 @@ impl Walk<'_> {
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// Adds what stands beside `spec` and is no field of an object; often it belongs into `spec`.
-pub(super) fn beside_spec(object: &Value, found: &mut Vec<Fault>) {
+pub(super) fn beside_spec(object: &Value, found: &mut Found) {
     for (name, value) in object.as_object().into_iter().flatten() {
-        if !FIELDS.contains(&name.as_str()) {
+        if !FIELDS.contains(&name.as_str()) && found.takes(Weight::Doubtful) {
             let free = FIELDS
                 .into_iter()
                 .filter(|known| object.get(known).is_none());

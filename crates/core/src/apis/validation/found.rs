@@ -1,0 +1,71 @@
+//! The faults of one object, no more of them than anybody reads: what a stranger sends must not make more work than it is
+//! long.
+
+use super::{Fault, Weight};
+
+/// Most faults of an object that refuse it, and as many that do not.
+pub const MOST_FAULTS: usize = 100;
+
+/// Longest place that is told, in characters. Names of fields are as long as their author likes.
+const LONGEST_PLACE: usize = 300;
+
+/// Collects faults up to [`MOST_FAULTS`] of those that refuse and as many of the others.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    all: Vec<Fault>,
+    refusing: usize,
+    doubtful: usize,
+}
+
+impl Found {
+    /// Keeps a fault while there is room for its weight.
+    pub(super) fn push(&mut self, mut fault: Fault) {
+        if !self.takes(fault.weight) {
+            return;
+        }
+        let seen = match fault.weight {
+            Weight::Doubtful => &mut self.doubtful,
+            Weight::Schema | Weight::Unusable => &mut self.refusing,
+        };
+        *seen += 1;
+        if let Some((cut, _)) = fault.field.char_indices().nth(LONGEST_PLACE) {
+            fault.field.truncate(cut);
+            fault.field.push_str("...");
+        }
+        self.all.push(fault);
+    }
+
+    /// There is room for another one of this weight; asked before a text is made that nobody would keep.
+    pub(super) const fn takes(&self, weight: Weight) -> bool {
+        match weight {
+            Weight::Doubtful => self.doubtful < MOST_FAULTS,
+            Weight::Schema | Weight::Unusable => self.refusing < MOST_FAULTS,
+        }
+    }
+
+    /// Nothing that refuses is looked for any more: there may be more of it.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.refusing >= MOST_FAULTS
+    }
+
+    /// How many refuse.
+    pub(super) const fn refusing(&self) -> usize {
+        self.refusing
+    }
+
+    /// What was found.
+    pub(super) fn all(&self) -> &[Fault] {
+        &self.all
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Fault> {
+        self.all.iter_mut()
+    }
+
+    /// What was found, by weight and field, each once.
+    pub(super) fn sorted(mut self) -> Vec<Fault> {
+        self.all.sort();
+        self.all.dedup();
+        self.all
+    }
+}

@@ -1,0 +1,255 @@
+//! What an API server takes, the webhooks let pass, however it is written: for every recorded object. What they refuse on
+//! purpose stands in a list.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking where its expectation stands, and tells what it has seen"
+)]
+
+mod encodings;
+
+use std::collections::BTreeSet;
+
+use encodings::{Encoding, each_made_null, lines, one_null_each, schema, stored, the_same};
+use jiff::Timestamp;
+use mortise_core::apis::CrdSet;
+use mortise_core::apis::validation::{Weight, faults};
+use mortise_core::cloud::NodeClassKind;
+use mortise_core::index::Index;
+use mortise_core::labels::WellKnown;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::Counters;
+use mortise_webhooks::admission::{self, Facts, Rules};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const RECORDED: &[u8] = include_bytes!("../../tests/data/facts/crd_admission.jsonl.gz");
+const TYPED: &[u8] = include_bytes!("../../tests/data/facts/crd_admission_typed.jsonl.gz");
+const ON_PURPOSE: &str = include_str!("../../tests/data/own_refusals.yaml");
+
+/// A refusal of ours: a part of its text, and why it is ours.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Own {
+    says: String,
+    #[expect(dead_code, reason = "for those who read the list")]
+    because: String,
+}
+
+/// A cluster in which there is nothing.
+struct Server {
+    set: CrdSet,
+    rules: Rules,
+    snapshot: Snapshot,
+    own: Vec<Own>,
+    used: BTreeSet<usize>,
+}
+
+impl Server {
+    fn new(set: CrdSet) -> Self {
+        let (well_known, class) = if set == CrdSet::Aws {
+            let class = ("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses");
+            (WellKnown::aws(), class)
+        } else {
+            let class = (
+                "karpenter.kwok.sh",
+                "v1alpha1",
+                "KWOKNodeClass",
+                "kwoknodeclasses",
+            );
+            (WellKnown::kwok(), class)
+        };
+        let (group, version, kind, plural) = class;
+        let mut index = Index::new(well_known, true, Timestamp::UNIX_EPOCH);
+        index.set_synced();
+        Self {
+            set,
+            rules: Rules {
+                node_class_kinds: vec![NodeClassKind {
+                    group,
+                    version,
+                    kind,
+                    plural,
+                }],
+                ..Rules::default()
+            },
+            snapshot: index.freeze(Timestamp::UNIX_EPOCH),
+            own: serde_saphyr::from_str(ON_PURPOSE).unwrap(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// What both webhooks refuse, as they are asked over the wire.
+    fn refusals(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let (group, version) = object["apiVersion"]
+            .as_str()
+            .unwrap()
+            .split_once('/')
+            .unwrap();
+        let body = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": { "group": group, "version": version, "kind": object["kind"] },
+            "operation": if old.is_some() { "UPDATE" } else { "CREATE" }, "object": object, "oldObject": old,
+        } })
+        .to_string();
+        let counters = Counters::default();
+        let facts = Facts {
+            snapshot: &self.snapshot,
+            rules: &self.rules,
+            now: Timestamp::UNIX_EPOCH,
+            stop: &|| true,
+        };
+        let answers = [
+            admission::review(body.as_bytes(), &counters, |request| {
+                admission::default(&self.rules, &self.snapshot.well_known, request)
+            }),
+            admission::review(body.as_bytes(), &counters, |request| {
+                admission::validate(&facts, request)
+            }),
+        ];
+        let answers = answers
+            .iter()
+            .map(|each| serde_json::to_value(each).unwrap());
+        answers
+            .filter(|answer| answer["response"]["allowed"] != json!(true))
+            .map(|answer| answer["response"]["status"]["message"].to_string())
+            .collect()
+    }
+
+    /// The definition alone takes an object that has been pruned and defaulted.
+    fn takes(&self, kind: &str, object: &Value, old: Option<&Value>) -> bool {
+        let of_kind = schema(self.set, kind);
+        let old = old.map(|old| stored(of_kind, old));
+        let found = faults(
+            self.set,
+            &self.snapshot.well_known,
+            kind,
+            &stored(of_kind, object),
+            old.as_ref(),
+        );
+        found.iter().all(|fault| fault.weight != Weight::Schema)
+    }
+
+    /// Refusals that stand in no list.
+    fn unexpected(&mut self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut refusals = self.refusals(object, old);
+        refusals.retain(|text| {
+            let known = self.own.iter().position(|own| text.contains(&own.says));
+            self.used.extend(known);
+            known.is_none()
+        });
+        refusals
+    }
+}
+
+/// An object, and the same in other writings, with what the API server answers to it.
+struct Case {
+    id: String,
+    kind: String,
+    set: CrdSet,
+    taken: Option<bool>,
+    object: Value,
+    old: Option<Value>,
+}
+
+fn cases(packed: &[u8]) -> Vec<Case> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let case = |row: &Value| Case {
+        id: text(&row["id"]),
+        kind: text(&row["kind"]),
+        set: if row["crds"] == "aws" {
+            CrdSet::Aws
+        } else {
+            CrdSet::Kwok
+        },
+        taken: row["accepted"].as_bool(),
+        object: row["object"].clone(),
+        old: row.get("previous").filter(|old| !old.is_null()).cloned(),
+    };
+    let mut all: Vec<Case> = lines(packed).iter().map(case).collect();
+    for spec in [None, Some(json!(null)), Some(json!({}))] {
+        for (api_version, kind, set) in [
+            ("karpenter.kwok.sh/v1alpha1", "KWOKNodeClass", CrdSet::Kwok),
+            ("karpenter.k8s.aws/v1", "EC2NodeClass", CrdSet::Aws),
+            ("karpenter.sh/v1", "NodePool", CrdSet::Kwok),
+        ] {
+            let mut object =
+                json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "obj" } });
+            if let Some(spec) = &spec {
+                object["spec"] = spec.clone();
+            }
+            all.push(Case {
+                id: format!("{kind} with spec {spec:?}"),
+                kind: kind.to_owned(),
+                set,
+                taken: None,
+                object,
+                old: None,
+            });
+        }
+    }
+    all
+}
+
+#[test]
+fn what_an_api_server_takes_is_let_pass_however_it_is_written() {
+    let mut servers = [Server::new(CrdSet::Kwok), Server::new(CrdSet::Aws)];
+    let (mut asked, mut wrong) = (0, Vec::new());
+    let mut all = cases(RECORDED);
+    // As Go's types write them; most are written as they were recorded.
+    let recorded: BTreeSet<String> = all.iter().map(|case| case.object.to_string()).collect();
+    let typed = cases(TYPED).into_iter();
+    all.extend(typed.filter(|case| !recorded.contains(&case.object.to_string())));
+    for case in &all {
+        let server = servers
+            .iter_mut()
+            .find(|each| each.set == case.set)
+            .unwrap();
+        let of_kind = schema(case.set, &case.kind);
+        let mut writings = the_same(of_kind, &case.object);
+        let same_meaning = writings.len();
+        writings.extend(one_null_each(of_kind, &case.object));
+        let same = writings.len();
+        writings.extend(each_made_null(&case.object));
+        for (n, Encoding { name, object }) in writings.into_iter().enumerate() {
+            asked += 1;
+            let recorded = case.taken.filter(|_| n < same);
+            let takes = server.takes(&case.kind, &object, case.old.as_ref());
+            if let Some(recorded) = recorded.filter(|recorded| *recorded != takes) {
+                wrong.push(format!("{} {name}: the API server takes it: {recorded}, the definition as it is read here: {takes}\n  {object}", case.id));
+            }
+            if !takes {
+                continue;
+            }
+            // As the user wrote it, and as the API server hands it on.
+            let mut handed_on = vec![object];
+            if n < same_meaning {
+                handed_on.push(stored(of_kind, &handed_on[0]));
+            }
+            for object in handed_on {
+                let refused = server.unexpected(&object, case.old.as_ref());
+                if !refused.is_empty() {
+                    wrong.push(format!("{} {name}: {refused:?}\n  {object}", case.id));
+                }
+            }
+        }
+    }
+    println!("{asked} writings of {} objects", all.len());
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(asked > 5_000, "{asked}");
+    let own = servers[0].own.len();
+    for entry in 0..own {
+        let used = servers.iter().any(|server| server.used.contains(&entry));
+        let says = &servers[0].own[entry].says;
+        assert!(
+            used,
+            "nothing is refused with {says:?} any more: take it out of the list"
+        );
+    }
+}
