@@ -27,9 +27,9 @@ fmt:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
-# Feed a fuzz target for ten minutes (needs `cargo install cargo-fuzz` and a nightly compiler): admission, conversion, cron, duration, extender, manifest, quantity
+# Feed a fuzz target for ten minutes, no input longer than 5 s or with more than 1 GiB (needs `cargo install cargo-fuzz` and a nightly compiler): admission, conversion, cron, duration, extender, manifest, quantity
 fuzz TARGET *FLAGS="-max_total_time=600":
-    cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- {{FLAGS}}
+    cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- -timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=1048576 {{FLAGS}}
 
 # The service killed around every step of nodes' lives in the simulator, for so many seeds (about a second of processor time each)
 crash-matrix SEEDS="1000":

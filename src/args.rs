@@ -123,6 +123,9 @@ struct ListenArgs {
     /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
     #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
     deny_impossible: bool,
+    /// Serve conversion between v1beta1 and v1, for definitions that were written with `manifests crds --conversion`
+    #[arg(long, env = "MORTISE_CONVERSION_WEBHOOK")]
+    conversion_webhook: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -440,6 +443,7 @@ impl ServeArgs {
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
             deny_impossible: listen.deny_impossible,
+            conversion: listen.conversion_webhook,
             leader_election: (!core.disable_leader_election).then(|| LeaderElection {
                 name: core.leader_election_name.clone(),
                 namespace: namespace.clone(),

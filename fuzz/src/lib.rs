@@ -10,9 +10,11 @@
 )]
 
 mod cluster;
+mod heavy;
 mod json;
 mod targets;
 
+pub use heavy::{Heavy, heavy};
 pub use json::mutated;
 pub use targets::{admission, conversion, cron, duration, extender, manifest, quantity};
 

@@ -81,6 +81,9 @@ pub fn admission(body: &[u8]) {
         answer
     }));
     for answer in [&validated, &defaulted] {
+        // What a body makes us write does not grow with it: a hundred faults at most, and each of them short.
+        let written = answer.to_string().len();
+        assert!(written < 256 << 10, "{written} bytes are answered");
         let response = answer.get("response").unwrap_or(&Value::Null);
         let allowed = response.get("allowed").and_then(Value::as_bool);
         assert!(allowed.is_some(), "neither allowed nor refused: {answer}");
@@ -153,6 +156,7 @@ static APP: LazyLock<App> = LazyLock::new(|| App {
     counters: Arc::default(),
     memory: Arc::default(),
     rules: Arc::new(RULES.clone()),
+    conversion: true,
 });
 
 /// Every path of the extender answers a body that can be read with 200, and one that cannot with 400.

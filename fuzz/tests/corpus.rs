@@ -4,8 +4,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use mortise_fuzz::TARGETS;
+use mortise_fuzz::{TARGETS, Target, heavy};
+
+/// No input may take longer. It is a hundred times what the heaviest takes, and a hundredth of what work that grows with the
+/// square of an input would.
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 fn every_input_of_the_corpus_holds() {
@@ -21,5 +27,25 @@ fn every_input_of_the_corpus_holds() {
             inputs += 1;
         }
         assert!(inputs >= 20, "{name}: {inputs} inputs");
+    }
+}
+
+fn target(name: &str) -> Target {
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
+    *target
+}
+
+/// Work grows with the length of a body and no faster, whatever it is full of.
+#[test]
+fn heavy_bodies_are_answered() {
+    for body in heavy(50_000) {
+        let (end, ended) = mpsc::channel();
+        let (name, target, length) = (body.name, target(body.target), body.body.len());
+        std::thread::spawn(move || {
+            target(&body.body);
+            end.send(())
+        });
+        let answered = ended.recv_timeout(LIMIT);
+        assert!(answered.is_ok(), "{name}: {length} bytes: {answered:?}");
     }
 }

@@ -112,6 +112,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
             offline: false,
             node_class_kinds: vec![world::node_class_kind()],
         }),
+        conversion: false,
     };
     let counters = Arc::clone(&webhooks.counters);
     let service = Service {

@@ -33,7 +33,8 @@ enum What {
         /// The set of a provider: label rules differ
         #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
         provider: String,
-        /// Serve v1beta1 beside v1, converted by this service (v1 is stored); apply it only while the service is up
+        /// Serve v1beta1 beside v1, converted by this service (v1 is stored); apply it only while the service is up, with
+        /// --conversion-webhook
         #[arg(long)]
         conversion: bool,
         /// Conversion: base URL of the service; without it a Service reference is written

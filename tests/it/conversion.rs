@@ -48,7 +48,8 @@ async fn both_versions_are_served_and_nothing_is_lost() -> Result<()> {
     let mut crds = Mortise::output(&["manifests", "crds"]).await?;
     crds.push_str(&Mortise::output(&["manifests", "crds", "--provider", "aws"]).await?);
     let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
-    let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
+    let options = MortiseOptions::with_flags(&["--conversion-webhook"]);
+    let mortise = Mortise::start(&plane, options).await?;
     mortise.wait_ready().await?;
     let (now, older) = (
         api(&plane, "v1", "NodePool", "nodepools"),

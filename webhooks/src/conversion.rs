@@ -2,31 +2,80 @@
 //!
 //! An API server asks for every object that it stores in another version than a client wants, in lists too, and has no
 //! failure policy: so the answer depends on nothing but the request, and says which object cannot be converted, and why.
+//!
+//! A list of everything comes in one body. It is read object by object: at no time is there more in memory than the two
+//! texts and one object, and nothing behind an object that cannot be converted is read.
+
+use std::fmt;
 
 use mortise_core::apis::conversion;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::Counters;
+use crate::limits::OBJECT;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
 
+/// Most objects of a body: its bytes hold no more of the smallest that an API server stores.
+const MOST_OBJECTS: usize = 100_000;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review {
+struct Review<'a> {
     api_version: String,
     kind: String,
-    request: Request,
+    #[serde(borrow)]
+    request: Request<'a>,
 }
 
 #[derive(Deserialize)]
-struct Request {
+struct Request<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired: String,
-    #[serde(default)]
-    objects: Vec<Value>,
+    #[serde(borrow, default)]
+    objects: Objects<'a>,
+}
+
+/// The objects as they are written; none of them has been read.
+#[derive(Default)]
+struct Objects<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Objects<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Writings)
+    }
+}
+
+struct Writings;
+
+impl<'de> Visitor<'de> for Writings {
+    type Value = Objects<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    /// As Go writes an empty list.
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Objects::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut objects = Vec::new();
+        while let Some(object) = list.next_element()? {
+            if objects.len() == MOST_OBJECTS {
+                let most = format!("more than {MOST_OBJECTS} objects");
+                return Err(A::Error::custom(most));
+            }
+            objects.push(object);
+        }
+        Ok(Objects(objects))
+    }
 }
 
 /// The answer.
@@ -42,7 +91,7 @@ pub struct Converted {
 #[serde(rename_all = "camelCase")]
 struct Response {
     uid: String,
-    converted_objects: Vec<Value>,
+    converted_objects: Vec<Box<RawValue>>,
     result: Outcome,
 }
 
@@ -63,7 +112,8 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
         counters.malformed.inc();
         format!("body is not a {KIND} of {API_VERSION}: {error}")
     };
-    let review: Review = serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
+    let review: Review<'_> =
+        serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
     if review.api_version != API_VERSION || review.kind != KIND {
         return Err(wrong(format!(
             "it is a {:?} of {:?}",
@@ -73,16 +123,16 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
     let Request {
         uid,
         desired,
-        objects,
+        objects: Objects(objects),
     } = review.request;
     let mut converted = Vec::with_capacity(objects.len());
     let mut failed = None;
-    for object in objects {
-        let label = label(&object);
-        match conversion::convert(object, &desired) {
+    for (position, object) in objects.into_iter().enumerate() {
+        match one(object, &desired) {
             Ok(object) => converted.push(object),
-            Err(error) => {
-                failed = Some(format!("{label}: {error}"));
+            Err(Refused { label, problem }) => {
+                let label = label.unwrap_or_else(|| format!("object {position}"));
+                failed = Some(format!("{label}: {problem}"));
                 break;
             }
         }
@@ -113,6 +163,34 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
             result,
         },
     })
+}
+
+/// Why an object is not converted.
+struct Refused {
+    /// What the object calls itself; `None` where it was not read.
+    label: Option<String>,
+    problem: String,
+}
+
+/// Reads, converts and writes one object.
+fn one(written: &RawValue, desired: &str) -> Result<Box<RawValue>, Refused> {
+    let unread = |problem: String| Refused {
+        label: None,
+        problem,
+    };
+    OBJECT
+        .check(written.get().as_bytes())
+        .map_err(|error| unread(error.to_string()))?;
+    let object: Value =
+        serde_json::from_str(written.get()).map_err(|error| unread(error.to_string()))?;
+    let label = label(&object);
+    let refused = |problem: String| Refused {
+        label: Some(label.clone()),
+        problem,
+    };
+    let converted =
+        conversion::convert(object, desired).map_err(|error| refused(error.to_string()))?;
+    to_raw_value(&converted).map_err(|error| refused(error.to_string()))
 }
 
 fn label(object: &Value) -> String {

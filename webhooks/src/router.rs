@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use http_body_util::BodyExt as _;
 use mortise_core::apis::k8s::Pod;
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -18,7 +19,9 @@ use tokio::sync::Semaphore;
 use crate::admission::{self, Facts, Rules};
 use crate::conversion;
 use crate::extender::{self, Call, Memory, wire};
-use crate::routes::{Handler, ROUTES};
+use crate::limits::REVIEW;
+use crate::pool::{Held, Pool};
+use crate::routes::{Handler, ROUTES, Route};
 use crate::{Counters, World};
 
 /// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
@@ -26,6 +29,15 @@ const PREVIEW: Duration = Duration::from_millis(800);
 
 /// Previews that are computed at a time. Anyone may ask for one, and each takes a processor.
 static PREVIEWS: Semaphore = Semaphore::const_new(1);
+
+/// Reviews that are answered at a time; each takes a processor for milliseconds.
+const REVIEWS: usize = 2;
+/// Bytes of reviews in flight: four of the longest, thousands of the usual ones.
+const REVIEW_BYTES: usize = 32 << 20;
+/// Conversions that are computed at a time: an API server asks for whole lists.
+const CONVERSIONS: usize = 1;
+/// Bytes of conversions in flight: two of the longest.
+const CONVERSION_BYTES: usize = 64 << 20;
 
 /// What handlers share.
 #[derive(Clone)]
@@ -38,37 +50,102 @@ pub struct App {
     pub memory: Arc<Memory>,
     /// How admission answers.
     pub rules: Arc<Rules>,
+    /// Conversion between versions was asked for; without it there is no such path.
+    pub conversion: bool,
 }
 
 /// The routes of [`crate::routes::ROUTES`]. Who may call is checked by the server that this is mounted in.
+///
+/// kube-scheduler's calls are answered on the thread that reads them: they are short, and their callers are known. Whatever
+/// anyone may send waits for a thread of a [`Pool`], so that no body keeps the lease or a probe waiting.
 pub fn router(app: App) -> Router {
+    let reviews = Pool::new(REVIEWS, REVIEW_BYTES);
+    let conversions = Pool::new(CONVERSIONS, CONVERSION_BYTES);
     let mut router = Router::new();
     for route in ROUTES {
         let handler = route.handler;
-        let answer = move |State(app): State<App>, body: Bytes| async move {
-            if !may_preview(handler, &body) {
-                return answer(&app, handler, &body, false);
-            }
-            let turn = PREVIEWS.try_acquire();
-            let preview = turn.is_ok();
-            let answered =
-                tokio::task::spawn_blocking(move || answer(&app, handler, &body, preview)).await;
-            drop(turn);
-            answered.unwrap_or_else(|_| failed())
+        let pool = match handler {
+            Handler::Convert if !app.conversion => continue,
+            Handler::Convert => Some(conversions.clone()),
+            Handler::Validate | Handler::Default | Handler::SchedulerName => Some(reviews.clone()),
+            _ => None,
         };
-        router = router.route(
-            route.path,
-            post(answer).layer(DefaultBodyLimit::max(route.body_limit)),
-        );
+        let method = match pool {
+            Some(pool) => post(move |State(app): State<App>, request: Request| {
+                pooled(pool, app, route, request)
+            }),
+            None => post(move |State(app): State<App>, body: Bytes| async move {
+                answer(&app, handler, &body, false)
+            }),
+        };
+        let method = method.layer(DefaultBodyLimit::max(route.body_limit));
+        router = router.route(route.path, method);
     }
     router.with_state(app)
 }
 
-/// Answers a body without a server around: what the route of this path would; `None` when there is no such path. Nothing is
-/// previewed.
+/// Reads a body and answers it on a thread of the pool. Bytes count as they come, so that a promise of many holds nothing.
+async fn pooled(pool: Pool, app: App, route: Route, request: Request) -> Response {
+    let promised = request.headers().get(header::CONTENT_LENGTH);
+    let promised = promised.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if promised.is_some_and(|length| length > route.body_limit) {
+        return too_long(route);
+    }
+    let mut body = request.into_body();
+    let (mut text, mut held) = (Vec::new(), Held::default());
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                let text = format!("the body cannot be read: {error}\n");
+                return (StatusCode::BAD_REQUEST, text).into_response();
+            }
+        };
+        let Ok(data) = frame.into_data() else {
+            continue; // trailers
+        };
+        if text.len().saturating_add(data.len()) > route.body_limit {
+            return too_long(route);
+        }
+        if !pool.hold(&mut held, data.len()) {
+            let text = "too many bodies are in flight at this moment\n";
+            let later = [(header::RETRY_AFTER, "1")];
+            return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
+        }
+        text.extend_from_slice(&data);
+    }
+    let handler = route.handler;
+    let turn = may_preview(handler, &text)
+        .then(|| PREVIEWS.try_acquire().ok())
+        .flatten();
+    let preview = turn.is_some();
+    let work = move || {
+        let answered = answer(&app, handler, &text, preview);
+        drop(turn);
+        answered
+    };
+    // A preview takes up to a second, and has a bound of its own; the turns are for those who take milliseconds.
+    let answered = if preview {
+        tokio::task::spawn_blocking(work).await
+    } else {
+        pool.run(held, work).await
+    };
+    answered.unwrap_or_else(|_| failed())
+}
+
+fn too_long(route: Route) -> Response {
+    let text = format!("the body is longer than {} bytes\n", route.body_limit);
+    (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+}
+
+/// Answers a body without a server around: what the route of this path would; `None` when there is no such path, or it is not
+/// served. Nothing is previewed.
 #[must_use]
 pub fn respond(app: &App, path: &str, body: &[u8]) -> Option<Response> {
     let route = ROUTES.iter().find(|route| route.path == path)?;
+    if route.handler == Handler::Convert && !app.conversion {
+        return None;
+    }
     Some(answer(app, route.handler, body, false))
 }
 
@@ -102,8 +179,19 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
         counters,
         memory,
         rules,
+        conversion: _,
     } = app;
     let world = &**world;
+    let of_review = matches!(
+        handler,
+        Handler::Validate | Handler::Default | Handler::SchedulerName
+    );
+    if of_review && let Err(too_much) = REVIEW.check(body) {
+        counters.malformed.inc();
+        // The failure policy decides: the definitions refuse what is wrong with it all the same.
+        let text = format!("the review {too_much}\n");
+        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+    }
     match handler {
         Handler::Filter | Handler::SimulateFilter => {
             let real = handler == Handler::Filter;

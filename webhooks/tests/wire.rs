@@ -53,6 +53,7 @@ fn app() -> App {
         counters: Arc::default(),
         memory: Arc::default(),
         rules: Arc::new(Rules::default()),
+        conversion: false,
     }
 }
 

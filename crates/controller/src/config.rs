@@ -30,6 +30,8 @@ pub struct Config {
     pub insecure_debug: bool,
     /// Admission refuses, instead of warns about, a pool that no instance type can satisfy.
     pub deny_impossible: bool,
+    /// Conversion between versions is served. An API server asks for it only where the definitions name it.
+    pub conversion: bool,
     /// Leader election; `None` = this process is the only one.
     pub leader_election: Option<LeaderElection>,
     /// Namespace of the Secret and the Lease when those do not name one; `None` = the service account's, or the
@@ -62,6 +64,7 @@ impl Default for Config {
             extender_clients: default_extender_clients(),
             insecure_debug: false,
             deny_impossible: false,
+            conversion: false,
             leader_election: Some(LeaderElection::default()),
             namespace: None,
             kube_client_qps: 200.0,

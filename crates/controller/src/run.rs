@@ -453,6 +453,7 @@ impl Parts {
                 offline: false,
                 node_class_kinds: node_classes,
             }),
+            conversion: config.conversion,
         };
         let service = Service {
             shared,

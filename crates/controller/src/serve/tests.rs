@@ -20,6 +20,7 @@ fn service(debug: DebugAccess) -> Service {
         counters: Arc::default(),
         memory: Arc::default(),
         rules: Arc::default(),
+        conversion: true,
     };
     Service {
         shared,
@@ -72,6 +73,26 @@ async fn each_path_has_its_callers() {
             Access::Debug => assert_eq!(status, StatusCode::UNAUTHORIZED, "{}: {body}", route.path),
         }
     }
+    // Nobody asked for conversion: there is no such path.
+    let mut without = service.clone();
+    without.webhooks.conversion = false;
+    let (status, _) = call(&without, Method::POST, "/conversion/v1", &[], "{}").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    // Short, but a value for every two bytes: it is not read.
+    let values = format!("[{}0]", "0,".repeat(100_000)).leak();
+    let (status, body) = call(
+        &service,
+        Method::POST,
+        "/admission/v1/validate",
+        &[],
+        values,
+    )
+    .await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
+    assert!(body.contains("at most 100000"), "{body}");
+    let long = "x".repeat(9 << 20).leak();
+    let (status, _) = call(&service, Method::POST, "/admission/v1/default", &[], long).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let filter = "/extender/v1/filter";
     assert_eq!(
         call(&service, Method::POST, filter, &["somebody"], "{}")
