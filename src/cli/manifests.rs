@@ -91,6 +91,9 @@ enum What {
         /// Base URL of the service; of a second scheduler by default the Service in the namespace
         #[arg(long, default_value = FIRST_URL)]
         url: String,
+        /// Directory of the service's --cert-dir, from which the three files are taken
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["ca_file", "cert_file", "key_file", "second_scheduler"])]
+        cert_dir: Option<PathBuf>,
         /// CA of the service's certificate
         #[arg(
             long,
@@ -112,9 +115,9 @@ enum What {
             default_value = "/etc/kubernetes/mortise/client.key"
         )]
         key_file: String,
-        /// Name in the service's certificate
-        #[arg(long, default_value = "mortise.kube-system.svc")]
-        server_name: String,
+        /// Name that the service's certificate has, where it is not the host of the URL
+        #[arg(long, value_name = "NAME")]
+        server_name: Option<String>,
         /// kubeconfig of kube-scheduler
         #[arg(
             long,
@@ -190,6 +193,12 @@ fn ca_bundle(path: &Path) -> anyhow::Result<String> {
         place()
     );
     Ok(text)
+}
+
+/// A path that means the same wherever kube-scheduler is started.
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let absolute = std::path::absolute(path).with_context(|| path.display().to_string())?;
+    Ok(absolute.display().to_string())
 }
 
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
@@ -281,14 +290,18 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             key_file,
             server_name,
             kubeconfig,
+            cert_dir,
             ..
         } => {
+            let made = |name: &str| Some(cert_dir.as_ref()?.join(name));
+            let of =
+                |name: &str, file: &String| absolute(&made(name).unwrap_or_else(|| file.into()));
             let files = SchedulerFiles {
-                ca: ca_file.clone(),
-                cert: cert_file.clone(),
-                key: key_file.clone(),
+                ca: of("ca.crt", ca_file)?,
+                cert: of("extender-client.crt", cert_file)?,
+                key: of("extender-client.key", key_file)?,
                 server_name: server_name.clone(),
-                kubeconfig: kubeconfig.clone(),
+                kubeconfig: absolute(Path::new(kubeconfig))?,
             };
             vec![scheduler_configuration(url, &files)]
         }

@@ -59,16 +59,26 @@ async fn callers_must_say_who_they_are() -> Result<()> {
     );
     // Nothing else is open by mistake, neither with nor without a known path; but the page's empty shell is, which asks for
     // a token itself.
-    for path in [
-        "api/v1/state",
-        "api/v1/stream",
-        "debug/explain?pod=a/b",
-        "debug/nothing",
-        "metrics",
-    ] {
+    for path in ["api/v1/state", "api/v1/stream", "debug/explain?pod=a/b"] {
         let reply = get(&nobody, path).await?;
         ensure!(reply.status == 401, "{path}: {}", reply.status);
     }
+    // What is not there is not there for anybody, and the API server is not asked who wants to know.
+    let asked = scene
+        .mortise
+        .metric("mortise_token_reviews_total", &[])
+        .await?;
+    for path in ["debug/nothing", "metrics", "anything?at=all"] {
+        for who in [&nobody, &wrong, &stranger] {
+            let reply = get(who, path).await?;
+            ensure!(reply.status == 404, "{path}: {}", reply.status);
+        }
+    }
+    let now = scene
+        .mortise
+        .metric("mortise_token_reviews_total", &[])
+        .await?;
+    ensure!(now == asked, "{now} reviews, {asked} before");
     // The scheduler's certificate opens debug paths too.
     let config: Value = get(&scene.mortise.scheduler_http()?, "debug/config")
         .await?

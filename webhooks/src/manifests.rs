@@ -276,8 +276,8 @@ pub struct SchedulerFiles {
     pub cert: String,
     /// Its key.
     pub key: String,
-    /// Name in the service's certificate.
-    pub server_name: String,
+    /// Name that the service's certificate must have; `None`: the host of the URL, which kube-scheduler takes by itself.
+    pub server_name: Option<String>,
     /// kubeconfig of kube-scheduler.
     pub kubeconfig: String,
 }
@@ -292,6 +292,10 @@ pub fn scheduler_configuration(url: &str, files: &SchedulerFiles) -> Value {
             .and_then(|route| route.path.rsplit('/').next())
             .unwrap_or_default()
     };
+    let mut tls = json!({ "caFile": files.ca, "certFile": files.cert, "keyFile": files.key });
+    if let Some(name) = &files.server_name {
+        tls["serverName"] = json!(name);
+    }
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -303,7 +307,7 @@ pub fn scheduler_configuration(url: &str, files: &SchedulerFiles) -> Value {
             "preemptVerb": verb(Handler::Preempt),
             "weight": 5,
             "enableHTTPS": true,
-            "tlsConfig": { "serverName": files.server_name, "caFile": files.ca, "certFile": files.cert, "keyFile": files.key },
+            "tlsConfig": tls,
             "httpTimeout": "300ms",
             "nodeCacheCapable": true,
             "ignorable": true,

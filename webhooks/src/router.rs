@@ -198,6 +198,9 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
             counters.filter.add(u64::from(real));
             parsed::<wire::Args<'_>>(counters, body, |args| {
                 let begun = Instant::now();
+                if real {
+                    called(world, memory, &args.pod);
+                }
                 let answer = extender::filter(world, memory, counters, &args, real);
                 if real {
                     let mut denied = BTreeMap::new();
@@ -221,6 +224,9 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
             counters.prioritize.add(u64::from(real));
             parsed::<wire::Args<'_>>(counters, body, |args| {
                 let begun = Instant::now();
+                if real {
+                    called(world, memory, &args.pod);
+                }
                 let answer = extender::prioritize(world, memory, counters, &args);
                 if real {
                     let best = answer.iter().map(|each| each.score).max();
@@ -234,6 +240,7 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
             counters.preempt.inc();
             parsed::<wire::PreemptionArgs>(counters, body, |args| {
                 let begun = Instant::now();
+                called(world, memory, &args.pod);
                 let call = asked(world, "preempt", &args.pod, args.len(), begun);
                 let answer = extender::preempt(world, memory, counters, args);
                 let micros = micros_since(begun);
@@ -273,6 +280,12 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
             }))
         }
     }
+}
+
+/// A scheduler asks.
+fn called(world: &dyn World, memory: &Memory, pod: &Pod) {
+    let scheduler = pod.spec.scheduler_name.as_deref();
+    memory.schedulers.called(scheduler, world.now());
 }
 
 /// What is kept of a call, as far as all calls have it.

@@ -221,6 +221,18 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
     found
 }
 
+/// The entries of a configuration that lead to this service, with their places in `extenders`.
+#[must_use]
+pub fn own_entries(configuration: &Value) -> Vec<(usize, &Value)> {
+    let extenders = configuration.get("extenders").and_then(Value::as_array);
+    extenders
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .filter(|(_, entry)| is_ours(entry))
+        .collect()
+}
+
 fn is_ours(entry: &Value) -> bool {
     let prefix = entry
         .get("urlPrefix")
@@ -428,7 +440,7 @@ mod tests {
             ca: file("ca.crt"),
             cert: file("client.crt"),
             key: file("client.key"),
-            server_name: "mortise.kube-system.svc".to_owned(),
+            server_name: None,
             kubeconfig: "/etc/kubernetes/scheduler.conf".to_owned(),
         };
         scheduler_configuration("https://127.0.0.1:8443", &files)

@@ -22,8 +22,8 @@ pub struct SecondScheduler {
     pub secret: String,
     /// Base URL of the service.
     pub url: String,
-    /// Name in the service's certificate.
-    pub server_name: String,
+    /// Name that the service's certificate must have; `None`: the host of the URL.
+    pub server_name: Option<String>,
     /// Copies; one leads, the others wait.
     pub replicas: u32,
 }

@@ -1,28 +1,17 @@
 //! Who may look at debug paths.
 //!
 //! A bearer token is checked by the API server (TokenReview), and then whether its user may use the path
-//! (SubjectAccessReview on the non-resource URL). Both answers are kept for a minute at most. An allowed client
-//! certificate of the extender CA does as well.
+//! (SubjectAccessReview on the non-resource URL). An allowed client certificate of the extender CA does as well.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
 
 use http::{Method, StatusCode};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::api::{Api, PostParams};
 
-use crate::effects::retry;
+use crate::metrics::Metrics;
+use crate::reviews::{Review, Reviewer, Unreviewed};
 use crate::tls::Peer;
 
-/// How long an answer is believed. A withdrawn right may work this much longer.
-const BELIEVED: Duration = Duration::from_secs(60);
-/// Answers kept; beyond that the cache is emptied rather than grown.
-const KEPT: usize = 1000;
 /// Tokens longer than this are not asked about.
 const TOKEN_BYTES: usize = 16 << 10;
 
@@ -37,62 +26,46 @@ pub enum DebugAccess {
     CertificateOnly,
 }
 
-/// Asks the API server, and remembers.
-pub struct Reviewer {
-    client: kube::Client,
-    answers: Mutex<BTreeMap<Question, (Instant, Answer)>>,
-}
-
-type Question = (String, String, &'static str);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    Allowed,
-    UnknownToken,
-    NoRight,
+/// Who asks for a debug path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) method: &'a Method,
+    /// A path that is served.
+    pub(crate) path: &'a str,
+    pub(crate) authorization: Option<&'a http::HeaderValue>,
+    pub(crate) peer: &'a Peer,
+    /// Names of client certificates that may look.
+    pub(crate) allowed: &'a [String],
+    /// The caller's address; `None` without a connection.
+    pub(crate) remote: Option<IpAddr>,
 }
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// 401, 403, or 503 when the API server could not be asked.
+    /// 401, 403, 429 when too many tokens come, or 503 when the API server could not be asked.
     pub status: StatusCode,
     /// For people.
     pub message: String,
 }
 
-impl std::fmt::Debug for Reviewer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Reviewer")
-    }
-}
-
 impl DebugAccess {
-    /// Asks the cluster behind this client.
+    /// Asks the cluster behind this client, which should have no other use: reviews wait for nothing else then, and nothing
+    /// waits for them.
     #[must_use]
     pub fn cluster(client: kube::Client) -> Self {
-        Self::Cluster(Box::new(Reviewer {
-            client,
-            answers: Mutex::default(),
-        }))
+        Self::Cluster(Box::new(Reviewer::new(client)))
     }
 
     /// Whether a request may go on.
     ///
     /// # Errors
     /// Why it may not.
-    pub async fn check(
-        &self,
-        method: &Method,
-        path: &str,
-        authorization: Option<&http::HeaderValue>,
-        peer: &Peer,
-        allowed: &[String],
-    ) -> Result<(), Refused> {
-        if peer.is_one_of(allowed) || matches!(self, Self::Loopback) {
+    pub(crate) async fn check(&self, asker: &Asker<'_>, metrics: &Metrics) -> Result<(), Refused> {
+        if asker.peer.is_one_of(asker.allowed) || matches!(self, Self::Loopback) {
             return Ok(());
         }
-        let Some(token) = authorization.and_then(bearer) else {
+        let Some(token) = asker.authorization.and_then(bearer) else {
             return Err(refused(
                 StatusCode::UNAUTHORIZED,
                 "a bearer token is needed: curl -H \"Authorization: Bearer $(kubectl create token NAME)\"",
@@ -104,7 +77,7 @@ impl DebugAccess {
                 "tokens cannot be checked here: there is no cluster; use a client certificate or --insecure-debug",
             ));
         };
-        let verb = match *method {
+        let verb = match *asker.method {
             Method::GET => "get",
             Method::POST => "post",
             Method::HEAD => "head",
@@ -115,20 +88,27 @@ impl DebugAccess {
                 ));
             }
         };
-        let path = &*reviewed(path);
-        match reviewer.answer(token, path, verb).await {
-            Ok(Answer::Allowed) => Ok(()),
-            Ok(Answer::UnknownToken) => Err(refused(
+        let path = &*reviewed(asker.path);
+        match reviewer
+            .answer(token, path, verb, asker.remote, metrics)
+            .await
+        {
+            Ok(Review::Allowed) => Ok(()),
+            Ok(Review::UnknownToken) => Err(refused(
                 StatusCode::UNAUTHORIZED,
                 "the API server does not know this token",
             )),
-            Ok(Answer::NoRight) => Err(refused(
+            Ok(Review::NoRight) => Err(refused(
                 StatusCode::FORBIDDEN,
                 &format!(
                     "the user of this token may not {verb} {path}: grant it with a ClusterRole rule of nonResourceURLs [\"{path}\"], verbs [\"{verb}\"]"
                 ),
             )),
-            Err(error) => Err(refused(
+            Err(Unreviewed::TooMany) => Err(refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many tokens that are not known yet came at this moment; try again in a second",
+            )),
+            Err(Unreviewed::Failed(error)) => Err(refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 &format!("the API server could not be asked: {error}"),
             )),
@@ -156,78 +136,6 @@ fn reviewed(path: &str) -> Cow<'_, str> {
     match path.strip_prefix("/api/v1/") {
         Some(rest) => Cow::Owned(format!("/debug/{rest}")),
         None => Cow::Borrowed(path),
-    }
-}
-
-impl Reviewer {
-    async fn answer(&self, token: &str, path: &str, verb: &'static str) -> Result<Answer, String> {
-        let question = (token.to_owned(), path.to_owned(), verb);
-        if let Some(known) = self.known(&question) {
-            return Ok(known);
-        }
-        let answer = self.ask(token, path, verb).await?;
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= KEPT {
-            answers.clear();
-        }
-        answers.insert(question, (Instant::now(), answer));
-        Ok(answer)
-    }
-
-    fn known(&self, question: &Question) -> Option<Answer> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers
-            .get(question)
-            .filter(|(at, _)| at.elapsed() < BELIEVED)
-            .map(|(_, answer)| *answer)
-    }
-
-    async fn ask(&self, token: &str, path: &str, verb: &str) -> Result<Answer, String> {
-        let text = |error: kube::Error| retry::message(&error);
-        let review = TokenReview {
-            spec: TokenReviewSpec {
-                token: token.to_owned(),
-                audiences: None,
-            },
-            ..TokenReview::default()
-        };
-        let reviewed = Api::<TokenReview>::all(self.client.clone())
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(text)?;
-        let status = reviewed.status.unwrap_or_default();
-        let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-            return Ok(Answer::UnknownToken);
-        };
-        let UserInfo {
-            username,
-            groups,
-            uid,
-            extra,
-        } = user;
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: username,
-                groups,
-                uid,
-                extra,
-                non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some(path.to_owned()),
-                    verb: Some(verb.to_owned()),
-                }),
-                resource_attributes: None,
-            },
-            ..SubjectAccessReview::default()
-        };
-        let reviewed = Api::<SubjectAccessReview>::all(self.client.clone())
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(text)?;
-        Ok(if reviewed.status.is_some_and(|status| status.allowed) {
-            Answer::Allowed
-        } else {
-            Answer::NoRight
-        })
     }
 }
 
@@ -274,15 +182,16 @@ mod tests {
     async fn status(access: &DebugAccess, path: &str, token: Option<&str>) -> u16 {
         let header =
             token.map(|token| http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-        let result = access
-            .check(
-                &Method::GET,
-                path,
-                header.as_ref(),
-                &Peer::default(),
-                &["x".to_owned()],
-            )
-            .await;
+        let metrics = Metrics::new("x", crate::Detail::Bounded);
+        let asker = Asker {
+            method: &Method::GET,
+            path,
+            authorization: header.as_ref(),
+            peer: &Peer::default(),
+            allowed: &["x".to_owned()],
+            remote: Some(IpAddr::from([10, 0, 0, 1])),
+        };
+        let result = access.check(&asker, &metrics).await;
         result.map_or_else(|refused| refused.status.as_u16(), |()| 200)
     }
 
@@ -312,12 +221,17 @@ mod tests {
         let peer = Peer {
             names: vec!["x".to_owned()],
         };
-        assert!(
-            DebugAccess::CertificateOnly
-                .check(&Method::GET, "/debug/config", None, &peer, &allowed)
-                .await
-                .is_ok()
-        );
+        let metrics = Metrics::new("x", crate::Detail::Bounded);
+        let asker = Asker {
+            method: &Method::GET,
+            path: "/debug/config",
+            authorization: None,
+            peer: &peer,
+            allowed: &allowed,
+            remote: None,
+        };
+        let checked = DebugAccess::CertificateOnly.check(&asker, &metrics).await;
+        assert!(checked.is_ok());
         assert_eq!(
             status(&DebugAccess::CertificateOnly, "/debug/config", None).await,
             401

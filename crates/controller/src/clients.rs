@@ -12,16 +12,17 @@ use crate::error::RunError;
 use crate::metrics::WriteCounter;
 use crate::transport;
 
-/// Two clients: one for everything, and one for the Lease alone.
+/// Three clients: one for everything, one for the Lease alone, and one for tokens of strangers.
 #[derive(Clone)]
 pub struct Clients {
-    /// For everything but the Lease.
+    /// For everything but the Lease and reviews.
     pub main: kube::Client,
     pub(crate) lease: kube::Client,
+    pub(crate) reviews: kube::Client,
     pub(crate) namespace: String,
     pub(crate) server: String,
     cluster_ca: Option<String>,
-    /// Counts writes of both, once there is something that counts.
+    /// Counts writes of all, once there is something that counts.
     writes: Arc<OnceLock<WriteCounter>>,
 }
 
@@ -105,10 +106,12 @@ impl Clients {
         // A request for the Lease that takes too long takes its connection with it, and the next begins anew: with HTTP/2
         // it would be tried again on a connection that is dead.
         let lease = ClientBuilder::try_from(config.clone()).map_err(unusable)?;
+        let reviews = ClientBuilder::try_from(config.clone()).map_err(unusable)?;
         let main = transport::client(&config).map_err(unusable)?;
         Ok(Self {
             main: main.with_layer(&count).build(),
             lease: lease.with_layer(&count).build(),
+            reviews: reviews.with_layer(&count).build(),
             namespace,
             server: server.clone(),
             cluster_ca,

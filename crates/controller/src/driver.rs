@@ -20,7 +20,7 @@ use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
 use mortise_core::index::{Index, News, ObjectKey};
 use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::record::Verdict;
-use mortise_core::snapshot::Pod;
+use mortise_core::snapshot::{Pod, Snapshot, Table};
 use mortise_webhooks::extender::Memory;
 use tokio::sync::mpsc;
 
@@ -236,6 +236,9 @@ impl Driver {
             }
             Before::Pod(key, before) => {
                 let after = index.pod(&key).map(|after| &**after);
+                if is_bind(&before, after) {
+                    self.extender.schedulers.bound(now);
+                }
                 metrics.pod_changed(&before, after, now);
             }
         }
@@ -443,6 +446,16 @@ fn work(
             return;
         }
     }
+}
+
+/// A scheduler gave the pod a node: nobody else binds pods that are not a node's own.
+fn is_bind(before: &Pod, after: Option<&Pod>) -> bool {
+    after.is_some_and(|after| {
+        after.uid == before.uid
+            && before.node.is_none()
+            && after.node.is_some()
+            && !after.is_node_owned()
+    })
 }
 
 /// The span of one step: what is logged inside names its decider.

@@ -205,7 +205,7 @@ pub async fn start(
 fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunError> {
     let https = config.listen.https;
     if !config.insecure_debug {
-        return Ok(DebugAccess::cluster(clients.main.clone()));
+        return Ok(DebugAccess::cluster(clients.reviews.clone()));
     }
     if !https.ip().is_loopback() {
         return Err(RunError::Usage(format!(

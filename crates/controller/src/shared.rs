@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::handshakes::Handshakes;
 use crate::metrics::{Detail, Metrics};
 use crate::records::{Numbered, Records};
 
@@ -42,6 +43,7 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Health.
     pub health: Health,
+    pub(crate) handshakes: Handshakes,
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     solving: OnceLock<SolveOptions>,
@@ -79,6 +81,7 @@ impl Shared {
             records: Records::default(),
             metrics: Metrics::new(version, detail),
             health: Health::default(),
+            handshakes: Handshakes::default(),
             effective,
             solving: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),

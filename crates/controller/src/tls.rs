@@ -28,7 +28,16 @@ pub struct TlsError {
 /// The settings in use.
 #[derive(Debug, Default)]
 pub struct Tls {
-    config: ArcSwapOption<ServerConfig>,
+    current: ArcSwapOption<ServerTls>,
+}
+
+/// Settings of new connections.
+#[derive(Debug)]
+pub(crate) struct ServerTls {
+    /// For the handshake.
+    pub(crate) config: Arc<ServerConfig>,
+    /// The names that the server certificate is for.
+    pub(crate) names: Vec<String>,
 }
 
 impl Tls {
@@ -40,8 +49,8 @@ impl Tls {
 
     /// The settings for the next connection.
     #[must_use]
-    pub fn current(&self) -> Option<Arc<ServerConfig>> {
-        self.config.load_full()
+    pub(crate) fn current(&self) -> Option<Arc<ServerTls>> {
+        self.current.load_full()
     }
 
     /// Puts files into use. When they do not fit together, nothing changes.
@@ -49,8 +58,13 @@ impl Tls {
     /// # Errors
     /// A file is missing or unreadable, or the key is not the certificate's.
     pub fn load(&self, files: &Files) -> Result<(), TlsError> {
-        let config = server_config(files)?;
-        self.config.store(Some(Arc::new(config)));
+        let config = Arc::new(server_config(files)?);
+        let chain = files
+            .get(certificates::TLS_CERT)
+            .and_then(|pem| certificates::chain(pem).ok());
+        let names = alternative_names(chain.as_deref());
+        self.current
+            .store(Some(Arc::new(ServerTls { config, names })));
         Ok(())
     }
 }
@@ -111,6 +125,25 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
     config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
     Ok(config)
+}
+
+/// DNS names and addresses that the first certificate of a chain is for.
+fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
+    let parsed = chain
+        .and_then(|chain| chain.first())
+        .and_then(|der| X509Certificate::from_der(der).ok());
+    let Some((_, cert)) = parsed else {
+        return Vec::new();
+    };
+    match cert.subject_alternative_name() {
+        Ok(Some(alternative)) => alternative
+            .value
+            .general_names
+            .iter()
+            .filter_map(certificates::general_name)
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Who is at the other end of a connection, as far as a certificate of the extender CA proves it.

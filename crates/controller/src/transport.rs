@@ -142,7 +142,7 @@ mod tests {
             );
             let tls = Tls::new();
             tls.load(&files).unwrap();
-            let mut server = rustls::ServerConfig::clone(&tls.current().unwrap());
+            let mut server = rustls::ServerConfig::clone(&tls.current().unwrap().config);
             server.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
             let acceptor = TlsAcceptor::from(Arc::new(server));
             let connections = Arc::new(AtomicUsize::new(0));

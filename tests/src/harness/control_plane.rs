@@ -453,6 +453,20 @@ impl ControlPlane {
         self.start_component(Component::Scheduler).await
     }
 
+    /// Starts kube-scheduler with the file that somebody wrote for its `--config`; a running one is stopped first.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start_scheduler`].
+    pub async fn start_scheduler_with(&mut self, config: &Path) -> Result<()> {
+        if self.pid(Component::Scheduler).is_some() {
+            self.stop_component(Component::Scheduler).await?;
+        }
+        std::fs::copy(config, self.state.join("etc/scheduler.json"))
+            .with_context(|| format!("cannot copy {}", config.display()))?;
+        self.scheduler_flags = Vec::new();
+        self.start_component(Component::Scheduler).await
+    }
+
     /// Starts kwok with these stages; a running one is stopped first.
     ///
     /// # Errors

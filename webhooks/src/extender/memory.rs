@@ -4,6 +4,7 @@ use super::Charges;
 use super::calls::Calls;
 use super::held::HeldPods;
 use super::rooms::Rooms;
+use super::schedulers::Schedulers;
 use super::shares::Shares;
 use super::signals::Signals;
 
@@ -22,6 +23,8 @@ pub struct Memory {
     pub signals: Signals,
     /// The newest calls.
     pub calls: Calls,
+    /// Which schedulers ask, and whether pods are bound without a call.
+    pub schedulers: Schedulers,
     own_namespace: Option<Box<str>>,
 }
 

@@ -42,7 +42,7 @@ async fn shown(tls: &Tls, files: &Files) -> Vec<u8> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let (near, far) = tokio::io::duplex(64 << 10);
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current().unwrap());
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current().unwrap().config.clone());
     let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
     let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
     let (near, far) = tokio::join!(connector.connect(name, near), acceptor.accept(far));

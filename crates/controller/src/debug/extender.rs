@@ -8,14 +8,16 @@ use axum::extract::Query;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
 use mortise_core::deciders::since;
 use mortise_webhooks::Counters;
-use mortise_webhooks::extender::{Call, Memory};
+use mortise_webhooks::extender::{Call, CallsSeen, Memory, SchedulerCalls};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::table::{Table, ago};
 use super::{View, answer};
+use crate::handshakes::HandshakeFailures;
 use crate::shared::Shared;
 
 /// Most calls in one answer; no more are kept.
@@ -73,13 +75,75 @@ fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> 
     }
     let promises = shared.snapshot().ledger.fates();
     let counts: BTreeMap<&str, u64> = counters.snapshot();
+    let (seen, failed) = (memory.schedulers.seen(), shared.handshakes.all());
+    let mut text = schedulers(&seen, now);
+    text.extend(failed.iter().map(|each| handshake(each, now)));
+    text.push(table.render("the scheduler has not asked yet"));
     View {
         json: json!({
+            "asked_by": seen, "failed_handshakes": failed,
             "calls": calls, "counts": counts, "promises": promises, "waiting_for_us": memory.held.len(),
             "charges": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
-        text: table.render("the scheduler has not asked yet"),
+        text: text.join("\n"),
     }
+}
+
+/// From which schedulers calls come, and whether pods are bound without any.
+fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
+    let mut lines: Vec<String> = seen
+        .schedulers
+        .iter()
+        .map(
+            |SchedulerCalls {
+                 scheduler,
+                 last,
+                 calls,
+             }| {
+                format!(
+                    "{scheduler}: {calls} calls, the last {} ago",
+                    ago(since(now, *last))
+                )
+            },
+        )
+        .collect();
+    if lines.is_empty() {
+        lines.push("no scheduler has asked this process".to_owned());
+    }
+    if let (1.., Some(silent)) = (seen.unasked_binds, seen.silent_since) {
+        lines.push(format!(
+            "WARNING: {} pods were bound without a call, the last call was {}; try: mortise check scheduler FILE --live",
+            seen.unasked_binds,
+            if seen.schedulers.is_empty() {
+                "never".to_owned()
+            } else {
+                format!("{} ago", ago(since(now, silent)))
+            },
+        ));
+    }
+    lines
+}
+
+fn handshake(failed: &HandshakeFailures, now: Timestamp) -> String {
+    let HandshakeFailures {
+        cause,
+        count,
+        last,
+        peer,
+        asked_for,
+        certificate_names,
+        advice,
+        ..
+    } = failed;
+    let asked = asked_for
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" that expects {name}"));
+    format!(
+        "failed TLS handshakes, {}: {count}, the last {} ago from {peer}{asked}; the certificate is for {}; {advice}",
+        cause.label(),
+        ago(since(now, *last)),
+        certificate_names.join(", "),
+    )
 }
 
 fn own_room(call: &Call) -> &'static str {

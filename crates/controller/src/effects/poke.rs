@@ -4,6 +4,8 @@
 //! out) is often none. So one is made: an annotation on a node that such a pod may now use. Every replica does this, since any of
 //! them may be the one that is asked; it changes nothing but the annotation. One node a turn is enough: an event about any
 //! node wakes all pods that an extender denied.
+//!
+//! The same turns look for what is wrong with the way in which schedulers ask, and say so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,8 @@ use crate::shared::Shared;
 const TURN: Duration = Duration::from_secs(1);
 /// The mode that sends whole nodes is complained about this often.
 const COMPLAINT: Duration = Duration::from_mins(10);
+/// Schedulers that do not ask are complained about again after this: where they cannot be configured, that is for ever.
+const REMINDER: Duration = Duration::from_hours(1);
 
 /// Looks until it is cancelled.
 pub(crate) async fn run(
@@ -38,9 +42,11 @@ pub(crate) async fn run(
     let mut turns = tokio::time::interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut mode = Mode::default();
+    let mut silence = Silence::default();
     loop {
         turns.tick().await;
         mode.look(&counters);
+        silence.look(&shared, &memory);
         if memory.held.is_empty() {
             continue;
         }
@@ -66,6 +72,40 @@ async fn poke(nodes: &Api<Node>, node: &NodeName, shared: &Shared, counters: &Co
         Err(error) => {
             tracing::warn!(%node, error = %retry::message(&error), "waiting pods were not woken");
         }
+    }
+}
+
+/// Says when pods are bound and no scheduler asks.
+#[derive(Debug, Default)]
+struct Silence {
+    said: Option<tokio::time::Instant>,
+}
+
+impl Silence {
+    fn look(&mut self, shared: &Shared, memory: &Memory) {
+        let binds = memory.schedulers.unasked_binds();
+        shared.metrics.set_unasked_binds(binds);
+        if binds == 0 {
+            self.said = None;
+            return;
+        }
+        if self.said.is_some_and(|at| at.elapsed() < REMINDER) {
+            return;
+        }
+        self.said = Some(tokio::time::Instant::now());
+        let seen = memory.schedulers.seen();
+        let asked: Vec<&str> = seen
+            .schedulers
+            .iter()
+            .map(|each| &*each.scheduler)
+            .collect();
+        let failing: u64 = shared.handshakes.all().iter().map(|each| each.count).sum();
+        tracing::warn!(
+            unasked_binds = binds,
+            asked_before = asked.join(", "),
+            failed_handshakes = failing,
+            "pods are bound, and for a minute no scheduler has asked this process: promised room is not kept free. Try: mortise check scheduler FILE --live (with several replicas, look whether another one is asked)"
+        );
     }
 }
 

@@ -47,6 +47,8 @@ labels! {
     Request { path: &'static str, status: &'static str }
     Path { path: &'static str }
     Outcome { outcome: &'static str }
+    Cause { cause: &'static str }
+    PortCause { port: &'static str, cause: &'static str }
     DecisionOfPool { nodepool: String, decision: &'static str, reason: &'static str, consolidation_type: &'static str }
     Evaluation { reason: &'static str, consolidation_type: &'static str }
     Consolidation { consolidation_type: &'static str }

@@ -90,7 +90,10 @@ pub struct Metrics {
     request_duration: Histograms<labels::Path>,
     panics: Counter,
     connections: Gauge,
-    handshakes_failed: Counter,
+    handshakes_failed: Counters<labels::Cause>,
+    connections_ended: Counters<labels::PortCause>,
+    token_reviews: Counters<labels::Outcome>,
+    unasked_binds: Gauge,
     certificate_reloads: Counters<labels::Outcome>,
 }
 
@@ -370,10 +373,31 @@ impl Metrics {
             ),
             panics: plain(r, "mortise_http_panics", "Requests that panicked"),
             connections: level(r, "mortise_https_connections", "Open HTTPS connections"),
-            handshakes_failed: plain(
+            handshakes_failed: counters(
                 r,
                 "mortise_tls_handshakes_failed",
-                "TLS handshakes that failed or took too long",
+                "TLS handshakes that failed or took too long, by cause",
+                8,
+                d,
+            ),
+            connections_ended: counters(
+                r,
+                "mortise_connections_ended",
+                "Connections that were refused or ended here, because there were too many or because nothing came",
+                12,
+                d,
+            ),
+            token_reviews: counters(
+                r,
+                "mortise_token_reviews",
+                "Tokens of callers of debug paths, by what was done about them",
+                5,
+                d,
+            ),
+            unasked_binds: level(
+                r,
+                "mortise_extender_unasked_binds",
+                "Pods bound without an extender call in the minute before, since the newest call; 0 while schedulers ask",
             ),
             certificate_reloads: counters(
                 r,

@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::conditions::Conditioned;
 use super::page::policy_of;
 use super::{Metrics, labels, reason};
+use crate::handshakes::HandshakeCause;
 
 impl Metrics {
     /// Counts a decision.
@@ -373,8 +374,26 @@ impl Metrics {
     }
 
     /// A TLS handshake failed.
-    pub(crate) fn handshake_failed(&self) {
-        self.handshakes_failed.inc();
+    pub(crate) fn handshake_failed(&self, cause: HandshakeCause) {
+        let cause = cause.label();
+        self.handshakes_failed.with(&labels::Cause { cause }, count);
+    }
+
+    /// A connection to a port was refused or ended by us.
+    pub(crate) fn connection_ended(&self, port: &'static str, cause: &'static str) {
+        self.connections_ended
+            .with(&labels::PortCause { port, cause }, count);
+    }
+
+    /// What was done about the token of a caller.
+    pub(crate) fn token_reviewed(&self, outcome: &'static str) {
+        self.token_reviews.with(&labels::Outcome { outcome }, count);
+    }
+
+    /// Pods bound without an extender call.
+    pub(crate) fn set_unasked_binds(&self, binds: u64) {
+        self.unasked_binds
+            .set(i64::try_from(binds).unwrap_or(i64::MAX));
     }
 
     /// Certificates were looked at and changed, or could not be read.

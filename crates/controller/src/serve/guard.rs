@@ -1,6 +1,7 @@
-//! What stands before every request of the HTTPS listener: may this caller, is there room, how long may it take, and what
-//! happens when it panics.
+//! What stands before every request of the HTTPS listener: may this caller, does its body come in time, is there room, how
+//! long may the answer take, and what happens when it panics.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,10 @@ use http::{StatusCode, header};
 use mortise_webhooks::routes::{Access, ROUTES, access};
 use tokio::sync::Semaphore;
 
-use crate::auth::DebugAccess;
+use super::activity::Activity;
+use super::bodies::Bodies;
+use super::http_loop::Remote;
+use crate::auth::{Asker, DebugAccess};
 use crate::shared::Shared;
 use crate::tls::Peer;
 
@@ -23,7 +27,7 @@ const EXTENDER: usize = 64;
 const OPEN: usize = 32;
 /// Concurrent debug requests, streams included.
 const DEBUG: usize = 64;
-/// Longest time to answer, and to read the body. Streams are exempt: they end by themselves.
+/// Longest time to answer. Streams are exempt: they end by themselves.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// The guard's state.
@@ -40,6 +44,8 @@ struct Room {
     extender: Semaphore,
     open: Semaphore,
     debug: Semaphore,
+    bodies_of_anybody: Bodies,
+    bodies_of_known: Bodies,
 }
 
 impl Guard {
@@ -52,6 +58,8 @@ impl Guard {
             extender: Semaphore::new(EXTENDER),
             open: Semaphore::new(OPEN),
             debug: Semaphore::new(DEBUG),
+            bodies_of_anybody: Bodies::default(),
+            bodies_of_known: Bodies::default(),
         };
         Self {
             shared,
@@ -67,6 +75,7 @@ impl Guard {
             method,
             path,
             authorization,
+            remote,
         } = caller;
         match access {
             Access::Open => Ok(()),
@@ -82,7 +91,17 @@ impl Guard {
             Access::Debug => {
                 let checked = self
                     .debug
-                    .check(&method, &path, authorization.as_ref(), &peer, &self.clients)
+                    .check(
+                        &Asker {
+                            method: &method,
+                            path: &path,
+                            authorization: authorization.as_ref(),
+                            peer: &peer,
+                            allowed: &self.clients,
+                            remote,
+                        },
+                        &self.shared.metrics,
+                    )
                     .await;
                 checked.map_err(|refused| {
                     let mut response =
@@ -106,6 +125,7 @@ struct Caller {
     method: http::Method,
     path: String,
     authorization: Option<http::HeaderValue>,
+    remote: Option<IpAddr>,
 }
 
 impl Caller {
@@ -119,6 +139,7 @@ impl Caller {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             authorization: request.headers().get(header::AUTHORIZATION).cloned(),
+            remote: request.extensions().get::<Remote>().map(|remote| remote.0),
         }
     }
 }
@@ -129,7 +150,21 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     let path = label(request.uri().path());
     let access = access_of(request.uri().path());
     let response = match guard.allow(Caller::of(&request), access).await {
-        Ok(()) => answer(&guard, access, path, request, next).await,
+        Ok(()) => {
+            let activity = request.extensions().get::<Arc<Activity>>().cloned();
+            if let Some(activity) = activity.as_ref().filter(|_| access != Access::Open) {
+                activity.prove();
+            }
+            let bodies = match access {
+                Access::Open => &guard.room.bodies_of_anybody,
+                Access::ExtenderClient | Access::Debug => &guard.room.bodies_of_known,
+            };
+            // A caller that sends slowly holds its connection, and nobody's turn to be answered.
+            match bodies.read(request, activity.as_deref()).await {
+                Ok((request, _held)) => answer(&guard, access, path, request, next).await,
+                Err(refused) => refused,
+            }
+        }
         Err(refused) => refused,
     };
     guard
@@ -137,6 +172,13 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
         .metrics
         .request(path, response.status(), start.elapsed());
     response
+}
+
+/// What there is nothing at: anybody may know.
+pub(super) async fn unknown(shared: Arc<Shared>) -> Response {
+    let status = StatusCode::NOT_FOUND;
+    shared.metrics.request("other", status, Duration::ZERO);
+    (status, "there is nothing at this path\n").into_response()
 }
 
 async fn answer(

@@ -1,39 +1,64 @@
 //! Accepting connections and serving HTTP on them: time for everything, a bound for everything.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::activity::{Activity, Standing};
+use super::patience::Unstalled;
+use super::sent::Sent;
+use super::slots::{Admission, Limits, Slots};
 use crate::backoff::Backoff;
+use crate::handshakes::{FailedHandshake, HandshakeCause};
 use crate::shared::Shared;
 use crate::tls::{Peer, Tls};
 
-/// A handshake takes two round trips; a minute of them is somebody who does not mean it.
+/// A handshake takes two round trips; more is somebody who does not mean it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Idle HTTP/1 connections. Go's client closes idle ones after 90 s; closing earlier than it does makes calls race with
-/// the close and fail.
+/// From the beginning of a connection to its first whole request. Go's clients sometimes open one more than they need and
+/// keep it; it is in nobody's way until there is no room, and then it goes first.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+/// Connections that were used and are silent. Go's client closes idle ones after 90 s; closing earlier than it does makes
+/// calls race with the close and fail.
 const IDLE: Duration = Duration::from_secs(120);
 /// HTTP/2 connections are asked whether they live this often.
 const PING: Duration = Duration::from_secs(45);
-/// Connections per listener. API servers, schedulers and a few people make tens.
-const CONNECTIONS: usize = 512;
 /// Concurrent requests on one HTTP/2 connection: kube-scheduler sends one at a time, API servers tens.
 const STREAMS: u32 = 128;
+/// Between two lines of the log about connections that were ended for want of room.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// API servers, schedulers and a few people make tens. A network of API servers behind one address has many.
+pub(super) const HTTPS_LIMITS: Limits = Limits {
+    all: 512,
+    of_peer: 256,
+};
+/// A Prometheus or two; a kubelet that makes a connection for each probe.
+pub(super) const PLAIN_LIMITS: Limits = Limits {
+    all: 128,
+    of_peer: 64,
+};
 
 /// One listener with what is served on it.
 pub(super) struct Loop {
+    /// For metrics and logs: `https`, `metrics`, `health`.
+    pub(super) port: &'static str,
     pub(super) listener: TcpListener,
+    pub(super) limits: Limits,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) router: Router,
     pub(super) shared: Arc<Shared>,
@@ -41,15 +66,16 @@ pub(super) struct Loop {
 
 impl Loop {
     pub(super) async fn run(self, connections: TaskTracker, end: CancellationToken) {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        let slots = Slots::new(self.limits);
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        let mut crowd = Crowd::default();
         loop {
             let accepted = tokio::select! {
                 () = end.cancelled() => return,
                 accepted = self.listener.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     // Out of file descriptors, mostly: spinning would not bring them back.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -58,17 +84,29 @@ impl Loop {
                 }
             };
             backoff.reset();
-            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-                tracing::warn!(
-                    most = CONNECTIONS,
-                    "too many connections; one was closed at once"
-                );
-                continue;
+            let activity = Activity::new();
+            let slot = match slots.admit(peer, &activity) {
+                Admission::Room(slot) => slot,
+                Admission::InPlaceOfAnother(slot) => {
+                    self.shared
+                        .metrics
+                        .connection_ended(self.port, "crowded_out");
+                    crowd.say(self.port, peer);
+                    slot
+                }
+                Admission::Full => {
+                    self.shared.metrics.connection_ended(self.port, "refused");
+                    crowd.say(self.port, peer);
+                    continue;
+                }
             };
             let connection = Connection {
+                port: self.port,
+                peer,
                 tls: self.tls.clone(),
                 router: self.router.clone(),
                 shared: Arc::clone(&self.shared),
+                activity,
                 end: end.clone(),
             };
             connections.spawn(async move {
@@ -79,10 +117,35 @@ impl Loop {
     }
 }
 
+/// Says that a port is crowded, once a minute.
+#[derive(Default)]
+struct Crowd {
+    said: Option<Instant>,
+    since: u64,
+}
+
+impl Crowd {
+    fn say(&mut self, port: &'static str, peer: IpAddr) {
+        self.since += 1;
+        if self.said.is_some_and(|at| at.elapsed() < QUIET) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let connections = std::mem::take(&mut self.since);
+        tracing::warn!(
+            port, connections, newest = %peer,
+            "too many connections: silent ones are ended for new ones"
+        );
+    }
+}
+
 struct Connection {
+    port: &'static str,
+    peer: IpAddr,
     tls: Option<Arc<Tls>>,
     router: Router,
     shared: Arc<Shared>,
+    activity: Arc<Activity>,
     end: CancellationToken,
 }
 
@@ -91,41 +154,116 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a socket option could not be set");
         }
-        let Some(tls) = &self.tls else {
-            return self.http(stream, Peer::default()).await;
+        let Some(tls) = self.tls.clone() else {
+            return self.http(stream, Peer::default(), false).await;
         };
-        let Some(config) = tls.current() else {
-            self.shared.metrics.handshake_failed();
-            return;
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(HANDSHAKE, self.shake(&tls, stream)) => shaken,
+            // Its handshake failed for want of room, which is counted already.
+            () = self.activity.evicted() => return,
         };
-        match tokio::time::timeout(
-            HANDSHAKE,
-            tokio_rustls::TlsAcceptor::from(config).accept(stream),
-        )
-        .await
-        {
-            Ok(Ok(stream)) => {
-                let peer = Peer::of(stream.get_ref().1.peer_certificates());
-                self.shared.metrics.connection(true);
-                let metrics = Arc::clone(&self.shared);
-                self.http(stream, peer).await;
-                metrics.metrics.connection(false);
+        match shaken {
+            Ok(Some((stream, peer))) => {
+                let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let shared = Arc::clone(&self.shared);
+                shared.metrics.connection(true);
+                self.http(stream, peer, is_h2).await;
+                shared.metrics.connection(false);
             }
-            Ok(Err(error)) => {
-                self.shared.metrics.handshake_failed();
-                tracing::debug!(%error, "a TLS handshake failed");
-            }
-            Err(_) => self.shared.metrics.handshake_failed(),
+            Ok(None) => {}
+            Err(_) => self.failed(HandshakeCause::TimedOut, None, Vec::new(), String::new()),
         }
     }
 
-    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S, peer: Peer) {
-        let Self { router, end, .. } = self;
-        let service = router.map_request(move |mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(peer.clone());
-            request.map(axum::body::Body::new)
+    /// The handshake; `None` when it failed, which is told.
+    async fn shake(
+        &self,
+        tls: &Tls,
+        stream: TcpStream,
+    ) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
+        let Some(current) = tls.current() else {
+            self.failed(
+                HandshakeCause::NoCertificate,
+                None,
+                Vec::new(),
+                String::new(),
+            );
+            return None;
+        };
+        let mut asked = None;
+        let shaken = async {
+            let hello =
+                LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+            asked = hello.client_hello().server_name().map(str::to_owned);
+            hello.into_stream(Arc::clone(&current.config)).await
+        };
+        match shaken.await {
+            Ok(stream) => {
+                let peer = Peer::of(stream.get_ref().1.peer_certificates());
+                Some((stream, peer))
+            }
+            Err(error) => {
+                let cause = HandshakeCause::of(&error, asked.as_deref(), &current.names);
+                self.failed(cause, asked, current.names.clone(), error.to_string());
+                None
+            }
+        }
+    }
+
+    fn failed(
+        &self,
+        cause: HandshakeCause,
+        asked: Option<String>,
+        names: Vec<String>,
+        error: String,
+    ) {
+        self.shared.metrics.handshake_failed(cause);
+        let failed = FailedHandshake {
+            cause,
+            peer: self.peer.to_canonical(),
+            asked,
+            names,
+            error,
+        };
+        self.shared.handshakes.failed(&failed, self.shared.now());
+    }
+
+    async fn http<S>(self, stream: S, peer: Peer, is_h2: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self {
+            port,
+            peer: address,
+            router,
+            shared,
+            activity,
+            end,
+            ..
+        } = self;
+        let serving = Arc::clone(&activity);
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let activity = Arc::clone(&serving);
+            let answering = activity.answer();
+            let mut request = request.map(Body::new);
+            let extensions = request.extensions_mut();
+            extensions.insert(peer.clone());
+            extensions.insert(Remote(address.to_canonical()));
+            extensions.insert(Arc::clone(&activity));
+            let answer = router.clone().oneshot(request);
+            async move {
+                let response = answer.await?;
+                drop(answering);
+                Ok::<_, std::convert::Infallible>(
+                    response.map(|body| Body::new(Sent::new(body, activity))),
+                )
+            }
         });
-        let mut builder = Builder::new(TokioExecutor::new());
+        // What is spoken is known: looking for it in the first bytes would wait for them for ever.
+        let mut builder = match is_h2 {
+            true => Builder::new(TokioExecutor::new()).http2_only(),
+            false => Builder::new(TokioExecutor::new()).http1_only(),
+        };
         builder
             .http1()
             .timer(TokioTimer::new())
@@ -137,8 +275,7 @@ impl Connection {
             .keep_alive_interval(PING)
             .keep_alive_timeout(Duration::from_secs(20))
             .max_concurrent_streams(STREAMS);
-        let connection =
-            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = builder.serve_connection(TokioIo::new(Unstalled::new(stream)), service);
         tokio::pin!(connection);
         let mut ending = false;
         loop {
@@ -149,6 +286,16 @@ impl Connection {
                     }
                     return;
                 }
+                () = activity.evicted() => return,
+                () = tokio::time::sleep_until(end_of_patience(&activity)) => {
+                    if !activity.may_end() {
+                        // An answer takes long: that has its own limit.
+                        activity.moved();
+                    } else if end_of_patience(&activity) <= Instant::now() {
+                        shared.metrics.connection_ended(port, "silent");
+                        return;
+                    }
+                }
                 () = end.cancelled(), if !ending => {
                     ending = true;
                     connection.as_mut().graceful_shutdown();
@@ -157,3 +304,16 @@ impl Connection {
         }
     }
 }
+
+/// When a connection on which nothing happens is ended.
+fn end_of_patience(activity: &Activity) -> Instant {
+    let patience = match activity.standing() {
+        Standing::Silent => FIRST_REQUEST,
+        Standing::Answered | Standing::Proven => IDLE,
+    };
+    activity.last() + patience
+}
+
+/// The address of a caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote(pub(crate) IpAddr);

@@ -1,8 +1,13 @@
 //! The HTTP surface: one HTTPS listener for extender, webhooks, debug paths and page; two plain ones for metrics and health.
 
+mod activity;
+mod bodies;
 mod guard;
 mod http_loop;
+mod patience;
 mod plain;
+mod sent;
+mod slots;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,6 +59,7 @@ impl Service {
             Arc::clone(&self.debug),
             Arc::clone(&self.clients),
         );
+        let shared = Arc::clone(&self.shared);
         mortise_webhooks::router::router(self.webhooks.clone())
             .merge(crate::debug::router(Arc::clone(&self.shared)))
             .merge(crate::debug::extender(
@@ -63,7 +69,9 @@ impl Service {
             ))
             .merge(crate::ui::routes())
             .route("/", get(|| async { Redirect::temporary("/ui/") }))
-            .layer(axum::middleware::from_fn_with_state(guard, guard::check))
+            // Only of routes: what is not there is not there for anybody, and nobody is asked about it.
+            .route_layer(axum::middleware::from_fn_with_state(guard, guard::check))
+            .fallback(move || guard::unknown(shared))
     }
 }
 
@@ -143,19 +151,25 @@ pub async fn serve(service: Service, tls: Arc<Tls>, listeners: Listeners, end: C
     let connections = TaskTracker::new();
     let loops = [
         http_loop::Loop {
+            port: "https",
             listener: https,
+            limits: http_loop::HTTPS_LIMITS,
             tls: Some(tls),
             router: service.router(),
             shared: Arc::clone(&shared),
         },
         http_loop::Loop {
+            port: "metrics",
             listener: metrics,
+            limits: http_loop::PLAIN_LIMITS,
             tls: None,
             router: plain::metrics(Arc::clone(&shared), calls),
             shared: Arc::clone(&shared),
         },
         http_loop::Loop {
+            port: "health",
             listener: health,
+            limits: http_loop::PLAIN_LIMITS,
             tls: None,
             router: plain::health(Arc::clone(&shared)),
             shared,

@@ -109,11 +109,19 @@ async fn each_path_has_its_callers() {
     )
     .await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "the handler answers");
-    for path in ["/debug/config", "/api/v1/state", "/nothing"] {
+    for path in ["/debug/config", "/api/v1/state"] {
         assert_eq!(
             call(&service, Method::GET, path, &[], "").await.0,
             StatusCode::UNAUTHORIZED,
             "{path}"
+        );
+    }
+    for path in ["/nothing", "/debug/nothing", "/extender/v1/bind"] {
+        let (status, _) = call(&service, Method::GET, path, &[], "").await;
+        assert_eq!(
+            status,
+            StatusCode::NOT_FOUND,
+            "{path}: before anybody is asked"
         );
     }
     assert_eq!(

@@ -1,0 +1,318 @@
+//! TLS handshakes that failed: counted by cause, kept for people, and logged at most once a minute for each cause.
+//!
+//! A caller that refuses our certificate says nothing else: kube-scheduler passes over an extender that it cannot reach. What
+//! this side sees is an alert, and the name that the caller asked for; together they say what is wrong.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use rustls::{AlertDescription, Error};
+use serde::Serialize;
+
+/// Between two lines of the log about the same cause.
+const QUIET: SignedDuration = SignedDuration::from_secs(60);
+
+/// Why a handshake failed. Closed: it is a metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandshakeCause {
+    /// This process has no certificate yet.
+    NoCertificate,
+    /// The caller did not finish in time.
+    TimedOut,
+    /// The caller closed the connection before the handshake was over; load balancers look for open ports like this.
+    Closed,
+    /// What came is not TLS, such as plain HTTP.
+    NotTls,
+    /// The caller refused our certificate, and it does not have the name that the caller asked for.
+    NameNotInCertificate,
+    /// The caller refused our certificate: it trusts another CA, or expects an IP address that is not in it.
+    CertificateRefused,
+    /// The caller's own certificate was not accepted here.
+    ClientCertificate,
+    /// Anything else: no common version or cipher.
+    Other,
+}
+
+impl HandshakeCause {
+    /// The label of metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "no_certificate",
+            Self::TimedOut => "timed_out",
+            Self::Closed => "closed",
+            Self::NotTls => "not_tls",
+            Self::NameNotInCertificate => "name_not_in_certificate",
+            Self::CertificateRefused => "certificate_refused",
+            Self::ClientCertificate => "client_certificate",
+            Self::Other => "other",
+        }
+    }
+
+    /// What to do about it.
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "wait until /readyz says ok",
+            Self::TimedOut => "look at the network between the caller and this process",
+            Self::Closed => "nothing, if it is a check for an open port",
+            Self::NotTls => "use https:// in the caller's URL",
+            Self::NameNotInCertificate => {
+                "leave serverName out of the scheduler's tlsConfig, or add the name with --server-names"
+            }
+            Self::CertificateRefused => {
+                "give the caller the ca.crt that belongs to this certificate, and add the address of its URL with --server-names"
+            }
+            Self::ClientCertificate => {
+                "give the caller the extender-client.crt that belongs to extender-ca.crt"
+            }
+            Self::Other => "compare the TLS versions that both sides allow",
+        }
+    }
+
+    /// The cause of an error of the TLS library. `asked` is the name in the caller's hello, `names` those in our certificate.
+    pub(crate) fn of(error: &std::io::Error, asked: Option<&str>, names: &[String]) -> Self {
+        let Some(error) = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Error>())
+        else {
+            return Self::Closed;
+        };
+        match error {
+            Error::AlertReceived(alert) if refuses_certificate(*alert) => match asked {
+                Some(asked) if !covers(names, asked) => Self::NameNotInCertificate,
+                _ => Self::CertificateRefused,
+            },
+            Error::AlertReceived(
+                AlertDescription::CloseNotify | AlertDescription::UserCanceled,
+            ) => Self::Closed,
+            Error::InvalidCertificate(_)
+            | Error::NoCertificatesPresented
+            | Error::InvalidCertRevocationList(_) => Self::ClientCertificate,
+            Error::InvalidMessage(_) => Self::NotTls,
+            _ => Self::Other,
+        }
+    }
+}
+
+const fn refuses_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
+}
+
+/// Whether one of a certificate's names, wildcards included, is this one.
+fn covers(names: &[String], asked: &str) -> bool {
+    names.iter().any(|name| {
+        name.eq_ignore_ascii_case(asked)
+            || name.strip_prefix("*.").is_some_and(|parent| {
+                asked
+                    .split_once('.')
+                    .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
+            })
+    })
+}
+
+/// One handshake that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedHandshake {
+    pub(crate) cause: HandshakeCause,
+    pub(crate) peer: IpAddr,
+    /// The name in the caller's hello.
+    pub(crate) asked: Option<String>,
+    /// The names in our certificate.
+    pub(crate) names: Vec<String>,
+    /// What the TLS library says.
+    pub(crate) error: String,
+}
+
+/// The newest failure of a cause.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HandshakeFailures {
+    pub(crate) cause: HandshakeCause,
+    /// Since the start.
+    pub(crate) count: u64,
+    /// When the newest was.
+    pub(crate) last: Timestamp,
+    /// Address of its caller.
+    pub(crate) peer: String,
+    /// The name that the caller expected, where it said one.
+    pub(crate) asked_for: Option<String>,
+    /// The names in our certificate.
+    pub(crate) certificate_names: Vec<String>,
+    /// What to do.
+    pub(crate) advice: &'static str,
+    #[serde(skip)]
+    logged: Timestamp,
+    #[serde(skip)]
+    logged_count: u64,
+}
+
+/// Failures by cause. Bounded by the number of causes.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    inner: Mutex<BTreeMap<HandshakeCause, HandshakeFailures>>,
+}
+
+impl Handshakes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<HandshakeCause, HandshakeFailures>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a failure. Returns how many there were since the last line in the log when it is time for another.
+    fn keep(&self, failed: &FailedHandshake, now: Timestamp) -> Option<u64> {
+        let mut inner = self.lock();
+        let logged = inner
+            .get(&failed.cause)
+            .map(|kept| (kept.count, kept.logged, kept.logged_count));
+        let count = logged.map_or(0, |(count, ..)| count) + 1;
+        let due = logged.is_none_or(|(_, at, _)| now.duration_since(at) >= QUIET);
+        let (at, told) = match logged {
+            Some((_, at, told)) if !due => (at, told),
+            _ => (now, count),
+        };
+        let before = logged.map_or(0, |(.., told)| told);
+        inner.insert(
+            failed.cause,
+            HandshakeFailures {
+                cause: failed.cause,
+                count,
+                last: now,
+                peer: failed.peer.to_string(),
+                asked_for: failed.asked.clone(),
+                certificate_names: failed.names.clone(),
+                advice: failed.cause.advice(),
+                logged: at,
+                logged_count: told,
+            },
+        );
+        due.then_some(count - before)
+    }
+
+    /// Keeps a failure and logs it, unless one of the same cause was logged within a minute.
+    pub(crate) fn failed(&self, failed: &FailedHandshake, now: Timestamp) {
+        let Some(count) = self.keep(failed, now) else {
+            return;
+        };
+        let FailedHandshake {
+            cause,
+            peer,
+            asked,
+            names,
+            error,
+        } = failed;
+        let (cause, advice) = (cause.label(), cause.advice());
+        let names = names.join(", ");
+        // Checks for an open port are many, and no fault.
+        if failed.cause == HandshakeCause::Closed {
+            tracing::debug!(cause, %peer, count, error, "TLS handshakes failed");
+        } else {
+            tracing::warn!(
+                cause, %peer, count, asked_for = asked.as_deref().unwrap_or_default(), certificate_names = names, error, advice,
+                "TLS handshakes failed"
+            );
+        }
+    }
+
+    /// The failures of every cause.
+    pub(crate) fn all(&self) -> Vec<HandshakeFailures> {
+        self.lock().values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(error: Error) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+
+    #[test]
+    fn each_error_has_its_cause() {
+        let names = ["localhost", "127.0.0.1", "*.kube-system.svc"].map(str::to_owned);
+        let refused = || io(Error::AlertReceived(AlertDescription::BadCertificate));
+        for (error, asked, want) in [
+            (
+                refused(),
+                Some("mortise.other.svc"),
+                HandshakeCause::NameNotInCertificate,
+            ),
+            (
+                refused(),
+                Some("mortise.kube-system.svc"),
+                HandshakeCause::CertificateRefused,
+            ),
+            (
+                refused(),
+                Some("LOCALHOST"),
+                HandshakeCause::CertificateRefused,
+            ),
+            (refused(), None, HandshakeCause::CertificateRefused),
+            (
+                io(Error::InvalidMessage(
+                    rustls::InvalidMessage::InvalidContentType,
+                )),
+                None,
+                HandshakeCause::NotTls,
+            ),
+            (
+                io(Error::InvalidCertificate(
+                    rustls::CertificateError::UnknownIssuer,
+                )),
+                None,
+                HandshakeCause::ClientCertificate,
+            ),
+            (
+                std::io::ErrorKind::UnexpectedEof.into(),
+                Some("localhost"),
+                HandshakeCause::Closed,
+            ),
+        ] {
+            assert_eq!(
+                HandshakeCause::of(&error, asked, &names),
+                want,
+                "{error} {asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cause_is_logged_once_a_minute_with_what_was_left_out() {
+        let handshakes = Handshakes::default();
+        let at = |seconds: i64| Timestamp::from_second(1_700_000_000 + seconds).unwrap();
+        let failed = |cause| FailedHandshake {
+            cause,
+            peer: IpAddr::from([10, 0, 0, 7]),
+            asked: Some("mortise.kube-system.svc".to_owned()),
+            names: vec!["localhost".to_owned()],
+            error: String::new(),
+        };
+        let name = failed(HandshakeCause::NameNotInCertificate);
+        assert_eq!(handshakes.keep(&name, at(0)), Some(1));
+        for second in 1..60 {
+            assert_eq!(handshakes.keep(&name, at(second)), None);
+        }
+        let other = failed(HandshakeCause::NotTls);
+        assert_eq!(handshakes.keep(&other, at(30)), Some(1), "its own minute");
+        assert_eq!(handshakes.keep(&name, at(60)), Some(60));
+        assert_eq!(handshakes.keep(&name, at(119)), None);
+        let all = handshakes.all();
+        let count = |cause| {
+            all.iter()
+                .find(|kept| kept.cause == cause)
+                .map(|kept| kept.count)
+        };
+        assert_eq!(count(HandshakeCause::NameNotInCertificate), Some(62));
+        assert_eq!(count(HandshakeCause::NotTls), Some(1));
+    }
+}

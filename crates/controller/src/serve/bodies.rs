@@ -1,0 +1,204 @@
+//! Reading what callers send: in time, up to the limit of the path, and no more at a time than memory is set aside for.
+//!
+//! Bodies are read before a request takes one of the few turns to be answered, so that callers who send slowly keep nobody
+//! waiting but themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
+use mortise_webhooks::routes::ROUTES;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::activity::Activity;
+
+/// From the end of the head to the end of the body. API servers and schedulers send both at once.
+const SENDING: Duration = Duration::from_secs(10);
+/// Bytes of bodies in memory at a time, of callers of one kind.
+const IN_MEMORY: usize = 64 << 20;
+/// What the memory is counted in.
+const UNIT: usize = 1 << 10;
+
+/// Memory for the bodies of one kind of caller.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self::of(IN_MEMORY)
+    }
+}
+
+impl Bodies {
+    fn of(bytes: usize) -> Self {
+        Self {
+            room: Arc::new(Semaphore::new(bytes / UNIT)),
+        }
+    }
+
+    /// The request with its whole body, and the memory that this takes. What is too large, too slow or too much is answered
+    /// here.
+    pub(super) async fn read(
+        &self,
+        request: Request,
+        activity: Option<&Activity>,
+    ) -> Result<(Request, Option<OwnedSemaphorePermit>), Response> {
+        if request.body().is_end_stream() {
+            return Ok((request, None));
+        }
+        let limit = ROUTES
+            .iter()
+            .find(|route| route.path == request.uri().path())
+            .map_or(0, |route| route.body_limit);
+        let (parts, body) = request.into_parts();
+        let whole = tokio::time::timeout(SENDING, self.collect(body, limit));
+        let whole = match activity {
+            Some(activity) => activity.reading(whole).await,
+            None => whole.await,
+        };
+        let late = || refused(StatusCode::REQUEST_TIMEOUT, "the body took too long");
+        let (bytes, held) = whole.unwrap_or_else(|_| Err(late()))?;
+        Ok((Request::from_parts(parts, Body::from(bytes)), held))
+    }
+
+    async fn collect(
+        &self,
+        mut body: Body,
+        limit: usize,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response> {
+        let too_large = || {
+            refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &format!("the body is larger than {limit} bytes, the most that this path takes"),
+            )
+        };
+        let declared = body.size_hint().lower();
+        if usize::try_from(declared).is_ok_and(|declared| declared > limit) {
+            return Err(too_large());
+        }
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut held: Option<OwnedSemaphorePermit> = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| {
+                refused(StatusCode::BAD_REQUEST, "the body did not come to its end")
+            })?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if bytes.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            // Memory is taken for what has come, not for what is announced: announcing costs nothing.
+            let units = (bytes.len() + data.len()).div_ceil(UNIT);
+            let more =
+                units.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+            if let Ok(more) = u32::try_from(more) {
+                let room = Arc::clone(&self.room).try_acquire_many_owned(more);
+                let room = room.map_err(|_| {
+                    refused(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "too much is being sent at this moment",
+                    )
+                })?;
+                match &mut held {
+                    Some(held) => held.merge(room),
+                    None => held = Some(room),
+                }
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes.into(), held))
+    }
+}
+
+fn refused(status: StatusCode, message: &str) -> Response {
+    let retry = [(http::header::RETRY_AFTER, "1")];
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => (status, retry, format!("{message}\n")).into_response(),
+        _ => (status, format!("{message}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+
+    use super::*;
+
+    const PATH: &str = "/admission/v1/validate";
+
+    fn request(body: Body) -> Request {
+        Request::post(PATH).body(body).unwrap()
+    }
+
+    /// Sends a part, and the rest after so many seconds.
+    fn slow(seconds: u64) -> Body {
+        let parts = futures::stream::iter([0, seconds]).then(|seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<_, std::io::Error>(Bytes::from_static(b"part"))
+        });
+        Body::from_stream(parts)
+    }
+
+    async fn status(bodies: &Bodies, body: Body) -> Result<Bytes, u16> {
+        match bodies.read(request(body), None).await {
+            Ok((request, _)) => Ok(request.into_body().collect().await.unwrap().to_bytes()),
+            Err(response) => Err(response.status().as_u16()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_come_in_time_or_not_at_all() {
+        let bodies = Bodies::default();
+        assert_eq!(status(&bodies, slow(9)).await.unwrap(), "partpart");
+        assert_eq!(status(&bodies, slow(11)).await, Err(408));
+        assert_eq!(status(&bodies, Body::empty()).await.unwrap(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_for_what_has_come_and_comes_back() {
+        let bodies = Bodies::of(4 << 10);
+        let (_, held) = bodies
+            .read(request(Body::from(vec![0; 3 << 10])), None)
+            .await
+            .unwrap();
+        assert_eq!(
+            status(&bodies, Body::from(vec![0; 2 << 10])).await,
+            Err(503)
+        );
+        drop(held);
+        assert!(status(&bodies, Body::from(vec![0; 4 << 10])).await.is_ok());
+        // Announced, and not sent: it takes the memory of nobody.
+        let silent = bodies.read(request(slow(9)), None);
+        let (silent, other) = tokio::join!(silent, status(&bodies, Body::from(vec![0; 3 << 10])));
+        assert!(silent.is_ok() && other.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_larger_than_its_path_takes_is_refused() {
+        let limit = ROUTES
+            .iter()
+            .find(|route| route.path == PATH)
+            .unwrap()
+            .body_limit;
+        let bodies = Bodies::default();
+        assert_eq!(
+            status(&bodies, Body::from(vec![0; limit + 1])).await,
+            Err(413)
+        );
+        let unannounced = futures::stream::iter(
+            (0..=limit >> 20).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![0; 1 << 20]))),
+        );
+        assert_eq!(
+            status(&bodies, Body::from_stream(unannounced)).await,
+            Err(413)
+        );
+    }
+}
