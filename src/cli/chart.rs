@@ -8,7 +8,7 @@ use mortise_webhooks::manifests::{WebhookOptions, webhook_configurations};
 use serde_json::Value;
 
 use super::manifests::{in_cluster, node_classes};
-use super::rbac::{self, Account};
+use super::rbac::{self, Account, When};
 
 /// Words that stand in the place of what a release decides.
 const NAMESPACE: &str = "release-namespace";
@@ -62,38 +62,59 @@ fn webhooks() -> String {
     )
 }
 
+/// What a rule depends on, in the words of the chart's values.
+const fn condition(when: When) -> Option<&'static str> {
+    match when {
+        When::Always => None,
+        When::Kwok => Some("contains \"kwok\" (toString .Values.provider)"),
+        When::Aws => Some("contains \"aws\" (toString .Values.provider)"),
+        When::Conversion => Some(".Values.conversion.enabled"),
+        When::OwnCertificates => Some("not .Values.certificates.secretName"),
+    }
+}
+
+/// The roles with every rule, each within its condition.
 fn rights() -> String {
-    let of = |conversion| {
-        let documents = rbac::manifests(&Account {
-            namespace: NAMESPACE,
-            account: ACCOUNT,
-            name: NAME,
-            conversion,
-        });
-        documents
-            .iter()
-            .filter(|document| document["kind"] != "ServiceAccount")
-            .map(template)
-            .collect::<String>()
-    };
-    let (with, without) = (of(true), of(false));
-    // The rule that only conversion needs is where the two part; it is the last of the ClusterRole.
-    let parts = with
-        .lines()
-        .zip(without.lines())
-        .position(|(with, without)| with != without)
-        .unwrap();
-    let more = with.lines().count() - without.lines().count();
+    let documents = rbac::manifests(&Account {
+        namespace: NAMESPACE,
+        account: ACCOUNT,
+        name: NAME,
+        lease: mortise_controller::LEASE_NAME,
+        secret: &format!("{NAME}-cert"),
+        providers: &["kwok", "aws"],
+        conversion: true,
+        own_certificates: true,
+    });
     let mut text = String::new();
-    for (number, line) in with.lines().enumerate() {
-        if number == parts {
-            text.push_str("{{- if .Values.conversion.enabled }}\n");
-        }
-        if number == parts + more {
-            text.push_str("{{- end }}\n");
-        }
-        text.push_str(line);
+    for document in &documents {
+        let rules = match document["kind"].as_str() {
+            Some("ServiceAccount") => continue,
+            Some("ClusterRole") => rbac::cluster_rules(),
+            Some("Role") => {
+                rbac::local_rules(mortise_controller::LEASE_NAME, &format!("{NAME}-cert"))
+            }
+            _ => {
+                text.push_str(&template(document));
+                continue;
+            }
+        };
+        let mut without = document.clone();
+        without["rules"] = serde_json::json!([]);
+        let frame = template(&without);
+        text.push_str(frame.trim_end().strip_suffix(" []").unwrap());
         text.push('\n');
+        for (when, rule) in rules {
+            let yaml = template(&serde_json::json!([rule]));
+            let yaml = yaml.strip_prefix("---\n").unwrap();
+            match condition(when) {
+                None => text.push_str(yaml),
+                Some(condition) => {
+                    text.push_str(&format!(
+                        "{{{{- if {condition} }}}}\n{yaml}{{{{- end }}}}\n"
+                    ));
+                }
+            }
+        }
     }
     text
 }

@@ -85,6 +85,18 @@ enum What {
         /// The right to keep the CA in definitions that were written with --conversion
         #[arg(long)]
         conversion: bool,
+        /// Providers that the service serves: kwok makes Node objects, aws does not
+        #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
+        provider: Vec<String>,
+        /// The service's --karpenter-service: its Secret is NAME-cert
+        #[arg(long, default_value = "mortise", value_name = "NAME")]
+        service: String,
+        /// The service's --leader-election-name
+        #[arg(long, default_value = mortise_controller::LEASE_NAME, value_name = "NAME")]
+        lease: String,
+        /// Without rights to the Secret: the service gets its certificates with --cert-dir
+        #[arg(long)]
+        certificates_given: bool,
     },
     /// KubeSchedulerConfiguration with the extender, or a second scheduler with it
     Scheduler {
@@ -254,11 +266,19 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             namespace,
             name,
             conversion,
+            provider,
+            service,
+            lease,
+            certificates_given,
         } => rbac::manifests(&Account {
             namespace,
             account: name,
             name,
+            lease,
+            secret: &format!("{service}-cert"),
+            providers: &provider.iter().map(String::as_str).collect::<Vec<_>>(),
             conversion: *conversion,
+            own_certificates: !certificates_given,
         }),
         What::Scheduler {
             second_scheduler: true,

@@ -2,15 +2,45 @@
 
 use serde_json::{Value, json};
 
-/// Names of the account.
+/// Names of the account, and what it needs rights for.
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
     /// The service account.
     pub(super) account: &'a str,
     /// Roles and bindings.
     pub(super) name: &'a str,
+    /// The Lease of the leader election.
+    pub(super) lease: &'a str,
+    /// The Secret with certificates.
+    pub(super) secret: &'a str,
+    /// Providers that are served: `kwok`, `aws`.
+    pub(super) providers: &'a [&'a str],
     /// Definitions name the service for conversion, and it keeps their CA right.
     pub(super) conversion: bool,
+    /// The service makes its certificates itself, in the Secret.
+    pub(super) own_certificates: bool,
+}
+
+/// When a rule is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Always,
+    Kwok,
+    Aws,
+    Conversion,
+    OwnCertificates,
+}
+
+impl Account<'_> {
+    fn needs(&self, when: When) -> bool {
+        match when {
+            When::Always => true,
+            When::Kwok => self.providers.contains(&"kwok"),
+            When::Aws => self.providers.contains(&"aws"),
+            When::Conversion => self.conversion,
+            When::OwnCertificates => self.own_certificates,
+        }
+    }
 }
 
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
@@ -22,16 +52,20 @@ fn named_rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str
     json!({ "apiGroups": groups, "resources": resources, "resourceNames": names, "verbs": verbs })
 }
 
-/// ServiceAccount, ClusterRole and Role with their bindings.
-pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
+/// Rules of a node class.
+fn node_class(when: When, group: &str, plural: &str) -> [(When, Value); 2] {
+    let status = format!("{plural}/status");
+    let verbs = &["get", "list", "watch", "patch"];
+    [
+        (when, rule(&[group], &[plural], verbs)),
+        (when, rule(&[group], &[&status], &["patch"])),
+    ]
+}
+
+/// Rules of the ClusterRole, in order.
+pub(super) fn cluster_rules() -> Vec<(When, Value)> {
     let read = &["get", "list", "watch"];
-    let Account {
-        namespace,
-        account,
-        name,
-        conversion,
-    } = account;
-    let mut cluster = vec![
+    let always = [
         rule(
             &[""],
             &[
@@ -46,7 +80,6 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             ],
             read,
         ),
-        named_rule(&[""], &["services"], &["kube-dns"], &["get"]),
         rule(
             &["apps"],
             &["daemonsets", "replicasets", "statefulsets"],
@@ -69,7 +102,7 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             ],
             read,
         ),
-        rule(&[""], &["nodes"], &["create", "patch", "delete"]),
+        rule(&[""], &["nodes"], &["patch", "delete"]),
         rule(&[""], &["pods"], &["delete"]),
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(&[""], &["events"], &["create", "patch"]),
@@ -90,16 +123,6 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["patch"],
         ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),
-        rule(
-            &["karpenter.kwok.sh", "karpenter.k8s.aws"],
-            &["kwoknodeclasses", "ec2nodeclasses"],
-            &["get", "list", "watch", "patch"],
-        ),
-        rule(
-            &["karpenter.kwok.sh", "karpenter.k8s.aws"],
-            &["kwoknodeclasses/status", "ec2nodeclasses/status"],
-            &["patch"],
-        ),
         named_rule(
             &["admissionregistration.k8s.io"],
             &[
@@ -120,8 +143,18 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
             &["create"],
         ),
     ];
-    if *conversion {
-        cluster.push(named_rule(
+    let mut all: Vec<(When, Value)> = always.map(|rule| (When::Always, rule)).to_vec();
+    // Its nodes are objects that nobody else makes; machines of a cloud register themselves.
+    all.push((When::Kwok, rule(&[""], &["nodes"], &["create"])));
+    all.extend(node_class(
+        When::Kwok,
+        "karpenter.kwok.sh",
+        "kwoknodeclasses",
+    ));
+    all.extend(node_class(When::Aws, "karpenter.k8s.aws", "ec2nodeclasses"));
+    all.push((
+        When::Conversion,
+        named_rule(
             &["apiextensions.k8s.io"],
             &["customresourcedefinitions"],
             &[
@@ -130,16 +163,53 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
                 "nodepools.karpenter.sh",
             ],
             &["get", "patch"],
-        ));
-    }
-    let local = vec![
-        rule(
-            &["coordination.k8s.io"],
-            &["leases"],
-            &["get", "create", "update", "patch"],
         ),
-        rule(&[""], &["secrets"], &["get", "create", "update", "patch"]),
-    ];
+    ));
+    all
+}
+
+/// Rules of the Role in the service's namespace, in order. By name also for `create`: a write to the path of an object that
+/// is not there yet is such a creation, and its name is known to whoever checks rights.
+pub(super) fn local_rules(lease: &str, secret: &str) -> Vec<(When, Value)> {
+    vec![
+        (
+            When::Always,
+            named_rule(
+                &["coordination.k8s.io"],
+                &["leases"],
+                &[lease],
+                &["get", "create", "update"],
+            ),
+        ),
+        (
+            When::OwnCertificates,
+            named_rule(
+                &[""],
+                &["secrets"],
+                &[secret],
+                &["get", "create", "update", "patch"],
+            ),
+        ),
+    ]
+}
+
+/// ServiceAccount, ClusterRole and Role with their bindings.
+pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
+    let needed = |rules: Vec<(When, Value)>| -> Vec<Value> {
+        rules
+            .into_iter()
+            .filter(|(when, _)| account.needs(*when))
+            .map(|(_, rule)| rule)
+            .collect()
+    };
+    let cluster = needed(cluster_rules());
+    let local = needed(local_rules(account.lease, account.secret));
+    let Account {
+        namespace,
+        account,
+        name,
+        ..
+    } = account;
     let labels = json!({ "app.kubernetes.io/name": "mortise" });
     let wide = json!({ "name": name, "labels": labels });
     let own = |name: &str| json!({ "name": name, "namespace": namespace, "labels": labels });

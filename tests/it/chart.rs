@@ -181,6 +181,54 @@ async fn what_the_charts_install_is_enough_to_work() -> Result<()> {
     Ok(())
 }
 
+/// With a policy nobody connects but those who are named; rights are only those of the provider and of its own certificates.
+#[tokio::test]
+async fn values_close_ports_and_take_rights_away() -> Result<()> {
+    let mut state = StateDir::create("helm")?;
+    let helm = Helm::ready(state.path(), &state.join("no-cluster")).await?;
+    let chart = Helm::chart("mortise").display().to_string();
+    let render = async |set: &str| -> Result<Vec<Value>> {
+        let text = helm.run(&["template", "x", &chart, "--set", set]).await?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+        Ok(documents)
+    };
+    let of = |documents: &[Value], kind: &str| -> Vec<Value> {
+        let all = documents.iter().filter(|each| each["kind"] == kind);
+        all.cloned().collect()
+    };
+    let open = render("provider=aws").await?;
+    ensure!(of(&open, "NetworkPolicy").is_empty());
+    let closed = render("provider=aws,certificates.secretName=given,networkPolicy.enabled=true,networkPolicy.https[0].ipBlock.cidr=10.0.0.0/24").await?;
+    let policies = of(&closed, "NetworkPolicy");
+    let ingress = &policies.first().context("a policy")?["spec"]["ingress"];
+    ensure!(
+        *ingress
+            == json!([{ "ports": [{ "port": "https", "protocol": "TCP" }], "from": [{ "ipBlock": { "cidr": "10.0.0.0/24" } }] }]),
+        "{ingress}"
+    );
+    let can = |documents: &[Value], kind: &str, resource: &str, verb: &str| {
+        let roles = of(documents, kind);
+        let mut rules = roles
+            .iter()
+            .flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+        let has = |list: &Value, what: &str| {
+            list.as_array()
+                .is_some_and(|list| list.contains(&json!(what)))
+        };
+        rules.any(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], verb))
+    };
+    ensure!(can(&open, "Role", "secrets", "create") && !can(&closed, "Role", "secrets", "get"));
+    ensure!(!can(&open, "ClusterRole", "nodes", "create"));
+    ensure!(!can(&open, "ClusterRole", "kwoknodeclasses", "get"));
+    let both = render("provider={aws,kwok}").await?;
+    ensure!(
+        can(&both, "ClusterRole", "nodes", "create")
+            && can(&both, "ClusterRole", "ec2nodeclasses", "get")
+    );
+    state.discard();
+    Ok(())
+}
+
 /// A value that is not there, or not allowed, is named.
 #[tokio::test]
 async fn bad_values_are_refused_by_name() -> Result<()> {

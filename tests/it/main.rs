@@ -42,6 +42,7 @@ mod provisioning;
 mod readme;
 mod repair;
 mod restart;
+mod rights;
 mod rotation;
 mod scale_to_zero;
 mod scene;

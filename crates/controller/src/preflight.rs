@@ -27,6 +27,8 @@ struct Right {
     /// `nodeclaims`, or with a subresource `nodeclaims/status`.
     resource: String,
     namespace: Option<String>,
+    /// The one object; `None`: any.
+    name: Option<String>,
 }
 
 impl Right {
@@ -41,17 +43,22 @@ impl Right {
             .as_ref()
             .map(|namespace| format!(" in namespace {namespace}"))
             .unwrap_or_default();
-        format!("{verbs} {}{group}{within}", self.resource)
+        let named = self
+            .name
+            .as_ref()
+            .map(|name| format!(" {name}"))
+            .unwrap_or_default();
+        format!("{verbs} {}{group}{named}{within}", self.resource)
     }
 }
 
 /// What besides the watched kinds must be allowed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
-    /// Namespace of the Lease, when there is an election.
-    pub(crate) lease: Option<String>,
-    /// Namespace of the certificate Secret, when there is one.
-    pub(crate) secret: Option<String>,
+    /// Name and namespace of the Lease, when there is an election.
+    pub(crate) lease: Option<(String, String)>,
+    /// Name and namespace of the certificate Secret, when there is one.
+    pub(crate) secret: Option<(String, String)>,
 }
 
 /// Checks that the API server answers, knows every kind, and lets us do what we must.
@@ -166,6 +173,7 @@ fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
         group,
         resource: resource.to_owned(),
         namespace: None,
+        name: None,
     };
     let mut all = Vec::new();
     for kind in kinds {
@@ -189,17 +197,20 @@ fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
         right("create", "", "pods/eviction"),
         right("create", "", "events"),
     ]);
-    let within = |namespace: &Option<String>, group, resource: &str| {
-        let verbs = namespace.iter().flat_map(|_| ["get", "create", "update"]);
-        verbs
-            .map(|verb| Right {
-                namespace: namespace.clone(),
+    let own = |object: &Option<(String, String)>, verbs: &[&'static str], group, resource: &str| {
+        let rights = object.iter().flat_map(|(name, namespace)| {
+            verbs.iter().map(|verb| Right {
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
                 ..right(verb, group, resource)
             })
-            .collect::<Vec<_>>()
+        });
+        rights.collect::<Vec<_>>()
     };
-    all.extend(within(&needs.lease, "coordination.k8s.io", "leases"));
-    all.extend(within(&needs.secret, "", "secrets"));
+    let lease = ["get", "create", "update"];
+    all.extend(own(&needs.lease, &lease, "coordination.k8s.io", "leases"));
+    let secret = ["get", "create", "update", "patch"];
+    all.extend(own(&needs.secret, &secret, "", "secrets"));
     all
 }
 
@@ -244,8 +255,8 @@ fn grouped(rights: &[Right]) -> Vec<String> {
     let mut verbs: Vec<(&Right, Vec<&str>)> = Vec::new();
     for right in rights {
         let same = |other: &Right| {
-            (&other.resource, other.group, &other.namespace)
-                == (&right.resource, right.group, &right.namespace)
+            (&other.resource, other.group, &other.namespace, &other.name)
+                == (&right.resource, right.group, &right.namespace, &right.name)
         };
         match verbs.iter_mut().find(|(first, _)| same(first)) {
             Some((_, verbs)) => verbs.push(right.verb),
@@ -269,6 +280,7 @@ async fn allowed(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<bo
         resource: Some(resource.to_owned()),
         subresource,
         namespace: right.namespace.clone(),
+        name: right.name.clone(),
         ..ResourceAttributes::default()
     };
     let review = SelfSubjectAccessReview {
@@ -290,7 +302,7 @@ mod tests {
     fn rights_are_named_as_kubectl_names_them() {
         let kinds = Kind::watched(&[]);
         let needs = Needs {
-            lease: Some("kube-system".to_owned()),
+            lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,
         };
         let all = grouped(&needed(&kinds, &needs));
@@ -299,7 +311,7 @@ mod tests {
             "patch nodeclaims/status.karpenter.sh",
             "list/watch/delete pods",
             "create pods/eviction",
-            "get/create/update leases.coordination.k8s.io in namespace kube-system",
+            "get/create/update leases.coordination.k8s.io election in namespace kube-system",
         ] {
             assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
         }

@@ -22,7 +22,7 @@ use crate::auth::DebugAccess;
 use crate::certificates::Certificates;
 use crate::clients::Clients;
 use crate::clock::Wall;
-use crate::config::Config;
+use crate::config::{CertificateSource, Config};
 use crate::driver::{self, Driver, Message};
 use crate::effects::api::Api;
 use crate::effects::cloud::Clouds;
@@ -146,13 +146,13 @@ pub async fn start(
                 .unwrap_or_else(|| namespace.clone()),
         )
     });
-    let secret = matches!(
-        config.certificates,
-        crate::config::CertificateSource::Secret { .. }
-    );
+    let secret = match &config.certificates {
+        CertificateSource::Secret { name, .. } => Some((name.clone(), namespace.clone())),
+        CertificateSource::Directory(_) | CertificateSource::Memory => None,
+    };
     let needs = Needs {
-        lease: lease.as_ref().map(|(_, namespace)| namespace.clone()),
-        secret: secret.then(|| namespace.clone()),
+        lease: lease.clone(),
+        secret,
     };
     preflight::check(&clients, &kinds, &needs).await?;
     let listeners = Listeners::bind(&config.listen).await?;

@@ -94,6 +94,16 @@ fn failed(error: &kube::Error) -> StoreError {
     }
 }
 
+/// The API server says that there is such an object, which may not be written without the version that was read.
+fn demands_version(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut fields = causes.map(|cause| &*cause.field);
+    fields.any(|field| field == "metadata.resourceVersion")
+}
+
 impl LeaseStore for ClusterLease {
     async fn get(&self) -> Result<Option<LeaseRecord>, StoreError> {
         self.api
@@ -104,11 +114,19 @@ impl LeaseStore for ClusterLease {
     }
 
     async fn create(&self, record: &LeaseRecord) -> Result<LeaseRecord, StoreError> {
+        // Written to its own path, because a right to create can be given for a name only so. The API server creates what
+        // is not there, and demands the version of what is there: so nobody's Lease is overwritten.
         self.api
-            .create(&PostParams::default(), &self.object(record))
+            .replace(&self.name, &PostParams::default(), &self.object(record))
             .await
             .map(read)
-            .map_err(|error| failed(&error))
+            .map_err(|error| {
+                if demands_version(&error) {
+                    StoreError::Conflict
+                } else {
+                    failed(&error)
+                }
+            })
     }
 
     async fn update(&self, record: &LeaseRecord) -> Result<LeaseRecord, StoreError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 
 use super::retry::{self, Class};
 use crate::certificates::Files;
@@ -20,6 +20,9 @@ pub(crate) struct SecretError {
     /// 403.
     pub(crate) forbidden: bool,
 }
+
+/// Who owns the labels of a Secret that was made here; its contents are owned by whoever writes them.
+const MAKER: &str = "mortise-maker";
 
 /// A Secret with certificate files.
 #[derive(Clone)]
@@ -62,7 +65,8 @@ impl SecretStore {
         }
     }
 
-    /// Writes the files over the version that was read. `false` = somebody else wrote in between; read again.
+    /// Writes the files over the version that was read. `false` = somebody else wrote in between, or the Secret was only now
+    /// made, without anything in it; read again.
     pub(crate) async fn store(
         &self,
         files: &Files,
@@ -89,15 +93,17 @@ impl SecretStore {
             ..Secret::default()
         };
         let written = match version {
-            None => self.api.create(&PostParams::default(), &secret).await,
+            None => self.make().await.map(|()| false),
             Some(_) => {
-                self.api
+                let replaced = self
+                    .api
                     .replace(&self.name, &PostParams::default(), &secret)
-                    .await
+                    .await;
+                replaced.map(|_| true)
             }
         };
         match written {
-            Ok(_) => Ok(true),
+            Ok(whole) => Ok(whole),
             Err(error)
                 if matches!(
                     retry::classify(&error),
@@ -108,6 +114,20 @@ impl SecretStore {
             }
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Makes the Secret, empty, unless it is there. It is applied to its own path, because a right to create can be given for
+    /// a name only so; and it says nothing of the contents, so that replicas that do it at the same time overwrite nothing.
+    async fn make(&self) -> Result<(), kube::Error> {
+        let empty = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": { "name": self.name, "labels": { "app.kubernetes.io/name": "mortise" } },
+        });
+        let apply = PatchParams::apply(MAKER);
+        self.api
+            .patch(&self.name, &apply, &Patch::Apply(&empty))
+            .await
+            .map(|_| ())
     }
 
     fn failed(&self, error: &kube::Error) -> SecretError {
