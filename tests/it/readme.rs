@@ -177,7 +177,9 @@ async fn the_readme_to_the_letter_brings_calls() -> Result<()> {
     plane
         .start_scheduler_with(&terminal.dir.join("scheduler.yaml"))
         .await?;
-    apply(&plane, &[kwok_class(), small_pool("default", never())]).await?;
+    let mut class = kwok_class();
+    class["spec"] = json!({});
+    apply(&plane, &[class, small_pool("default", never())]).await?;
     let small = |name: &str| pod(name, "web", ("10m", "16Mi"), json!({}));
     apply(&plane, &[small("first")]).await?;
     runs_on(&plane, "first").await?;
