@@ -50,7 +50,7 @@ enum Command {
     /// Run everything on a simulated cluster and cloud, with a live page
     Demo(demo::DemoArgs),
     /// Write the manifests that a cluster needs
-    Manifests(manifests::ManifestsArgs),
+    Manifests(Box<manifests::ManifestsArgs>),
     Migrate(Box<migrate::MigrateArgs>),
     Lint(Box<lint::LintArgs>),
     Check(check::CheckArgs),

@@ -63,8 +63,15 @@ impl Bodies {
             Some(activity) => activity.reading(whole).await,
             None => whole.await,
         };
-        let late = || refused(StatusCode::REQUEST_TIMEOUT, "the body took too long");
-        let (bytes, held) = whole.unwrap_or_else(|_| Err(late()))?;
+        let (bytes, held) = match whole {
+            Ok(collected) => collected?,
+            Err(_) => {
+                return Err(refused(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the body took too long",
+                ));
+            }
+        };
         Ok((Request::from_parts(parts, Body::from(bytes)), held))
     }
 
