@@ -3,6 +3,9 @@
 //! A flag wins over its variable, a variable over the default. Unlike upstream, a variable that cannot be read is an
 //! error: a typo that silently becomes a default is found weeks later (`docs/differences.md`).
 
+mod inert;
+#[cfg(test)]
+mod readers;
 pub mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,6 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
+pub use inert::Inert;
 use mortise_aws::node_shape::ShapeOptions;
 use mortise_controller::{CertificateSource, Config, Detail, LeaderElection, Listen};
 use mortise_core::nearest::nearest;

@@ -2,12 +2,12 @@ use super::*;
 use clap::Parser as _;
 
 #[derive(clap::Parser)]
-struct Probe {
+pub(super) struct Probe {
     #[command(flatten)]
     serve: ServeArgs,
 }
 
-fn parse(args: &[&str]) -> Result<ServeArgs, String> {
+pub(super) fn parse(args: &[&str]) -> Result<ServeArgs, String> {
     Probe::try_parse_from(std::iter::once(&"mortise").chain(args))
         .map(|probe| probe.serve)
         .map_err(|error| error.to_string())

@@ -11,7 +11,7 @@ use mortise_controller::{Clients, RunError};
 use mortise_core::cloud::CloudProvider;
 use mortise_kwok::KwokProvider;
 
-use crate::args::{AwsArgs, ProviderName, ServeArgs, variables};
+use crate::args::{AwsArgs, Inert, ProviderName, ServeArgs, variables};
 
 /// Runs until it is told to stop.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -32,6 +32,13 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = args
         .config()
         .map_err(|error| RunError::Usage(format!("{error:#}")))?;
+    for Inert {
+        setting,
+        consequence,
+    } in args.inert(&config.settings)
+    {
+        tracing::error!(setting, consequence, "a setting changes nothing");
+    }
     runtime()?.block_on(async {
         let clients = Clients::find(args.kubeconfig.as_deref(), None).await?;
         let mut providers: Vec<Arc<dyn CloudProvider>> = Vec::new();

@@ -1,0 +1,224 @@
+//! Who reads each flag, and that somebody does: a setting that nothing reads is a lie to whoever sets it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory as _;
+
+use super::tests::{Probe, parse};
+
+/// Who reads a flag.
+enum Reader {
+    /// The configuration or the settings: with this value they are others than without.
+    Config(&'static str),
+    /// The command itself, by this text in its source.
+    Command(&'static str),
+    /// Nobody, on purpose: Karpenter's charts pass it. Its help says so.
+    Nobody,
+}
+
+use Reader::{Command, Config as Configured, Nobody};
+
+const READERS: [(&str, Reader); 61] = [
+    ("ami_refresh_interval", Nobody),
+    ("aws_endpoint_url", Command("args.aws_endpoint_url")),
+    ("aws_feature_gates", Nobody),
+    ("aws_region", Command("args.aws_region")),
+    ("batch_idle_duration", Configured("2s")),
+    ("batch_max_duration", Configured("20s")),
+    ("bind_address", Configured("127.0.0.1")),
+    ("bind_grace", Configured("3s")),
+    ("cert_dir", Configured("/somewhere")),
+    ("churn_rest", Configured("1m")),
+    ("cluster_ca_bundle", Command("args.cluster_ca_bundle")),
+    ("cluster_endpoint", Command("args.cluster_endpoint")),
+    ("cluster_name", Command("args.cluster_name")),
+    ("cpu_requests", Nobody),
+    ("deny_impossible", Configured("")),
+    ("disable_cluster_state_observability", Nobody),
+    ("disable_controller_warmup", Nobody),
+    ("disable_dry_run", Nobody),
+    ("disable_leader_election", Configured("true")),
+    ("disruption_hold", Configured("1s")),
+    ("eks_control_plane", Nobody),
+    ("enable_profiling", Nobody),
+    ("enable_zonal_shift", Nobody),
+    ("expiry_spread", Configured("5")),
+    ("feature_gates", Configured("NodeRepair=true")),
+    ("garbage_collection", Configured("1m")),
+    ("health_probe_port", Configured("1")),
+    ("https_port", Configured("1")),
+    ("ignore_dra_requests", Configured("false")),
+    ("initialization_timeout", Configured("1m")),
+    ("insecure_debug", Configured("")),
+    (
+        "instance_types_file_path",
+        Command("args.instance_types_file_path"),
+    ),
+    ("interruption_queue", Command("args.interruption_queue")),
+    ("isolated_vpc", Nobody),
+    ("karpenter_service", Configured("other")),
+    ("kube_client_burst", Configured("1")),
+    ("kube_client_qps", Configured("1")),
+    ("kubeconfig", Command("args.kubeconfig")),
+    ("launch_backoff", Configured("1m")),
+    ("launch_failures", Configured("1")),
+    ("launch_timeout", Configured("1m")),
+    ("launch_trial", Configured("1")),
+    ("leader_election_name", Configured("other")),
+    ("leader_election_namespace", Configured("other")),
+    ("log_error_output_paths", Nobody),
+    ("log_level", Command("args.log_level()")),
+    ("log_output_paths", Nobody),
+    ("memory_limit", Nobody),
+    ("metrics_port", Configured("1")),
+    ("min_values_policy", Configured("BestEffort")),
+    ("preference_policy", Configured("Ignore")),
+    ("provider", Command("args.provider")),
+    ("registration_timeout", Configured("1m")),
+    ("reserved_enis", Command("args.shape()")),
+    ("resolve", Configured("1m")),
+    (
+        "scheduler_config",
+        Configured(
+            "{podTopologySpread: {defaultConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}]}}",
+        ),
+    ),
+    ("seed", Configured("7")),
+    ("server_names", Configured("other")),
+    ("subnet_refresh_interval", Nobody),
+    ("telemetry_detail", Configured("full")),
+    ("vm_memory_overhead_percent", Command("args.shape()")),
+];
+
+/// Settings and feature gates that nothing reads. What stands here must be told by [`ServeArgs::inert`].
+const UNREAD: [&str; 1] = ["capacity_buffer"];
+
+/// The configuration without the copy of all flags that is for people.
+fn effect(args: &[String]) -> String {
+    // Some flags are only for loopback.
+    let loopback = ["--bind-address=127.0.0.2"];
+    let args: Vec<&str> = loopback
+        .into_iter()
+        .chain(args.iter().map(String::as_str))
+        .collect();
+    let config = parse(&args).unwrap().config().unwrap();
+    format!(
+        "{:?}",
+        mortise_controller::Config {
+            effective: serde_json::Value::Null,
+            ..config
+        }
+    )
+}
+
+#[test]
+fn every_flag_has_a_reader() {
+    let command = Probe::command();
+    let flags: BTreeMap<String, String> = command
+        .get_arguments()
+        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()))
+        .map(|arg| {
+            let long = arg.get_long().unwrap().to_owned();
+            (arg.get_id().to_string(), long)
+        })
+        .collect();
+    let readers: BTreeMap<&str, &Reader> = READERS.iter().map(|(id, who)| (*id, who)).collect();
+    let known: Vec<&str> = readers.keys().copied().collect();
+    assert_eq!(
+        flags.keys().map(String::as_str).collect::<Vec<_>>(),
+        known,
+        "a flag without a reader, or a reader without its flag"
+    );
+    let source = include_str!("../cli/serve.rs");
+    let unset = effect(&[]);
+    for (id, long) in &flags {
+        match readers[id.as_str()] {
+            Configured("") => assert_ne!(effect(&[format!("--{long}")]), unset, "{long}"),
+            Configured(value) => {
+                assert_ne!(effect(&[format!("--{long}={value}")]), unset, "{long}");
+            }
+            Command(text) => assert!(source.contains(text), "{long}: {text} is nowhere"),
+            Nobody => {
+                let arg = command.get_arguments().find(|arg| arg.get_id() == id);
+                let help = arg.and_then(|arg| arg.get_help()).unwrap().to_string();
+                assert!(help.starts_with("Accepted"), "{long}: {help}");
+            }
+        }
+    }
+}
+
+fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            all.push(path);
+        }
+    }
+}
+
+/// The public fields that a file declares.
+fn fields(source: &str) -> Vec<&str> {
+    source
+        .lines()
+        .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "))
+        .map(|(name, _)| name)
+        .filter(|name| !name.contains(['(', ' ']))
+        .collect()
+}
+
+#[test]
+fn every_setting_and_gate_has_a_reader() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let declared = [
+        "crates/core/src/settings.rs",
+        "crates/controller/src/config.rs",
+    ];
+    let mut files = Vec::new();
+    for folder in [
+        "crates/core/src",
+        "crates/controller/src",
+        "crates/providers",
+        "src/cli",
+    ] {
+        sources(&root.join(folder), &mut files);
+    }
+    let is_reader = |file: &PathBuf| {
+        let is_declaration = declared.iter().any(|each| file.ends_with(each));
+        !is_declaration && !file.to_string_lossy().contains("tests")
+    };
+    let texts: Vec<String> = files
+        .iter()
+        .filter(|file| is_reader(file))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    let mut unread = Vec::new();
+    for file in declared {
+        let source = std::fs::read_to_string(root.join(file)).unwrap();
+        let names = fields(&source);
+        assert!(names.len() > 4, "{file}: {names:?}");
+        for name in names {
+            let read = format!(".{name}");
+            if !texts.iter().any(|text| text.contains(&read)) {
+                unread.push(name.to_owned());
+            }
+        }
+    }
+    assert_eq!(unread, UNREAD, "settings that nothing reads");
+}
+
+#[test]
+fn what_changes_nothing_is_told() {
+    let told = |args: &[&str]| {
+        let args = parse(args).unwrap();
+        let inert = args.inert(&args.settings().unwrap());
+        inert.iter().map(|each| each.setting).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&[]), [""; 0]);
+    assert_eq!(
+        told(&["--feature-gates=CapacityBuffer=true", "--enable-profiling"]),
+        ["--feature-gates CapacityBuffer=true", "--enable-profiling"]
+    );
+}
