@@ -20,7 +20,7 @@ use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
 use mortise_core::index::{Index, News, ObjectKey};
 use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::record::Verdict;
-use mortise_core::snapshot::{Pod, Snapshot, Table};
+use mortise_core::snapshot::Pod;
 use mortise_webhooks::extender::Memory;
 use tokio::sync::mpsc;
 

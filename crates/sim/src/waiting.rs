@@ -95,7 +95,7 @@ impl Simulation {
             let is_ready = machine.is_some_and(|machine| machine.initialized);
             let entry = refusals.entry(promise.uid.clone());
             // What was said before the machine was ready, or before the promise, is no refusal there.
-            let known = entry.or_insert((Arc::clone(&refusal), Timestamp::MAX));
+            let known = entry.or_insert_with(|| (Arc::clone(&refusal), Timestamp::MAX));
             if !is_ready || promise.from >= known.1 {
                 *known = (refusal, Timestamp::MAX);
             } else if known.0 != refusal {
