@@ -19,7 +19,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, Nobody};
 
-const READERS: [(&str, Reader); 61] = [
+const READERS: [(&str, Reader); 62] = [
     ("ami_refresh_interval", Nobody),
     ("aws_endpoint_url", Command("args.aws_endpoint_url")),
     ("aws_feature_gates", Nobody),
@@ -33,6 +33,7 @@ const READERS: [(&str, Reader); 61] = [
     ("cluster_ca_bundle", Command("args.cluster_ca_bundle")),
     ("cluster_endpoint", Command("args.cluster_endpoint")),
     ("cluster_name", Command("args.cluster_name")),
+    ("conversion_webhook", Configured("")),
     ("cpu_requests", Nobody),
     ("deny_impossible", Configured("")),
     ("disable_cluster_state_observability", Nobody),

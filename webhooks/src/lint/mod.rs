@@ -363,7 +363,9 @@ fn judge(
         return;
     }
     let torn = report.findings.iter().skip(before).any(|finding| {
-        finding.check == Check::Definition && finding.field.starts_with("spec.disruption.budgets")
+        let of_budgets =
+            finding.field == "spec" || finding.field.starts_with("spec.disruption.budgets");
+        finding.check == Check::Definition && of_budgets
     });
     match serde_json::from_value::<NodePool>(object.clone()) {
         Ok(pool) if !torn => report.calendars.push(PoolCalendar {

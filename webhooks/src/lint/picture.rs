@@ -45,6 +45,7 @@ pub(super) fn of<'a>(
             };
             index.apply(News::Applied(Object::NodeClass(class), Source::Watch));
         } else if kind.kind == "NodePool"
+            && object["spec"].is_object() // the API server takes none without
             && let Ok(pool) = serde_json::from_value::<NodePool>(object.clone())
         {
             let key = pool.node_class_key();

@@ -29,7 +29,7 @@ fn provider(answers: &[(u16, Value)]) -> (KwokProvider, Asked) {
 }
 
 fn failure(code: u16) -> (u16, Value) {
-    let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "R", "message": "m" });
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": if code == 404 { "NotFound" } else { "R" }, "message": "m" });
     (code, status)
 }
 
