@@ -28,9 +28,9 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// Answers kept of each kind, those that let in and those that do not: a flood of bad tokens pushes out no good one.
 const KEPT: usize = 500;
 /// Reviews a second and at once, of all callers.
-const ALL: (f64, u32) = (20.0, 40);
-/// The same of one address.
-const OF_ONE: (f64, u32) = (5.0, 10);
+const ALL: (f64, u32) = (20.0, 80);
+/// The same of one address: somebody who looks at every debug path with two tokens is no flood.
+const OF_ONE: (f64, u32) = (5.0, 40);
 /// Addresses whose reviews are counted apart.
 const ADDRESSES: usize = 256;
 /// Longest time for both reviews.
@@ -358,8 +358,8 @@ mod tests {
         let flood = tokens.iter().map(|token| ask(&reviewer, token, 66));
         let answers = futures::future::join_all(flood).await;
         let asked = answers.iter().filter(|answer| answer.is_ok()).count();
-        assert_eq!(asked, 10, "the burst of one address");
-        assert_eq!(calls.load(Ordering::Relaxed) - before, 10);
+        assert_eq!(asked, 40, "the burst of one address");
+        assert_eq!(calls.load(Ordering::Relaxed) - before, 40);
         assert!(
             answers
                 .iter()
@@ -377,7 +377,7 @@ mod tests {
             .zip((0..200).cycle())
             .map(|(token, from)| ask(&reviewer, token, from));
         let answers = futures::future::join_all(flood).await;
-        assert!(answers.iter().filter(|answer| answer.is_ok()).count() <= 50);
+        assert!(answers.iter().filter(|answer| answer.is_ok()).count() <= 80);
         assert_eq!(
             ask(&reviewer, "good-0", 1).await,
             Ok(Review::Allowed),

@@ -172,24 +172,28 @@ impl Index {
         }
     }
 
-    /// Nominates the pods that a claim was made for, if they still wait and nobody has nominated them since. A claim
-    /// whose node is initialized promises nothing new: its pods have had their chance.
+    /// Nominates the pods that a claim was made for, if they still wait and nobody has nominated them since: while the claim
+    /// may still register, and when its node is ready for as long as promises last there.
     pub(super) fn read_promises(&mut self, claim: &NodeClaim) {
         let (Some(list), true) = (claim.annotation(labels::NOMINATED_PODS), self.state.synced)
         else {
             return;
         };
-        if claim.is_true("Initialized") || claim.metadata.deletion_timestamp.is_some() {
+        if claim.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let Some(created) = claim
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0)
-        else {
+        let created = claim.metadata.creation_timestamp.as_ref();
+        let Some(created) = created.map(|time| time.0) else {
             return;
         };
+        let (from, until) = match ready_since(claim) {
+            Some(ready) => (self.now, after(ready, READY_LIFE_MS)),
+            None if claim.is_true("Initialized") => return,
+            None => (created, after(created, LIFE_MS)),
+        };
+        if until <= self.now {
+            return;
+        }
         for uid in list.split(',').filter(|uid| !uid.is_empty()) {
             let pod = self
                 .pending_keys
@@ -208,8 +212,8 @@ impl Index {
                 place: Place::Claim(claim.name()),
                 requests: pod.class.requests.clone(),
                 priority: pod.class.priority,
-                from: created,
-                until: after(created, LIFE_MS),
+                from,
+                until,
             }));
         }
     }
