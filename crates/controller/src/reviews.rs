@@ -377,7 +377,8 @@ mod tests {
             .zip((0..200).cycle())
             .map(|(token, from)| ask(&reviewer, token, from));
         let answers = futures::future::join_all(flood).await;
-        assert!(answers.iter().filter(|answer| answer.is_ok()).count() <= 80);
+        // Those of the first flood are remembered, and the rest is the burst of all.
+        assert!(answers.iter().filter(|answer| answer.is_ok()).count() <= 40 + 80);
         assert_eq!(
             ask(&reviewer, "good-0", 1).await,
             Ok(Review::Allowed),
