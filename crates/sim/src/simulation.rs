@@ -1,5 +1,7 @@
 //! The event loop: virtual time, the production engine, and everything around it.
 
+mod replicas;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,7 +12,6 @@ use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{Engine, Input, Order};
 use mortise_core::freshness::{Freshness, WatchState};
 use mortise_core::index::{News, Object, ObjectKey, ObjectKind, Source};
-use mortise_core::labels::WellKnown;
 use mortise_core::names::{ClaimName, PodKey, ProviderId};
 use mortise_core::record::Record;
 use mortise_core::snapshot::Snapshot;
@@ -25,7 +26,7 @@ use crate::rng::Rng;
 use crate::scheduler::{Scheduler, Verdict};
 use crate::stats::Stats;
 use crate::store::{Change, Store, object};
-use crate::watches::{FOLLOWED, WatchFault};
+use crate::watches::WatchFault;
 
 /// Controllers look around this often.
 const TICK_MS: i64 = 1_000;
@@ -116,7 +117,7 @@ impl Simulation {
     #[must_use]
     pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
         let now = options.start;
-        let mut engine = engine(&options, deciders, now);
+        let mut engine = replicas::engine(&options, deciders, now);
         engine.apply(Input::Leading(true), now);
         let mut simulation = Self {
             store: Store::default(),
@@ -174,19 +175,6 @@ impl Simulation {
     fn engine(&mut self) -> &mut Engine {
         let at = self.leader.min(self.replicas.len().saturating_sub(1));
         &mut self.replicas[at]
-    }
-
-    /// Starts one more replica, which waits for the lease.
-    pub fn add_replica(&mut self, deciders: Vec<Box<dyn Decider>>) {
-        let mut engine = engine(&self.options, deciders, self.now);
-        self.read_all(&mut engine);
-        self.replicas.push(engine);
-    }
-
-    /// How many replicas there are.
-    #[must_use]
-    pub const fn replicas(&self) -> usize {
-        self.replicas.len()
     }
 
     /// Decisions since the last call.
@@ -262,53 +250,6 @@ impl Simulation {
             _ => None,
         });
         effects.collect()
-    }
-
-    /// Kills the replica that leads and starts it again: memory is lost, objects and machines stay. It leads again.
-    pub fn restart_engine(&mut self, deciders: Vec<Box<dyn Decider>>) {
-        self.queue
-            .retain(|_, action| !matches!(action, Action::Carry(..) | Action::Answer(..)));
-        let mut engine = engine(&self.options, deciders, self.now);
-        engine.apply(Input::Leading(true), self.now);
-        self.read_all(&mut engine);
-        *self.engine() = engine;
-        self.has_lease = true;
-        self.deliver_all();
-    }
-
-    /// Shows every object to a replica, as the lists of a process that starts do.
-    fn read_all(&mut self, engine: &mut Engine) {
-        let all = self.store.iter();
-        let all: Vec<_> = all
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        for (key, value) in all {
-            if let Some(object) = self.readable(&key, value) {
-                let news = News::Applied(object, Source::Watch);
-                engine.apply(Input::News(news), self.now);
-            }
-        }
-        self.end_lists(engine);
-        engine.apply(Input::Synced, self.now);
-    }
-
-    /// The lease is no longer the leader's. It hears of that in `ms`; what it asks for meanwhile is not done.
-    pub(crate) fn lose_lease(&mut self, ms: i64) {
-        self.has_lease = false;
-        self.in_ms(ms, Action::LeaseLost);
-    }
-
-    fn lease_won(&mut self, replica: usize) {
-        self.leader = replica;
-        self.has_lease = true;
-        let now = self.now;
-        self.engine().apply(Input::Leading(true), now);
-        self.deliver_all();
-    }
-
-    fn deliver_all(&mut self) {
-        let notices: Vec<Notice> = self.notices.values().cloned().collect();
-        notices.into_iter().for_each(|notice| self.deliver(notice));
     }
 
     /// Plays until a time.
@@ -457,23 +398,6 @@ impl Simulation {
         }
     }
 
-    /// Ends a list of every kind, as a watch does that began anew.
-    fn end_lists(&self, engine: &mut Engine) {
-        let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
-        for (key, _) in self.store.iter() {
-            lists.entry(key.kind()).or_default().insert(key.clone());
-        }
-        let version = Some(self.store.version());
-        for (kind, keys) in lists {
-            let list = News::Listed {
-                kind,
-                keys,
-                version,
-            };
-            engine.apply(Input::News(list), self.now);
-        }
-    }
-
     fn act(&mut self, action: Action) {
         match action {
             Action::Watch(changes) => {
@@ -611,19 +535,4 @@ impl Simulation {
     pub(crate) fn job_run(&mut self, pod: &PodKey) -> Option<i64> {
         self.job_runs.remove(pod)
     }
-}
-
-fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
-    let mut engine = Engine::new(
-        deciders,
-        options.settings.clone(),
-        WellKnown::aws(),
-        options.seed,
-        now,
-    );
-    for kind in FOLLOWED {
-        let state = WatchState::Stands;
-        engine.apply(Input::Watch { kind, state }, now);
-    }
-    engine
 }

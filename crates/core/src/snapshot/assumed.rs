@@ -88,9 +88,8 @@ impl Snapshot {
         for (key, left) in departures {
             if let Some(node) = view.nodes.get(&*key) {
                 let mut changed = StateNode::clone(node);
-                changed.pods.retain(|pod| {
-                    !left.contains(&pod.uid) || assumed_here(&assumed, &view, pod, &key)
-                });
+                // What it used stays counted: a machine that is left takes nothing new.
+                changed.pods.retain(|pod| !left.contains(&pod.uid));
                 view.put_machine(Arc::new(changed));
             }
         }
@@ -102,29 +101,15 @@ impl Snapshot {
         view
     }
 
-    /// The pod of a promise, if it waits for a node or has to leave the one it is on.
+    /// The pod of a promise, unless it is on that machine already.
     fn waiting_pod(&self, promise: &Nomination) -> Option<&Arc<Pod>> {
-        let pod = self.pods.get(&promise.pod)?;
-        if pod.uid != promise.uid
-            || self.machine_at(&promise.place)?.names().0 == pod.node.as_deref()
-                && pod.node.is_some()
-        {
-            return None;
-        }
-        Some(pod)
+        let pod = self.pods.get(&promise.pod);
+        let pod = pod.filter(|pod| pod.uid == promise.uid)?;
+        let there = self.machine_at(&promise.place)?;
+        let here = pod.node.as_ref().and_then(|node| self.node(node));
+        let has_arrived = here.is_some_and(|here| here.key == there.key);
+        (!has_arrived).then_some(pod)
     }
-}
-
-/// Whether the pod was put on the machine by a promise.
-fn assumed_here(
-    assumed: &BTreeMap<Uid, Place>,
-    view: &Snapshot,
-    pod: &Pod,
-    machine: &NodeKey,
-) -> bool {
-    let place = assumed.get(&pod.uid);
-    let at = place.and_then(|place| view.machine_at(place));
-    at.is_some_and(|at| at.key == *machine)
 }
 
 /// The machine is neither going nor about to go.
