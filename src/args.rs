@@ -15,7 +15,9 @@ use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
 use mortise_aws::node_shape::ShapeOptions;
-use mortise_controller::{CertificateSource, Config, Detail, LeaderElection, Listen};
+use mortise_controller::{
+    AdmissionClients, CertificateSource, Config, Detail, LeaderElection, Listen,
+};
 use mortise_core::nearest::nearest;
 use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_core::settings::{FeatureGates, Settings};
@@ -127,6 +129,18 @@ struct ListenArgs {
     /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
     #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
     deny_impossible: bool,
+    /// File with the CA that signs client certificates of API servers: admission tells facts of the cluster to no others
+    #[arg(long, env = "MORTISE_ADMISSION_CLIENT_CA", value_name = "FILE")]
+    admission_client_ca: Option<PathBuf>,
+    /// Names in these certificates that count as an API server (default: whatever the CA signed)
+    #[arg(
+        long,
+        env = "MORTISE_ADMISSION_CLIENT_NAMES",
+        value_delimiter = ',',
+        value_name = "NAME",
+        requires = "admission_client_ca"
+    )]
+    admission_client_names: Vec<String>,
     /// Serve conversion between v1beta1 and v1, for definitions that were written with `manifests crds --conversion`
     #[arg(long, env = "MORTISE_CONVERSION_WEBHOOK")]
     conversion_webhook: bool,
@@ -448,6 +462,13 @@ impl ServeArgs {
             insecure_debug: listen.insecure_debug,
             deny_impossible: listen.deny_impossible,
             conversion: listen.conversion_webhook,
+            admission_clients: listen
+                .admission_client_ca
+                .clone()
+                .map(|ca| AdmissionClients {
+                    ca,
+                    names: listen.admission_client_names.clone(),
+                }),
             leader_election: (!core.disable_leader_election).then(|| LeaderElection {
                 name: core.leader_election_name.clone(),
                 namespace: namespace.clone(),

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use mortise_core::apis::absent::drop_nulls;
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
 use mortise_core::migrate::{Level, Options, Source, migrate};
@@ -52,8 +53,20 @@ fn written(answer: &impl serde::Serialize) -> Value {
         .unwrap_or_else(|error| panic!("an answer that is no JSON: {error}"))
 }
 
+/// The same review about objects in which nothing is `null`; `None` when nothing was.
+fn review_without_nulls(mut review: Value) -> Option<Vec<u8>> {
+    let before = review.clone();
+    for path in ["/request/object", "/request/oldObject"] {
+        if let Some(object) = review.pointer_mut(path) {
+            drop_nulls(object);
+        }
+    }
+    (review != before).then(|| review.to_string().into_bytes())
+}
+
 /// An AdmissionReview for both webhooks: an answer to everything, with the uid of the question; warnings that fit; defaults
-/// that are complete the first time and touch nothing that is written.
+/// that are complete the first time and touch nothing that is written; and the same verdict whether what is not there is left
+/// out or written as `null`.
 pub fn admission(body: &[u8]) {
     let snapshot = Cluster.snapshot();
     let facts = Facts {
@@ -65,6 +78,13 @@ pub fn admission(body: &[u8]) {
     let validated = written(&admission::review(body, &COUNTERS, |request| {
         admission::validate(&facts, request)
     }));
+    if let Some(clean) = read(body).and_then(review_without_nulls) {
+        let clean = written(&admission::review(&clean, &COUNTERS, |request| {
+            admission::validate(&facts, request)
+        }));
+        let verdict = |answer: &Value| answer.pointer("/response/allowed").cloned();
+        assert_eq!(verdict(&validated), verdict(&clean), "{validated} {clean}");
+    }
     let defaulted = written(&admission::review(body, &COUNTERS, |request| {
         let answer = admission::default(&RULES, &snapshot.well_known, request);
         for operation in &answer.patch {

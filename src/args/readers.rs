@@ -19,7 +19,9 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, Nobody};
 
-const READERS: [(&str, Reader); 62] = [
+const READERS: [(&str, Reader); 64] = [
+    ("admission_client_ca", Configured("/ca.crt")),
+    ("admission_client_names", Configured("apiserver")),
     ("ami_refresh_interval", Nobody),
     ("aws_endpoint_url", Command("args.aws_endpoint_url")),
     ("aws_feature_gates", Nobody),

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use mortise_controller::{
-    Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall, certificates,
-    default_extender_clients, serve,
+    ApiServers, Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall,
+    certificates, default_extender_clients, serve,
 };
 use mortise_core::labels::WellKnown;
 use mortise_webhooks::router::App;
@@ -116,6 +116,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     };
     let counters = Arc::clone(&webhooks.counters);
     let service = Service {
+        api_servers: ApiServers::Anybody,
         shared: Arc::clone(&shared),
         webhooks,
         debug: Arc::new(DebugAccess::Loopback),

@@ -28,6 +28,12 @@ async fn scene_of(setting: Setting) -> Result<Scene> {
         Ok(())
     })
     .await?;
+    asked(&scene).await?;
+    Ok(scene)
+}
+
+/// Registers the webhooks, and waits until the API server asks them.
+pub(crate) async fn asked(scene: &Scene) -> Result<()> {
     let webhooks = scene.mortise.webhook_manifests(&[]).await?;
     scene.plane.apply_yaml(&webhooks).await?;
     // The API server reads the configurations from a watch of its own: it asks when the pool without group and kind of its
@@ -35,17 +41,16 @@ async fn scene_of(setting: Setting) -> Result<Scene> {
     wait_until("the API server to ask the webhooks", SOON, || async {
         let mut probe = pool("probe", &[LINUX], json!({}));
         probe["spec"]["template"]["spec"]["nodeClassRef"] = json!({ "name": "default" });
-        kubectl(&scene, &["create", "--dry-run=server"], &probe)
+        kubectl(scene, &["create", "--dry-run=server"], &probe)
             .await?
             .ok()?;
         Ok(())
     })
-    .await?;
-    Ok(scene)
+    .await
 }
 
 /// Runs kubectl on one object.
-async fn kubectl(scene: &Scene, args: &[&str], object: &Value) -> Result<KubectlOutput> {
+pub(crate) async fn kubectl(scene: &Scene, args: &[&str], object: &Value) -> Result<KubectlOutput> {
     let path: PathBuf = scene.plane.dir().join("object.json");
     std::fs::write(&path, object.to_string())?;
     let path = path.display().to_string();
@@ -58,7 +63,7 @@ async fn create(scene: &Scene, object: &Value) -> Result<KubectlOutput> {
 }
 
 /// The lines that kubectl prints for warnings of the API server.
-fn warnings(output: &KubectlOutput) -> Vec<&str> {
+pub(crate) fn warnings(output: &KubectlOutput) -> Vec<&str> {
     output
         .stderr
         .lines()

@@ -25,6 +25,8 @@ use crate::scene::{SOON, turn};
 const IDLE: usize = 600;
 /// Connections on which a body comes byte by byte.
 const SLOW: usize = 200;
+/// Callers who send one heavy review after the other.
+const HEAVY: usize = 8;
 /// Calls of each kind while they are there.
 const CALLS: usize = 100;
 /// Between two bytes of a slow writer: so often that it is never silent.
@@ -101,6 +103,65 @@ async fn calls(
     }
     times.sort();
     times.get(CALLS * 99 / 100).copied().context("a time")
+}
+
+/// A review of an update that costs as much as its bytes can: lists that are far too long, before and after.
+fn heavy_review() -> Value {
+    let object = |value: u8| json!({ "metadata": { "name": "p" }, "spec": { "template": { "spec": { "requirements": vec![value; 40_000] } } } });
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "UPDATE", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" },
+        "object": object(0), "oldObject": object(1),
+    } })
+}
+
+#[tokio::test]
+async fn heavy_reviews_keep_nobody_waiting() -> Result<()> {
+    let _turn = turn().await?;
+    let crds = Mortise::output(&["manifests", "crds"]).await?;
+    let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
+    let mut mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
+    mortise.wait_ready().await?;
+    let (end, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (review, url) = (heavy_review(), mortise.url("admission/v1/validate"));
+    let senders: Vec<_> = (0..HEAVY)
+        .map(|_| {
+            let (review, url, http) = (review.clone(), url.clone(), mortise.http());
+            let (end, answered) = (Arc::clone(&end), Arc::clone(&answered));
+            tokio::spawn(async move {
+                let http = http?;
+                while !end.load(Ordering::Relaxed) {
+                    let reply = http.post(&url, &review).await?;
+                    ensure!(matches!(reply.status, 200 | 503), "{reply:?}");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    wait_until("heavy reviews at work", SOON, || async {
+        ensure!(answered.load(Ordering::Relaxed) >= HEAVY);
+        Ok(())
+    })
+    .await?;
+    let pod = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
+    let before = answered.load(Ordering::Relaxed);
+    let scheduler = || mortise.scheduler_http();
+    let filter = calls(scheduler, &mortise.url("extender/v1/filter"), Some(&pod)).await?;
+    let plain = || Http::new("", None);
+    let ready = calls(plain, &mortise.health_url("readyz"), None).await?;
+    let during = answered.load(Ordering::Relaxed) - before;
+    ensure!(during > 0, "nothing heavy went on");
+    writeln!(
+        std::io::stderr(),
+        "99 of 100: filter {filter:?}, readyz {ready:?}, with {during} heavy reviews answered meanwhile"
+    )?;
+    end.store(true, Ordering::Relaxed);
+    for sender in senders {
+        sender.await??;
+    }
+    mortise.kill9().await;
+    plane.stop().await;
+    Ok(())
 }
 
 #[tokio::test]

@@ -47,5 +47,8 @@ mod rotation;
 mod scale_to_zero;
 mod scene;
 mod shapes;
+mod sick_watch;
 mod slow_launches;
 mod static_pools;
+mod strangers;
+mod verdicts;

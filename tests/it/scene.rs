@@ -56,6 +56,8 @@ pub(crate) struct Setting {
     pub(crate) cert_secret: bool,
     /// Between mortise and the API server is a proxy that can do harm.
     pub(crate) proxied: bool,
+    /// Flags of kube-apiserver.
+    pub(crate) api_server: Vec<String>,
     /// YAML applied before mortise starts, after the definitions.
     pub(crate) manifests: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl Default for Setting {
             insecure_debug: true,
             cert_secret: false,
             proxied: false,
+            api_server: Vec::new(),
             manifests: Vec::new(),
         }
     }
@@ -128,6 +131,9 @@ impl Scene {
             .full()
             .without(Component::Scheduler)
             .manifests(&crds);
+        for flag in &setting.api_server {
+            builder = builder.flag(Component::ApiServer, flag);
+        }
         for manifest in &setting.manifests {
             builder = builder.manifests(manifest);
         }

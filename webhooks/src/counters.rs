@@ -64,6 +64,9 @@ counters! {
     conversion_failed => "conversion_failed",
     /// Reviews that were denied.
     admission_denied => "admission_denied",
+    /// Validation reviews that were answered without facts of the cluster, because the caller did not show that it is an API
+    /// server.
+    withheld => "withheld",
     /// Warnings that were given.
     admission_warnings => "admission_warnings",
     /// Bodies that could not be read.

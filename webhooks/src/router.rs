@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http_body_util::BodyExt as _;
+use axum::{Extension, Router};
 use mortise_core::apis::k8s::Pod;
+use mortise_core::snapshot::Snapshot;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
@@ -20,8 +20,8 @@ use crate::admission::{self, Facts, Rules};
 use crate::conversion;
 use crate::extender::{self, Call, Memory, wire};
 use crate::limits::REVIEW;
-use crate::pool::{Held, Pool};
-use crate::routes::{Handler, ROUTES, Route};
+use crate::pool::Pool;
+use crate::routes::{Handler, ROUTES};
 use crate::{Counters, World};
 
 /// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
@@ -32,12 +32,24 @@ static PREVIEWS: Semaphore = Semaphore::const_new(1);
 
 /// Reviews that are answered at a time; each takes a processor for milliseconds.
 const REVIEWS: usize = 2;
-/// Bytes of reviews in flight: four of the longest, thousands of the usual ones.
-const REVIEW_BYTES: usize = 32 << 20;
 /// Conversions that are computed at a time: an API server asks for whole lists.
 const CONVERSIONS: usize = 1;
-/// Bytes of conversions in flight: two of the longest.
-const CONVERSION_BYTES: usize = 64 << 20;
+
+/// In the extensions of a request whose caller may know what the cluster holds. A request without it is answered from the
+/// object alone: whoever mounts the router says whom it trusts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trusted;
+
+/// A call that is answered.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    handler: Handler,
+    body: &'a [u8],
+    /// The caller may know what the cluster holds.
+    trusted: bool,
+    /// It is answered with a preview.
+    preview: bool,
+}
 
 /// What handlers share.
 #[derive(Clone)]
@@ -54,13 +66,14 @@ pub struct App {
     pub conversion: bool,
 }
 
-/// The routes of [`crate::routes::ROUTES`]. Who may call is checked by the server that this is mounted in.
+/// The routes of [`crate::routes::ROUTES`]. Who may call, and how much may be sent at a time, is checked by the server that
+/// this is mounted in.
 ///
 /// kube-scheduler's calls are answered on the thread that reads them: they are short, and their callers are known. Whatever
 /// anyone may send waits for a thread of a [`Pool`], so that no body keeps the lease or a probe waiting.
 pub fn router(app: App) -> Router {
-    let reviews = Pool::new(REVIEWS, REVIEW_BYTES);
-    let conversions = Pool::new(CONVERSIONS, CONVERSION_BYTES);
+    let reviews = Pool::new(REVIEWS);
+    let conversions = Pool::new(CONVERSIONS);
     let mut router = Router::new();
     for route in ROUTES {
         let handler = route.handler;
@@ -71,11 +84,13 @@ pub fn router(app: App) -> Router {
             _ => None,
         };
         let method = match pool {
-            Some(pool) => post(move |State(app): State<App>, request: Request| {
-                pooled(pool, app, route, request)
-            }),
+            Some(pool) => post(
+                move |State(app): State<App>, trusted: Option<Extension<Trusted>>, body: Bytes| {
+                    pooled(pool, app, handler, trusted.is_some(), body)
+                },
+            ),
             None => post(move |State(app): State<App>, body: Bytes| async move {
-                answer(&app, handler, &body, false)
+                answer(&app, Input::of(handler, &body))
             }),
         };
         let method = method.layer(DefaultBodyLimit::max(route.body_limit));
@@ -84,43 +99,19 @@ pub fn router(app: App) -> Router {
     router.with_state(app)
 }
 
-/// Reads a body and answers it on a thread of the pool. Bytes count as they come, so that a promise of many holds nothing.
-async fn pooled(pool: Pool, app: App, route: Route, request: Request) -> Response {
-    let promised = request.headers().get(header::CONTENT_LENGTH);
-    let promised = promised.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if promised.is_some_and(|length| length > route.body_limit) {
-        return too_long(route);
-    }
-    let mut body = request.into_body();
-    let (mut text, mut held) = (Vec::new(), Held::default());
-    while let Some(frame) = body.frame().await {
-        let frame = match frame {
-            Ok(frame) => frame,
-            Err(error) => {
-                let text = format!("the body cannot be read: {error}\n");
-                return (StatusCode::BAD_REQUEST, text).into_response();
-            }
-        };
-        let Ok(data) = frame.into_data() else {
-            continue; // trailers
-        };
-        if text.len().saturating_add(data.len()) > route.body_limit {
-            return too_long(route);
-        }
-        if !pool.hold(&mut held, data.len()) {
-            let text = "too many bodies are in flight at this moment\n";
-            let later = [(header::RETRY_AFTER, "1")];
-            return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
-        }
-        text.extend_from_slice(&data);
-    }
-    let handler = route.handler;
-    let turn = may_preview(handler, &text)
+/// Answers a body on a thread of the pool.
+async fn pooled(pool: Pool, app: App, handler: Handler, trusted: bool, body: Bytes) -> Response {
+    let turn = (trusted && may_preview(handler, &body))
         .then(|| PREVIEWS.try_acquire().ok())
         .flatten();
     let preview = turn.is_some();
     let work = move || {
-        let answered = answer(&app, handler, &text, preview);
+        let input = Input {
+            trusted,
+            preview,
+            ..Input::of(handler, &body)
+        };
+        let answered = answer(&app, input);
         drop(turn);
         answered
     };
@@ -128,14 +119,9 @@ async fn pooled(pool: Pool, app: App, route: Route, request: Request) -> Respons
     let answered = if preview {
         tokio::task::spawn_blocking(work).await
     } else {
-        pool.run(held, work).await
+        pool.run(work).await
     };
     answered.unwrap_or_else(|_| failed())
-}
-
-fn too_long(route: Route) -> Response {
-    let text = format!("the body is longer than {} bytes\n", route.body_limit);
-    (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
 }
 
 /// Answers a body without a server around: what the route of this path would; `None` when there is no such path, or it is not
@@ -146,13 +132,25 @@ pub fn respond(app: &App, path: &str, body: &[u8]) -> Option<Response> {
     if route.handler == Handler::Convert && !app.conversion {
         return None;
     }
-    Some(answer(app, route.handler, body, false))
+    Some(answer(app, Input::of(route.handler, body)))
+}
+
+impl<'a> Input<'a> {
+    /// By somebody who is trusted, without a preview.
+    const fn of(handler: Handler, body: &'a [u8]) -> Self {
+        Self {
+            handler,
+            body,
+            trusted: true,
+            preview: false,
+        }
+    }
 }
 
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
 /// error that its failure policy deals with.
-fn answer(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
-    let answered = catch_unwind(AssertUnwindSafe(|| call(app, handler, body, preview)));
+fn answer(app: &App, input: Input<'_>) -> Response {
+    let answered = catch_unwind(AssertUnwindSafe(|| call(app, input)));
     answered.unwrap_or_else(|_| {
         app.counters.panics.inc();
         failed()
@@ -173,7 +171,13 @@ fn may_preview(handler: Handler, body: &[u8]) -> bool {
     handler == Handler::Validate && body.windows(DRY_RUN.len()).any(|part| part == DRY_RUN)
 }
 
-fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
+fn call(app: &App, input: Input<'_>) -> Response {
+    let Input {
+        handler,
+        body,
+        trusted,
+        preview,
+    } = input;
     let App {
         world,
         counters,
@@ -250,11 +254,19 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
         }
         Handler::Validate => {
             counters.validate.inc();
+            counters.withheld.add(u64::from(!trusted));
             json(&admission::review(body, counters, |request| {
                 let begun = Instant::now();
+                let snapshot = match trusted {
+                    true => world.snapshot(),
+                    // Nothing but how labels are read.
+                    false => {
+                        Snapshot::unseen(world.snapshot().well_known.clone(), world.now()).into()
+                    }
+                };
                 admission::validate(
                     &Facts {
-                        snapshot: &world.snapshot(),
+                        snapshot: &snapshot,
                         rules,
                         now: world.now(),
                         stop: &|| !preview || begun.elapsed() > PREVIEW,
@@ -266,7 +278,11 @@ fn call(app: &App, handler: Handler, body: &[u8], preview: bool) -> Response {
         Handler::SchedulerName => {
             counters.scheduler_name.inc();
             json(&admission::review(body, counters, |request| {
-                admission::scheduler_name(&world.snapshot(), request)
+                match trusted {
+                    true => admission::scheduler_name(&world.snapshot(), request),
+                    // The label of a namespace is a fact of the cluster too.
+                    false => admission::Answer::default(),
+                }
             }))
         }
         Handler::Convert => match conversion::convert(body, counters) {

@@ -5,7 +5,8 @@
 pub enum Access {
     /// A client certificate of the extender CA, with an allowed name.
     ExtenderClient,
-    /// Anyone who reaches the port: API servers often have no client certificate. Answers are cheap and leak nothing.
+    /// Anyone who reaches the port: API servers seldom have a client certificate. Answers are cheap; whom facts of the
+    /// cluster are told is [`crate::router::Trusted`]'s matter.
     Open,
     /// A token (or client certificate) that may read this path.
     Debug,
@@ -32,6 +33,14 @@ pub enum Handler {
     SimulateFilter,
     /// Prioritize for people.
     SimulatePrioritize,
+}
+
+impl Handler {
+    /// Its answers to anybody hold facts of the cluster, where the caller is trusted with them.
+    #[must_use]
+    pub const fn tells_facts(self) -> bool {
+        matches!(self, Self::Validate | Self::SchedulerName)
+    }
 }
 
 /// One route. All are POST.
@@ -107,11 +116,15 @@ pub const ROUTES: [Route; 9] = [
     },
 ];
 
+/// The route of a path of the table.
+#[must_use]
+pub fn route(path: &str) -> Option<&'static Route> {
+    const TABLE: &[Route] = &ROUTES;
+    TABLE.iter().find(|route| route.path == path)
+}
+
 /// Who may call a path that this process serves. Paths outside the table are debug paths: closed unless somebody opens them.
 #[must_use]
 pub fn access(path: &str) -> Access {
-    ROUTES
-        .iter()
-        .find(|route| route.path == path)
-        .map_or(Access::Debug, |route| route.access)
+    route(path).map_or(Access::Debug, |route| route.access)
 }

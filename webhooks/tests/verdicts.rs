@@ -12,7 +12,8 @@ mod encodings;
 
 use std::collections::BTreeSet;
 
-use encodings::{Encoding, each_made_null, lines, one_null_each, schema, stored, the_same};
+use encodings::recorded::{Own, cases, on_purpose};
+use encodings::{Encoding, each_made_null, one_null_each, schema, stored, the_same};
 use jiff::Timestamp;
 use mortise_core::apis::CrdSet;
 use mortise_core::apis::validation::{Weight, faults};
@@ -22,21 +23,7 @@ use mortise_core::labels::WellKnown;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::Counters;
 use mortise_webhooks::admission::{self, Facts, Rules};
-use serde::Deserialize;
 use serde_json::{Value, json};
-
-const RECORDED: &[u8] = include_bytes!("../../tests/data/facts/crd_admission.jsonl.gz");
-const TYPED: &[u8] = include_bytes!("../../tests/data/facts/crd_admission_typed.jsonl.gz");
-const ON_PURPOSE: &str = include_str!("../../tests/data/own_refusals.yaml");
-
-/// A refusal of ours: a part of its text, and why it is ours.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Own {
-    says: String,
-    #[expect(dead_code, reason = "for those who read the list")]
-    because: String,
-}
 
 /// A cluster in which there is nothing.
 struct Server {
@@ -76,7 +63,7 @@ impl Server {
                 ..Rules::default()
             },
             snapshot: index.freeze(Timestamp::UNIX_EPOCH),
-            own: serde_saphyr::from_str(ON_PURPOSE).unwrap(),
+            own: on_purpose(),
             used: BTreeSet::new(),
         }
     }
@@ -143,64 +130,11 @@ impl Server {
     }
 }
 
-/// An object, and the same in other writings, with what the API server answers to it.
-struct Case {
-    id: String,
-    kind: String,
-    set: CrdSet,
-    taken: Option<bool>,
-    object: Value,
-    old: Option<Value>,
-}
-
-fn cases(packed: &[u8]) -> Vec<Case> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let case = |row: &Value| Case {
-        id: text(&row["id"]),
-        kind: text(&row["kind"]),
-        set: if row["crds"] == "aws" {
-            CrdSet::Aws
-        } else {
-            CrdSet::Kwok
-        },
-        taken: row["accepted"].as_bool(),
-        object: row["object"].clone(),
-        old: row.get("previous").filter(|old| !old.is_null()).cloned(),
-    };
-    let mut all: Vec<Case> = lines(packed).iter().map(case).collect();
-    for spec in [None, Some(json!(null)), Some(json!({}))] {
-        for (api_version, kind, set) in [
-            ("karpenter.kwok.sh/v1alpha1", "KWOKNodeClass", CrdSet::Kwok),
-            ("karpenter.k8s.aws/v1", "EC2NodeClass", CrdSet::Aws),
-            ("karpenter.sh/v1", "NodePool", CrdSet::Kwok),
-        ] {
-            let mut object =
-                json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "obj" } });
-            if let Some(spec) = &spec {
-                object["spec"] = spec.clone();
-            }
-            all.push(Case {
-                id: format!("{kind} with spec {spec:?}"),
-                kind: kind.to_owned(),
-                set,
-                taken: None,
-                object,
-                old: None,
-            });
-        }
-    }
-    all
-}
-
 #[test]
 fn what_an_api_server_takes_is_let_pass_however_it_is_written() {
     let mut servers = [Server::new(CrdSet::Kwok), Server::new(CrdSet::Aws)];
     let (mut asked, mut wrong) = (0, Vec::new());
-    let mut all = cases(RECORDED);
-    // As Go's types write them; most are written as they were recorded.
-    let recorded: BTreeSet<String> = all.iter().map(|case| case.object.to_string()).collect();
-    let typed = cases(TYPED).into_iter();
-    all.extend(typed.filter(|case| !recorded.contains(&case.object.to_string())));
+    let all = cases();
     for case in &all {
         let server = servers
             .iter_mut()

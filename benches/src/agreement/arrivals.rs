@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use mortise_tests::agreement::Advice;
 use mortise_tests::agreement::arrivals::{Field, Kind, Known, Played, Timetable};
 use serde::Serialize;
@@ -35,6 +35,14 @@ pub(super) struct ArrivalArgs {
     busy: u16,
 }
 
+/// A scenario that came to no end, for instance because the API server did not answer.
+#[derive(Debug, Serialize)]
+struct Broken {
+    /// The command that plays it again.
+    replay: String,
+    error: String,
+}
+
 /// The scenarios with one kind of advice.
 #[derive(Debug, Serialize)]
 struct Round {
@@ -42,6 +50,7 @@ struct Round {
     pods: usize,
     waiting: usize,
     played: Vec<Played>,
+    broken: Vec<Broken>,
     seconds: u64,
 }
 
@@ -88,7 +97,11 @@ pub(super) fn run(args: &AgreementArgs) -> Result<()> {
         table(out, &results)?;
     }
     let waiting: usize = results.rounds.iter().map(|round| round.waiting).sum();
-    ensure!(waiting == 0, "{waiting} pods wait");
+    let broken: usize = results.rounds.iter().map(|round| round.broken.len()).sum();
+    ensure!(
+        waiting + broken == 0,
+        "{waiting} pods wait, {broken} scenarios came to no end"
+    );
     Ok(())
 }
 
@@ -114,22 +127,35 @@ async fn round(advice: Advice, timetables: &[Timetable], lanes: usize) -> Result
     let plays = stream::iter(timetables.iter().enumerate()).map(|(at, timetable)| {
         let field = &field;
         async move {
-            let played = Box::pin(field.play(timetable))
-                .await
-                .with_context(|| timetable.replay(advice))?;
-            progress(&format!("{}: {played}", advice.label()));
-            anyhow::Ok((at, played))
+            let played = Box::pin(field.play(timetable)).await;
+            let told = match &played {
+                Ok(played) => played.to_string(),
+                Err(error) => format!("{}: came to no end: {error:#}\n", timetable.name),
+            };
+            progress(&format!("{}: {told}", advice.label()));
+            let broken = |error: anyhow::Error| Broken {
+                replay: timetable.replay(advice),
+                error: format!("{error:#}"),
+            };
+            (at, played.map_err(broken))
         }
     });
-    let mut all: Vec<(usize, Played)> = plays.buffer_unordered(lanes).try_collect().await?;
+    let mut all: Vec<_> = plays.buffer_unordered(lanes).collect().await;
     field.end().await;
     all.sort_by_key(|(at, _)| *at);
-    let played: Vec<Played> = all.into_iter().map(|(_, played)| played).collect();
+    let (mut played, mut broken) = (Vec::new(), Vec::new());
+    for (_, each) in all {
+        match each {
+            Ok(each) => played.push(each),
+            Err(each) => broken.push(each),
+        }
+    }
     Ok(Round {
         advice: advice.label(),
         pods: played.iter().map(Played::count).sum(),
         waiting: played.iter().map(|each| each.waiting.len()).sum(),
         played,
+        broken,
         seconds: begun.elapsed().as_secs(),
     })
 }
@@ -150,6 +176,7 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
             pods,
             waiting,
             played,
+            broken,
             seconds,
         } = round;
         writeln!(out)?;
@@ -177,6 +204,10 @@ fn table(out: &mut impl Write, results: &Results) -> Result<()> {
             played.len(),
             settled.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
         )?;
+        for Broken { replay, error } in broken {
+            writeln!(out, "came to no end: {error}")?;
+            writeln!(out, "    {replay}")?;
+        }
         for each in played.iter().filter(|each| !each.waiting.is_empty()) {
             write!(out, "{each}")?;
         }

@@ -219,6 +219,8 @@ mod tests {
     async fn certificates_and_loopback_need_no_token() {
         let allowed = ["x".to_owned()];
         let peer = Peer {
+            of_extender_ca: true,
+            of_admission_ca: false,
             names: vec!["x".to_owned()],
         };
         let metrics = Metrics::new("x", crate::Detail::Bounded);

@@ -26,6 +26,8 @@ pub struct Config {
     pub server_names: Vec<String>,
     /// Common or DNS names of client certificates that may call the extender and the debug paths.
     pub extender_clients: Vec<String>,
+    /// How API servers show who they are to admission; `None` = whoever asks is told facts of the cluster.
+    pub admission_clients: Option<AdmissionClients>,
     /// Debug paths need no token. Only accepted when the HTTPS listener is bound to a loopback address.
     pub insecure_debug: bool,
     /// Admission refuses, instead of warns about, a pool that no instance type can satisfy.
@@ -62,6 +64,7 @@ impl Default for Config {
             certificates: CertificateSource::default(),
             server_names: Vec::new(),
             extender_clients: default_extender_clients(),
+            admission_clients: None,
             insecure_debug: false,
             deny_impossible: false,
             conversion: false,
@@ -88,6 +91,15 @@ pub fn default_extender_clients() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec()
+}
+
+/// How API servers show who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionClients {
+    /// File with the CA certificates that sign their client certificates.
+    pub ca: PathBuf,
+    /// Common or DNS names of these certificates; empty = whatever the CA signed.
+    pub names: Vec<String>,
 }
 
 /// Addresses to listen on. Port 0 takes any free port; [`crate::Running::addresses`] tells which.

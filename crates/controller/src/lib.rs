@@ -48,7 +48,8 @@ pub use auth::{DebugAccess, Refused};
 pub use clients::Clients;
 pub use clock::{Clock, Wall};
 pub use config::{
-    CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, default_extender_clients,
+    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
+    default_extender_clients,
 };
 pub use debug::{Subject, View, explanation};
 pub use driver::StepPanicked;
@@ -63,4 +64,4 @@ pub use run::{Running, run, start};
 pub use serve::{Addresses, Listeners, Service, serve};
 pub use shared::{Health, LOOP_STALL, Shared};
 pub use shutdown::Shutdown;
-pub use tls::{Peer, Tls, TlsError};
+pub use tls::{ApiServers, Peer, Tls, TlsError};

@@ -40,6 +40,7 @@ use crate::preflight::{self, Needs};
 use crate::serve::{Addresses, Listeners, Service, serve};
 use crate::shared::Shared;
 use crate::shutdown::Shutdown;
+use crate::tls::ApiServers;
 use crate::watch::Watch;
 
 /// How long effects that run at shutdown may go on. Each may be repeated, so cutting one off loses nothing but time.
@@ -177,7 +178,13 @@ pub async fn start(
         &config.server_names,
         Some((&clients.main, &namespace)),
         Arc::clone(&shared),
-    )?;
+    )?
+    .with_admission_ca(
+        config
+            .admission_clients
+            .as_ref()
+            .map(|clients| clients.ca.clone()),
+    );
     certificates.refresh().await?;
     let addresses = listeners.addresses();
     let parts = Parts {
@@ -460,6 +467,10 @@ impl Parts {
             webhooks,
             debug: Arc::new(debug),
             clients: config.extender_clients.clone().into(),
+            api_servers: match &config.admission_clients {
+                Some(clients) => ApiServers::Named(clients.names.clone().into()),
+                None => ApiServers::Anybody,
+            },
         };
         tasks.spawn(named(
             "http",

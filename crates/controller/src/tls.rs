@@ -6,8 +6,9 @@ use arc_swap::ArcSwapOption;
 use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::certificates::{self, Files};
@@ -38,6 +39,29 @@ pub(crate) struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// The names that the server certificate is for.
     pub(crate) names: Vec<String>,
+    /// Who vouches for clients of the extender.
+    extender: Option<Arc<dyn ClientCertVerifier>>,
+    /// Who vouches for API servers.
+    admission: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl ServerTls {
+    /// The peer of a finished handshake. That one of our CAs signed its certificate was looked at there; here it is told
+    /// which, because none of them speaks for the other's clients.
+    pub(crate) fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
+        let Some([own, between @ ..]) = chain else {
+            return Peer::default();
+        };
+        let signed = |by: &Option<Arc<dyn ClientCertVerifier>>| {
+            by.as_ref()
+                .is_some_and(|by| by.verify_client_cert(own, between, UnixTime::now()).is_ok())
+        };
+        Peer {
+            names: client_names(own),
+            of_extender_ca: signed(&self.extender),
+            of_admission_ca: signed(&self.admission),
+        }
+    }
 }
 
 impl Tls {
@@ -58,13 +82,19 @@ impl Tls {
     /// # Errors
     /// A file is missing or unreadable, or the key is not the certificate's.
     pub fn load(&self, files: &Files) -> Result<(), TlsError> {
+        let extender = clients_of(files, certificates::EXTENDER_CA_CERT)?;
+        let admission = clients_of(files, certificates::ADMISSION_CA_CERT)?;
         let config = Arc::new(server_config(files)?);
         let chain = files
             .get(certificates::TLS_CERT)
             .and_then(|pem| certificates::chain(pem).ok());
         let names = alternative_names(chain.as_deref());
-        self.current
-            .store(Some(Arc::new(ServerTls { config, names })));
+        self.current.store(Some(Arc::new(ServerTls {
+            config,
+            names,
+            extender,
+            admission,
+        })));
         Ok(())
     }
 }
@@ -86,33 +116,22 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
             message: error.to_string(),
         })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError {
             file: certificates::TLS_CERT,
             message: error.to_string(),
         })?;
-    let builder = match files.get(certificates::EXTENDER_CA_CERT) {
+    let mut roots = RootCertStore::empty();
+    for file in [
+        certificates::EXTENDER_CA_CERT,
+        certificates::ADMISSION_CA_CERT,
+    ] {
+        add_roots(&mut roots, files, file)?;
+    }
+    let builder = match verifier(roots, certificates::EXTENDER_CA_CERT)? {
         None => builder.with_no_client_auth(),
-        Some(pem) => {
-            let file = certificates::EXTENDER_CA_CERT;
-            let mut roots = RootCertStore::empty();
-            for cert in certificates::chain(pem).map_err(|message| TlsError { file, message })? {
-                roots.add(cert).map_err(|error| TlsError {
-                    file,
-                    message: error.to_string(),
-                })?;
-            }
-            // API servers and people have no such certificate: who must have one is decided per path.
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| TlsError {
-                    file,
-                    message: error.to_string(),
-                })?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder
         .with_single_cert(chain, key)
@@ -125,6 +144,48 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
     config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
     Ok(config)
+}
+
+fn add_roots(roots: &mut RootCertStore, files: &Files, file: &'static str) -> Result<(), TlsError> {
+    let Some(pem) = files.get(file) else {
+        return Ok(());
+    };
+    for cert in certificates::chain(pem).map_err(|message| TlsError { file, message })? {
+        roots.add(cert).map_err(|error| TlsError {
+            file,
+            message: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Vouches for clients of any of these CAs; `None` without any. Few callers have a certificate: who must have one is decided
+/// per path.
+fn verifier(
+    roots: RootCertStore,
+    file: &'static str,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError {
+            file,
+            message: error.to_string(),
+        })?;
+    Ok(Some(verifier))
+}
+
+fn clients_of(
+    files: &Files,
+    file: &'static str,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    add_roots(&mut roots, files, file)?;
+    verifier(roots, file)
 }
 
 /// DNS names and addresses that the first certificate of a chain is for.
@@ -146,42 +207,75 @@ fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     }
 }
 
-/// Who is at the other end of a connection, as far as a certificate of the extender CA proves it.
+/// Who is at the other end of a connection, as far as a certificate of a CA that we know proves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Common name and DNS names of the verified client certificate; empty without one.
     pub names: Vec<String>,
+    /// The extender's CA signed it.
+    pub of_extender_ca: bool,
+    /// The CA of API servers signed it.
+    pub of_admission_ca: bool,
 }
 
 impl Peer {
-    /// The peer of a finished handshake. The chain was verified by the handshake.
-    pub(crate) fn of(chain: Option<&[CertificateDer<'_>]>) -> Self {
-        let parsed = chain
-            .and_then(|chain| chain.first())
-            .and_then(|der| X509Certificate::from_der(der).ok());
-        let Some((_, cert)) = parsed else {
-            return Self::default();
-        };
-        let mut names: Vec<String> = cert
-            .subject()
-            .iter_common_name()
-            .filter_map(|name| name.as_str().ok().map(str::to_owned))
-            .collect();
-        if let Ok(Some(alternative)) = cert.subject_alternative_name() {
-            names.extend(
-                alternative
-                    .value
-                    .general_names
-                    .iter()
-                    .filter_map(certificates::general_name),
-            );
-        }
-        Self { names }
-    }
-
-    /// One of the names is among those allowed.
+    /// The extender's CA signed one of these names.
     #[must_use]
     pub fn is_one_of(&self, allowed: &[String]) -> bool {
+        self.of_extender_ca && self.has_one_of(allowed)
+    }
+
+    fn has_one_of(&self, allowed: &[String]) -> bool {
         self.names.iter().any(|name| allowed.contains(name))
     }
+}
+
+/// Which callers of admission count as API servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiServers {
+    /// Any: no CA was given that could tell.
+    Anybody,
+    /// Those with a certificate of the given CA and one of these names; any name when there is none here.
+    Named(Arc<[String]>),
+}
+
+impl ApiServers {
+    /// Whether a caller counts as one.
+    #[must_use]
+    pub fn trust(&self, peer: Option<&Peer>) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Named(names) => peer.is_some_and(|peer| {
+                peer.of_admission_ca && (names.is_empty() || peer.has_one_of(names))
+            }),
+        }
+    }
+
+    /// A caller has to show that it is one.
+    #[must_use]
+    pub const fn must_prove(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+}
+
+/// Common name and DNS names of a certificate.
+fn client_names(cert: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, cert)) = X509Certificate::from_der(cert) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = cert
+        .subject()
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok().map(str::to_owned))
+        .collect();
+    if let Ok(Some(alternative)) = cert.subject_alternative_name() {
+        names.extend(
+            alternative
+                .value
+                .general_names
+                .iter()
+                .filter_map(certificates::general_name),
+        );
+    }
+    names
 }

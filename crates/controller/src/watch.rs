@@ -136,6 +136,7 @@ impl Watch {
                         .replace(Instant::now())
                         .is_some_and(|at| at.elapsed() < CALM)
                     {
+                        self.shows_nothing(&mut state);
                         tokio::time::sleep(relists.next()).await;
                     } else {
                         relists.reset();
@@ -156,10 +157,7 @@ impl Watch {
 
     fn broke(&self, state: &mut State, error: &str, failures: u32) {
         self.shared.metrics.watch_restarted(self.kind.kind);
-        if !state.broken && self.kind.is_vital() {
-            state.broken = true;
-            self.liveness.watch_broke(true);
-        }
+        self.shows_nothing(state);
         // One refused connection is common (a rolling API server); several in a row are news.
         if failures == 2 {
             tracing::warn!(
@@ -174,6 +172,14 @@ impl Watch {
                 failures,
                 "the watch broke"
             );
+        }
+    }
+
+    /// Until it stands again, the picture is no proof of what is.
+    fn shows_nothing(&self, state: &mut State) {
+        if !state.broken && self.kind.is_vital() {
+            state.broken = true;
+            self.liveness.watch_broke(true);
         }
     }
 

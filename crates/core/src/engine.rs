@@ -207,7 +207,6 @@ pub struct Engine {
     term: Term,
     steps: u64,
     seed: u64,
-    promises_end: Option<Timestamp>,
     last: Option<Arc<Snapshot>>,
 }
 
@@ -235,7 +234,6 @@ impl Engine {
             term: Term::default(),
             steps: 0,
             seed,
-            promises_end: None,
             last: None,
         }
     }
@@ -283,7 +281,6 @@ impl Engine {
         self.leading = leading;
         self.term = Term(self.term.0 + 1);
         self.index.forget_memory();
-        self.promises_end = None;
         for slot in &mut self.slots {
             slot.begin(now);
         }
@@ -340,7 +337,7 @@ impl Engine {
 
     /// The cluster as of now. Cheap when nothing changed.
     pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
-        self.promises_end = self.index.expire_ledger(now);
+        self.index.expire_ledger(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
         {
@@ -365,7 +362,7 @@ impl Engine {
             .iter()
             .filter(|slot| slot.decider.is_some())
             .filter_map(|slot| slot.wake)
-            .chain(self.promises_end)
+            .chain(self.index.promises_end())
             .min()
     }
 

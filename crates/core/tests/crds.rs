@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use mortise_core::apis::absent::without_nulls;
 use mortise_core::apis::crds::{CrdSet, Manifest};
 use mortise_core::apis::{
     CapacityBuffer, Ec2NodeClass, KwokNodeClass, NodeClaim, NodeOverlay, NodePool,
@@ -379,7 +380,7 @@ fn again<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde
 /// The same object without nulls and without an empty top-level member, and with every amount as text: the API server
 /// takes these for the same thing.
 fn plain(object: Value) -> Value {
-    let mut object = without_nulls(object);
+    let mut object = without_nulls(&object).into_owned();
     for amounts in ["/spec/limits", "/spec/capacity", "/spec/resources/requests"] {
         for (_, amount) in object
             .pointer_mut(amounts)
@@ -396,18 +397,6 @@ fn plain(object: Value) -> Value {
         fields.retain(|_, value| *value != json!({}));
     }
     object
-}
-
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => fields
-            .into_iter()
-            .filter(|(_, value)| !value.is_null())
-            .map(|(name, value)| (name, without_nulls(value)))
-            .collect(),
-        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        other => other,
-    }
 }
 
 #[test]

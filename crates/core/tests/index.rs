@@ -348,8 +348,10 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     );
     assert_eq!(until(&mut index, "uid-queued"), minutes(1 + 5));
     let at = |second| Timestamp::from_second(second).unwrap();
-    assert_eq!(index.expire_ledger(at(119)), Some(at(120)));
-    assert_eq!(index.expire_ledger(at(120)), Some(at(360)));
+    for (now, next) in [(119, 120), (120, 360)] {
+        index.expire_ledger(at(now));
+        assert_eq!(index.promises_end(), Some(at(next)));
+    }
     assert_eq!(until(&mut index, "uid-tried"), None);
     // Its claim still names it, and so does every update of the claim.
     let label = json!({ "metadata": { "labels": { "a": "b" }, "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });

@@ -1,5 +1,5 @@
 //! A proxy between one client and the API server that does what networks and busy servers do: refuses, delays, loses
-//! answers, cuts watches, falls silent.
+//! answers, cuts watches, falls silent. The watch of one resource alone can be disturbed, too.
 //!
 //! The client speaks plain HTTP to it and needs no credentials; the proxy speaks TLS to the API server as the user that
 //! it was started for. It counts what it did, and remembers every write.
@@ -27,9 +27,13 @@ use tokio::task::JoinHandle;
 use super::certificates::write;
 use super::control_plane::ControlPlane;
 use super::http::connector;
+use super::watch_faults::{Collections, Passing, Reads, WatchFault};
 
 /// A watch that is cut lives on this long after its first piece, which else would not leave the proxy.
 const CUT_AFTER: Duration = Duration::from_millis(50);
+
+/// What an API server says of a version that it has forgotten.
+const TOO_OLD: &str = "too old resource version";
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
@@ -99,6 +103,7 @@ struct Inner {
     /// Grows when the rules change: what hangs in silence and watches begin anew.
     season: watch::Sender<u64>,
     writes: Mutex<Vec<Forwarded>>,
+    collections: Collections,
 }
 
 /// The running proxy; it ends when it is dropped.
@@ -133,6 +138,7 @@ impl FaultProxy {
             rules: Mutex::default(),
             season: watch::Sender::new(0),
             writes: Mutex::default(),
+            collections: Collections::default(),
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&inner)));
         Ok(Self {
@@ -170,6 +176,18 @@ impl FaultProxy {
         let rules = self.inner.rules.lock();
         let rules = rules.unwrap_or_else(PoisonError::into_inner);
         rules.iter().map(|each| each.hits).collect()
+    }
+
+    /// From now on something is wrong with the watch of one resource alone (`pods`, `nodeclaims`), or nothing is any more:
+    /// what was held back comes through then. Watches of other resources, and the rules, stay as they are.
+    pub fn disturb(&self, resource: &str, fault: Option<WatchFault>) {
+        self.inner.collections.disturb(resource, fault);
+    }
+
+    /// Lists and watches of a resource that were asked for so far and not refused by a rule.
+    #[must_use]
+    pub fn reads(&self, resource: &str) -> Reads {
+        self.inner.collections.reads(resource)
     }
 
     /// Every write that was forwarded so far, but those of the Lease.
@@ -247,6 +265,14 @@ impl Inner {
             }
             Some(Bad::AnswerLost | Bad::Cut) | None => {}
         }
+        if method == Method::GET
+            && let Some(turn) = self.collections.note(&path, is_watch(&path))
+        {
+            return match turn % 2 {
+                0 => status(410, "Expired", TOO_OLD),
+                _ => expired(),
+            };
+        }
         let is_write = is_write(&method, &path);
         if is_write {
             let forwarded = Forwarded {
@@ -277,7 +303,7 @@ impl Inner {
         if !is_watch(&path) {
             return Ok(response.map(|body| body.map_err(anyhow::Error::from).boxed_unsync()));
         }
-        Ok(response.map(|body| watched(body, season, cut)))
+        Ok(response.map(|body| watched(self.collections.pass(&path, body), season, cut)))
     }
 
     /// What becomes of this request.
@@ -303,19 +329,17 @@ impl Inner {
 }
 
 /// A watch that ends when the rules change, or after its first piece.
-fn watched(body: Incoming, season: watch::Receiver<u64>, cut: bool) -> Body {
+fn watched(passing: Passing, season: watch::Receiver<u64>, cut: bool) -> Body {
     let pieces = futures::stream::unfold(
-        (body, season, 0_usize),
-        move |(mut body, mut season, seen)| async move {
+        (passing, season, 0_usize),
+        move |(mut passing, mut season, seen)| async move {
             if cut && seen > 0 {
                 tokio::time::sleep(CUT_AFTER).await;
-                return Some((Err(anyhow!("cut")), (body, season, 0)));
+                return Some((Err(anyhow!("cut")), (passing, season, 0)));
             }
             tokio::select! {
                 _ = season.changed() => None,
-                frame = body.frame() => frame.map(|frame| {
-                    (frame.map_err(anyhow::Error::from), (body, season, seen + 1))
-                }),
+                piece = passing.next() => piece.map(|piece| (piece, (passing, season, seen + 1))),
             }
         },
     );
@@ -345,7 +369,7 @@ fn status(code: u16, reason: &str, message: &str) -> Result<Response<Body>> {
 fn expired() -> Result<Response<Body>> {
     let event = json!({ "type": "ERROR", "object": {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "reason": "Expired", "message": "too old resource version", "code": 410,
+        "reason": "Expired", "message": TOO_OLD, "code": 410,
     } });
     let response = Response::builder().header(hyper::header::CONTENT_TYPE, "application/json");
     Ok(response.body(text(format!("{event}\n")))?)

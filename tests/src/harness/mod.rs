@@ -12,7 +12,7 @@
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
 //! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
-//! | [`FaultProxy`]: a network and an API server in bad weather | `fault_proxy.rs` |
+//! | [`FaultProxy`]: a network and an API server in bad weather; [`WatchFault`]: one watch alone | `fault_proxy.rs`, `watch_faults.rs` |
 
 mod apply;
 mod builder;
@@ -34,6 +34,7 @@ mod scheduler;
 mod stages;
 mod state_dir;
 mod wait;
+mod watch_faults;
 
 pub use builder::Builder;
 pub use certificates::{Authority, Identity};
@@ -53,6 +54,7 @@ pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};
 pub use stages::Stages;
 pub use state_dir::StateDir;
 pub use wait::wait_until;
+pub use watch_faults::{Reads, WatchFault};
 
 /// Writes one line of progress to standard error, also under `cargo test`, which captures only what macros print.
 pub(crate) fn progress(line: &str) {

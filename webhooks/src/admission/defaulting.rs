@@ -52,7 +52,8 @@ pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answ
     answer
 }
 
-/// Group and kind of the node class, when the reference leaves them out and only one kind is served.
+/// Group and kind of the node class, when the reference leaves them out and only one kind is served. With one of them of
+/// another kind the other is not known here, and the definition refuses what is missing.
 fn node_class_ref(rules: &Rules, object: &Value, at: &str) -> Vec<Value> {
     let ([kind], Some(reference)) = (
         rules.node_class_kinds.as_slice(),
@@ -62,12 +63,13 @@ fn node_class_ref(rules: &Rules, object: &Value, at: &str) -> Vec<Value> {
     };
     let mut patch = Vec::new();
     for (field, value) in [("group", kind.group), ("kind", kind.kind)] {
-        let absent = reference
-            .get(field)
-            .is_none_or(|value| value.as_str() == Some("") || value.is_null());
-        if absent {
-            patch.push(json!({ "op": "add", "path": format!("{at}/{field}"), "value": value }));
+        match reference.get(field) {
+            None | Some(Value::Null) => {}
+            Some(written) if written == "" => {}
+            Some(written) if written == value => continue,
+            Some(_) => return Vec::new(),
         }
+        patch.push(json!({ "op": "add", "path": format!("{at}/{field}"), "value": value }));
     }
     patch
 }
@@ -89,7 +91,7 @@ mod tests {
             node_class_kinds: vec![kind],
             ..Rules::default()
         };
-        let with = |reference: Value| {
+        let answer = |reference: Value| {
             let object = json!({ "spec": { "template": { "spec": {
                 "nodeClassRef": reference, "requirements": [],
             } } } });
@@ -103,7 +105,10 @@ mod tests {
                 operation: "CREATE".to_owned(),
                 ..Request::default()
             };
-            let answer = default(&rules, &WellKnown::kwok(), &request);
+            default(&rules, &WellKnown::kwok(), &request)
+        };
+        let with = |reference: Value| {
+            let answer = answer(reference);
             assert_eq!(answer.denied, Vec::<String>::new());
             answer.patch
         };
@@ -119,5 +124,16 @@ mod tests {
             with(json!({ "name": "default", "group": "other", "kind": "Other" })),
             Vec::<Value>::new()
         );
+        let of_served = json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "" });
+        assert_eq!(with(of_served).len(), 1);
+        for of_another in [
+            json!({ "name": "default", "group": "other", "kind": "" }),
+            json!({ "name": "default", "group": "", "kind": "Other" }),
+            json!({ "name": "default", "kind": "Other" }),
+        ] {
+            let answer = answer(of_another);
+            assert_eq!(answer.patch, Vec::<Value>::new());
+            assert_eq!(answer.denied.len(), 1, "{answer:?}");
+        }
     }
 }

@@ -10,6 +10,8 @@
     reason = "test support: each test uses a part of it, and fails by panicking"
 )]
 
+pub(crate) mod recorded;
+
 use std::io::Read as _;
 
 use mortise_core::apis::CrdSet;
@@ -35,12 +37,16 @@ pub(crate) fn lines(packed: &[u8]) -> Vec<Value> {
         .collect()
 }
 
-/// The definition of a kind: the schema of the whole object.
-pub(crate) fn schema(set: CrdSet, kind: &str) -> &'static Value {
+/// The definition of a kind.
+pub(crate) fn definition(set: CrdSet, kind: &str) -> &'static Value {
     let of_kind = |definition: &&Value| definition["spec"]["names"]["kind"] == kind;
     let mut definitions = set.manifests().iter().map(|each| &each.definition);
-    let definition = definitions.find(of_kind).unwrap();
-    &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    definitions.find(of_kind).unwrap()
+}
+
+/// The schema of the whole object.
+pub(crate) fn schema(set: CrdSet, kind: &str) -> &'static Value {
+    &definition(set, kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 }
 
 /// How somebody writes an object.

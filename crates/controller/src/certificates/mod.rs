@@ -59,6 +59,9 @@ pub const EXTENDER_CLIENT_KEY: &str = "extender-client.key";
 /// Common name of that client certificate.
 pub const EXTENDER_CLIENT_NAME: &str = "mortise-extender-client";
 
+/// CA of the client certificates of API servers. It is no file of the set: its path is a flag.
+pub const ADMISSION_CA_CERT: &str = "--admission-client-ca";
+
 /// Every file, in the order of the table above.
 pub(crate) const ALL: [&str; 8] = [
     CA_CERT,
@@ -138,6 +141,7 @@ enum Store {
 pub(crate) struct Certificates {
     store: Store,
     names: Vec<String>,
+    admission_ca: Option<PathBuf>,
     shared: Arc<Shared>,
     tls: Arc<Tls>,
     loaded: Option<Files>,
@@ -168,11 +172,20 @@ impl Certificates {
         Ok(Self {
             store,
             names: server_names(names, service),
+            admission_ca: None,
             shared,
             tls: Arc::new(Tls::new()),
             loaded: None,
             broken: None,
         })
+    }
+
+    /// The file with the CA of API servers is read with the others.
+    pub(crate) fn with_admission_ca(self, admission_ca: Option<PathBuf>) -> Self {
+        Self {
+            admission_ca,
+            ..self
+        }
     }
 
     /// TLS settings that follow the files.
@@ -188,7 +201,14 @@ impl Certificates {
 
     /// Reads, renews where due, writes back, and puts into use what changed.
     pub(crate) async fn refresh(&mut self) -> Result<bool, RunError> {
-        let files = self.renewed().await?;
+        let mut files = self.renewed().await?;
+        if let Some(path) = &self.admission_ca {
+            let pem = tokio::fs::read(path).await.map_err(|error| {
+                let path = path.display();
+                RunError::Certificates(format!("{ADMISSION_CA_CERT} {path}: {error}"))
+            })?;
+            files.insert(ADMISSION_CA_CERT.to_owned(), pem);
+        }
         if self.loaded.as_ref() == Some(&files) {
             return Ok(false);
         }

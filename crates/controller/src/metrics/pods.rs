@@ -171,14 +171,17 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
     );
     let mut by_zone: BTreeMap<String, i64> = BTreeMap::new();
     let stalled = Family::<super::labels::StalledState, Gauge>::default();
+    let of = |state: Stalled| {
+        let state = state.label();
+        stalled.get_or_create_owned(&super::labels::StalledState { state })
+    };
     for state in Stalled::ALL {
-        let pods = snapshot.pending.values().filter(|pod| !opted_out(pod));
-        let pods = pods.filter(|pod| snapshot.stalled(pod, now) == Some(state));
-        stalled
-            .get_or_create(&super::labels::StalledState {
-                state: state.label(),
-            })
-            .set(as_i64(pods.count()));
+        of(state).set(0);
+    }
+    for pod in snapshot.pending.values().filter(|pod| !opted_out(pod)) {
+        if let Some(state) = snapshot.stalled(pod, now) {
+            of(state).inc();
+        }
     }
     live.register(
         "mortise_pods_stalled",

@@ -12,32 +12,25 @@ use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
-use mortise_webhooks::routes::ROUTES;
+use mortise_webhooks::routes::route;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::activity::Activity;
 
 /// From the end of the head to the end of the body. API servers and schedulers send both at once.
 const SENDING: Duration = Duration::from_secs(10);
-/// Bytes of bodies in memory at a time, of callers of one kind.
-const IN_MEMORY: usize = 64 << 20;
 /// What the memory is counted in.
 const UNIT: usize = 1 << 10;
 
-/// Memory for the bodies of one kind of caller.
+/// Memory for the bodies of one kind of path.
 #[derive(Debug)]
 pub(super) struct Bodies {
     room: Arc<Semaphore>,
 }
 
-impl Default for Bodies {
-    fn default() -> Self {
-        Self::of(IN_MEMORY)
-    }
-}
-
 impl Bodies {
-    fn of(bytes: usize) -> Self {
+    /// So many bytes at a time: those that have come, until their request is answered.
+    pub(super) fn of(bytes: usize) -> Self {
         Self {
             room: Arc::new(Semaphore::new(bytes / UNIT)),
         }
@@ -53,10 +46,7 @@ impl Bodies {
         if request.body().is_end_stream() {
             return Ok((request, None));
         }
-        let limit = ROUTES
-            .iter()
-            .find(|route| route.path == request.uri().path())
-            .map_or(0, |route| route.body_limit);
+        let limit = route(request.uri().path()).map_or(0, |route| route.body_limit);
         let (parts, body) = request.into_parts();
         let whole = tokio::time::timeout(SENDING, self.collect(body, limit));
         let whole = match activity {
@@ -177,7 +167,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_come_in_time_or_not_at_all() {
-        let bodies = Bodies::default();
+        let bodies = Bodies::of(64 << 20);
         assert_eq!(status(&bodies, slow(9)).await.unwrap(), "partpart");
         assert_eq!(status(&bodies, slow(11)).await, Err(408));
         assert_eq!(status(&bodies, Body::empty()).await.unwrap(), "");
@@ -204,12 +194,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_larger_than_its_path_takes_is_refused() {
-        let limit = ROUTES
-            .iter()
-            .find(|route| route.path == PATH)
-            .unwrap()
-            .body_limit;
-        let bodies = Bodies::default();
+        let limit = route(PATH).unwrap().body_limit;
+        let bodies = Bodies::of(64 << 20);
         assert_eq!(
             status(&bodies, Body::from(vec![0; limit + 1])).await,
             Err(413)

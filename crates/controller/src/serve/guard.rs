@@ -11,15 +11,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use http::{StatusCode, header};
-use mortise_webhooks::routes::{Access, ROUTES, access};
+use mortise_webhooks::router::Trusted;
+use mortise_webhooks::routes::{Access, Handler, ROUTES, access, route};
 use tokio::sync::Semaphore;
 
 use super::activity::Activity;
 use super::bodies::Bodies;
 use super::http_loop::Remote;
+use super::seldom::Seldom;
 use crate::auth::{Asker, DebugAccess};
 use crate::shared::Shared;
-use crate::tls::Peer;
+use crate::tls::{ApiServers, Peer};
 
 /// Concurrent calls of kube-scheduler. It makes one at a time; several replicas make a few.
 const EXTENDER: usize = 64;
@@ -27,6 +29,12 @@ const EXTENDER: usize = 64;
 const OPEN: usize = 32;
 /// Concurrent debug requests, streams included.
 const DEBUG: usize = 64;
+/// Bytes of reviews at a time: four of the longest, thousands of the usual ones.
+const REVIEW_BYTES: usize = 32 << 20;
+/// Bytes of conversions at a time: two of the longest.
+const CONVERSION_BYTES: usize = 64 << 20;
+/// Bytes at a time of callers who have shown who they are.
+const KNOWN_BYTES: usize = 64 << 20;
 /// Longest time to answer. Streams are exempt: they end by themselves.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -36,6 +44,7 @@ pub(super) struct Guard {
     shared: Arc<Shared>,
     debug: Arc<DebugAccess>,
     clients: Arc<[String]>,
+    api_servers: ApiServers,
     room: Arc<Room>,
 }
 
@@ -44,8 +53,22 @@ struct Room {
     extender: Semaphore,
     open: Semaphore,
     debug: Semaphore,
-    bodies_of_anybody: Bodies,
-    bodies_of_known: Bodies,
+    strangers: Seldom,
+    reviews: Bodies,
+    conversions: Bodies,
+    of_known: Bodies,
+}
+
+impl Room {
+    /// Where the bodies of a path are kept.
+    fn bodies(&self, path: &str, access: Access) -> &Bodies {
+        let converts = route(path).is_some_and(|route| route.handler == Handler::Convert);
+        match access {
+            Access::Open if converts => &self.conversions,
+            Access::Open => &self.reviews,
+            Access::ExtenderClient | Access::Debug => &self.of_known,
+        }
+    }
 }
 
 impl Guard {
@@ -53,19 +76,35 @@ impl Guard {
         shared: Arc<Shared>,
         debug: Arc<DebugAccess>,
         clients: Arc<[String]>,
+        api_servers: ApiServers,
     ) -> Self {
         let room = Room {
             extender: Semaphore::new(EXTENDER),
             open: Semaphore::new(OPEN),
             debug: Semaphore::new(DEBUG),
-            bodies_of_anybody: Bodies::default(),
-            bodies_of_known: Bodies::default(),
+            strangers: Seldom::default(),
+            reviews: Bodies::of(REVIEW_BYTES),
+            conversions: Bodies::of(CONVERSION_BYTES),
+            of_known: Bodies::of(KNOWN_BYTES),
         };
         Self {
             shared,
             debug,
             clients,
+            api_servers,
             room: Arc::new(room),
+        }
+    }
+
+    fn say_stranger(&self, path: &'static str, remote: Option<&Remote>) {
+        if let Some(reviews) = self.room.strangers.due() {
+            let caller = remote.map(|remote| remote.0.to_string());
+            tracing::warn!(
+                path,
+                reviews,
+                caller,
+                "answered without facts of the cluster: the caller shows no client certificate of --admission-client-ca"
+            );
         }
     }
 
@@ -81,7 +120,7 @@ impl Guard {
             Access::Open => Ok(()),
             Access::ExtenderClient if peer.is_one_of(&self.clients) => Ok(()),
             Access::ExtenderClient => {
-                let message = if peer.names.is_empty() {
+                let message = if peer.names.is_empty() || !peer.of_extender_ca {
                     "a client certificate of the extender CA is needed\n"
                 } else {
                     "the name of this client certificate is not allowed\n"
@@ -145,20 +184,28 @@ impl Caller {
 }
 
 /// The middleware.
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(guard): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let start = Instant::now();
     let path = label(request.uri().path());
     let access = access_of(request.uri().path());
     let response = match guard.allow(Caller::of(&request), access).await {
         Ok(()) => {
+            let trusted = guard.api_servers.trust(request.extensions().get::<Peer>());
+            if trusted {
+                request.extensions_mut().insert(Trusted);
+            } else if route(request.uri().path()).is_some_and(|route| route.handler.tells_facts()) {
+                guard.say_stranger(path, request.extensions().get::<Remote>());
+            }
             let activity = request.extensions().get::<Arc<Activity>>().cloned();
-            if let Some(activity) = activity.as_ref().filter(|_| access != Access::Open) {
+            let proven = guard.api_servers.must_prove() && trusted || access != Access::Open;
+            if let Some(activity) = activity.as_ref().filter(|_| proven) {
                 activity.prove();
             }
-            let bodies = match access {
-                Access::Open => &guard.room.bodies_of_anybody,
-                Access::ExtenderClient | Access::Debug => &guard.room.bodies_of_known,
-            };
+            let bodies = guard.room.bodies(request.uri().path(), access);
             // A caller that sends slowly holds its connection, and nobody's turn to be answered.
             match bodies.read(request, activity.as_deref()).await {
                 Ok((request, _held)) => answer(&guard, access, path, request, next).await,

@@ -20,6 +20,7 @@ use tower::ServiceExt as _;
 
 use super::activity::{Activity, Standing};
 use super::patience::Unstalled;
+use super::seldom::Seldom;
 use super::sent::Sent;
 use super::slots::{Admission, Limits, Slots};
 use crate::backoff::Backoff;
@@ -39,8 +40,6 @@ const IDLE: Duration = Duration::from_secs(120);
 const PING: Duration = Duration::from_secs(45);
 /// Concurrent requests on one HTTP/2 connection: kube-scheduler sends one at a time, API servers tens.
 const STREAMS: u32 = 128;
-/// Between two lines of the log about connections that were ended for want of room.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// API servers, schedulers and a few people make tens. A network of API servers behind one address has many.
 pub(super) const HTTPS_LIMITS: Limits = Limits {
@@ -68,7 +67,7 @@ impl Loop {
     pub(super) async fn run(self, connections: TaskTracker, end: CancellationToken) {
         let slots = Slots::new(self.limits);
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
-        let mut crowd = Crowd::default();
+        let crowd = Seldom::default();
         loop {
             let accepted = tokio::select! {
                 () = end.cancelled() => return,
@@ -91,12 +90,12 @@ impl Loop {
                     self.shared
                         .metrics
                         .connection_ended(self.port, "crowded_out");
-                    crowd.say(self.port, peer);
+                    say_crowded(&crowd, self.port, peer);
                     slot
                 }
                 Admission::Full => {
                     self.shared.metrics.connection_ended(self.port, "refused");
-                    crowd.say(self.port, peer);
+                    say_crowded(&crowd, self.port, peer);
                     continue;
                 }
             };
@@ -117,23 +116,10 @@ impl Loop {
     }
 }
 
-/// Says that a port is crowded, once a minute.
-#[derive(Default)]
-struct Crowd {
-    said: Option<Instant>,
-    since: u64,
-}
-
-impl Crowd {
-    fn say(&mut self, port: &'static str, peer: IpAddr) {
-        self.since += 1;
-        if self.said.is_some_and(|at| at.elapsed() < QUIET) {
-            return;
-        }
-        self.said = Some(Instant::now());
-        let connections = std::mem::take(&mut self.since);
+fn say_crowded(crowd: &Seldom, port: &'static str, newest: IpAddr) {
+    if let Some(connections) = crowd.due() {
         tracing::warn!(
-            port, connections, newest = %peer,
+            port, connections, %newest,
             "too many connections: silent ones are ended for new ones"
         );
     }
@@ -199,7 +185,7 @@ impl Connection {
         };
         match shaken.await {
             Ok(stream) => {
-                let peer = Peer::of(stream.get_ref().1.peer_certificates());
+                let peer = current.peer(stream.get_ref().1.peer_certificates());
                 Some((stream, peer))
             }
             Err(error) => {

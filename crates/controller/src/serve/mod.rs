@@ -6,6 +6,7 @@ mod guard;
 mod http_loop;
 mod patience;
 mod plain;
+mod seldom;
 mod sent;
 mod slots;
 
@@ -24,7 +25,7 @@ use crate::auth::DebugAccess;
 use crate::config::Listen;
 use crate::error::RunError;
 use crate::shared::Shared;
-use crate::tls::Tls;
+use crate::tls::{ApiServers, Tls};
 
 use guard::Guard;
 
@@ -39,6 +40,8 @@ pub struct Service {
     pub debug: Arc<DebugAccess>,
     /// Names of client certificates that may call the extender and the debug paths.
     pub clients: Arc<[String]>,
+    /// Which callers of admission count as API servers, who alone are told facts of the cluster.
+    pub api_servers: ApiServers,
 }
 
 impl std::fmt::Debug for Service {
@@ -46,6 +49,7 @@ impl std::fmt::Debug for Service {
         f.debug_struct("Service")
             .field("debug", &self.debug)
             .field("clients", &self.clients)
+            .field("api_servers", &self.api_servers)
             .finish_non_exhaustive()
     }
 }
@@ -58,6 +62,7 @@ impl Service {
             Arc::clone(&self.shared),
             Arc::clone(&self.debug),
             Arc::clone(&self.clients),
+            self.api_servers.clone(),
         );
         let shared = Arc::clone(&self.shared);
         mortise_webhooks::router::router(self.webhooks.clone())

@@ -27,6 +27,7 @@ fn service(debug: DebugAccess) -> Service {
         webhooks,
         debug: Arc::new(debug),
         clients: default_extender_clients().into(),
+        api_servers: ApiServers::Anybody,
     }
 }
 
@@ -45,6 +46,8 @@ async fn call(
         .unwrap();
     request.extensions_mut().insert(Peer {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        of_extender_ca: true,
+        of_admission_ca: false,
     });
     let response = service.router().oneshot(request).await.unwrap();
     let status = response.status();
@@ -161,6 +164,7 @@ async fn large_bodies_are_refused_and_panics_are_answered() {
         Arc::clone(&service.shared),
         Arc::clone(&service.debug),
         Arc::clone(&service.clients),
+        ApiServers::Anybody,
     );
     let router: Router = Router::new()
         .route("/debug/config", get(broken))
@@ -319,6 +323,88 @@ async fn a_client_certificate_opens_the_extender_over_both_protocols() {
         tokio::net::TcpStream::connect(https).await.is_err(),
         "the listener is closed"
     );
+}
+
+/// Two CAs, each for its own callers: what one of them signed opens nothing of the other's, whatever the name on it.
+#[tokio::test]
+async fn a_certificate_opens_what_its_ca_is_for() {
+    let mut files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
+    let theirs = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
+    files.insert(
+        certificates::ADMISSION_CA_CERT.to_owned(),
+        theirs[certificates::EXTENDER_CA_CERT].clone(),
+    );
+    let tls = Tls::new();
+    tls.load(&files).unwrap();
+    let current = tls.current().unwrap();
+    let peer = |files: &Files| {
+        let chain = certificates::chain(&files[certificates::EXTENDER_CLIENT_CERT]).unwrap();
+        current.peer(Some(&chain))
+    };
+    let (scheduler, api_server) = (peer(&files), peer(&theirs));
+    assert_eq!(scheduler.names, api_server.names, "names prove nothing");
+    let clients = default_extender_clients();
+    assert!(scheduler.is_one_of(&clients) && !api_server.is_one_of(&clients));
+    let named =
+        |names: &[&str]| ApiServers::Named(names.iter().map(|name| (*name).to_owned()).collect());
+    for (api_servers, want) in [
+        (ApiServers::Anybody, [true; 3]),
+        (named(&[]), [false, false, true]),
+        (
+            named(&[certificates::EXTENDER_CLIENT_NAME]),
+            [false, false, true],
+        ),
+        (named(&["kube-apiserver"]), [false; 3]),
+    ] {
+        let got = [None, Some(&scheduler), Some(&api_server)].map(|peer| api_servers.trust(peer));
+        assert_eq!(got, want, "{api_servers:?}");
+    }
+    let none = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
+    assert_eq!(
+        (peer(&none).of_extender_ca, peer(&none).of_admission_ca),
+        (false, false)
+    );
+    files.insert(
+        certificates::ADMISSION_CA_CERT.to_owned(),
+        b"nothing".to_vec(),
+    );
+    assert_eq!(tls.load(&files).unwrap_err().file, "--admission-client-ca");
+}
+
+#[tokio::test]
+async fn facts_of_the_cluster_are_for_api_servers() {
+    let everybody = service(DebugAccess::CertificateOnly);
+    let mut strict = everybody.clone();
+    strict.api_servers = ApiServers::Named(Arc::default());
+    let review = serde_json::json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "DELETE", "name": "general",
+        "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" },
+        "oldObject": { "metadata": { "name": "general" } },
+    } });
+    let warnings = async |service: &Service, of_admission_ca: bool| {
+        let mut request = Request::post("/admission/v1/validate")
+            .header("content-type", "application/json")
+            .body(Body::from(review.to_string()))
+            .unwrap();
+        request.extensions_mut().insert(Peer {
+            of_admission_ca,
+            ..Peer::default()
+        });
+        let response = service.router().oneshot(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+        answer["response"]["warnings"].to_string()
+    };
+    for (service, proven, told) in [
+        (&everybody, false, true),
+        (&strict, true, true),
+        (&strict, false, false),
+    ] {
+        let warnings = warnings(service, proven).await;
+        assert_eq!(warnings.contains("drains"), told, "{warnings}");
+    }
+    assert_eq!(strict.webhooks.counters.withheld.get(), 1);
 }
 
 async fn plain(address: SocketAddr, path: &str) -> String {

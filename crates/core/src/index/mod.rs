@@ -25,7 +25,7 @@ use crate::apis::k8s;
 use crate::catalog::Catalog;
 use crate::cloud::Unavailable;
 use crate::labels::WellKnown;
-use crate::ledger::{Ledger, LedgerOp};
+use crate::ledger::LedgerOp;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
 
@@ -64,44 +64,7 @@ impl Index {
     /// An empty index. `ahead`: pods count as pending before kube-scheduler has marked them unschedulable.
     #[must_use]
     pub fn new(well_known: WellKnown, ahead: bool, now: Timestamp) -> Self {
-        let state = Snapshot {
-            generation: 0,
-            taken_at: now,
-            synced: false,
-            pods: crate::snapshot::Table::default(),
-            pending: crate::snapshot::Table::default(),
-            nodes: crate::snapshot::Table::default(),
-            lineup: crate::snapshot::Lineup::default(),
-            label_values: crate::snapshot::Table::default(),
-            going: Arc::default(),
-            in_use: Arc::default(),
-            crowds: crate::snapshot::Crowds::default(),
-            daemon_pods: Arc::default(),
-            named: crate::snapshot::Table::default(),
-            claims: crate::snapshot::Table::default(),
-            pools: Arc::default(),
-            node_classes: Arc::default(),
-            catalogs: Arc::default(),
-            overlays: Arc::default(),
-            overlaid: Arc::default(),
-            rejected_overlays: Arc::default(),
-            pdbs: Arc::default(),
-            daemon_sets: Arc::default(),
-            volume_claims: crate::snapshot::Table::default(),
-            volumes: crate::snapshot::Table::default(),
-            storage_classes: Arc::default(),
-            csi_nodes: crate::snapshot::Table::default(),
-            attachments: crate::snapshot::Table::default(),
-            devices: crate::snapshot::DeviceObjects::default(),
-            namespaces: Arc::default(),
-            workloads: Arc::default(),
-            ledger: Arc::new(Ledger::default()),
-            assumed: Arc::default(),
-            well_known,
-            served: crate::served::Served::All,
-            foreign: Arc::default(),
-            unreadable: Arc::default(),
-        };
+        let state = Snapshot::unseen(well_known, now);
         Self {
             state,
             classes: PodClasses::default(),

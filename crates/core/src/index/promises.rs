@@ -95,9 +95,16 @@ impl Index {
         }
     }
 
-    /// Ends promises that are over; returns when the next one ends. The pods of those that ended count as changed. Cost: the
-    /// logarithm of the number of promises, for each that ended.
-    pub fn expire_ledger(&mut self, now: Timestamp) -> Option<Timestamp> {
+    /// When to call [`Self::expire_ledger`] again: when the next promise ends, or earlier, if that one was prolonged or
+    /// withdrawn.
+    #[must_use]
+    pub fn promises_end(&self) -> Option<Timestamp> {
+        self.ends.0.peek().map(|Reverse((until, _))| *until)
+    }
+
+    /// Ends promises that are over. The pods of those that ended count as changed. Cost: the logarithm of the number of
+    /// promises, for each that ended.
+    pub fn expire_ledger(&mut self, now: Timestamp) {
         while let Some(Reverse((until, pod))) = self.ends.0.peek() {
             let promise = self.state.ledger.nomination(pod);
             let Some(promise) = promise.filter(|promise| promise.until == *until) else {
@@ -105,7 +112,7 @@ impl Index {
                 continue;
             };
             if *until > now {
-                return Some(*until);
+                return;
             }
             let (key, uid, place) = (
                 promise.pod.clone(),
@@ -119,7 +126,6 @@ impl Index {
             self.stale = true;
             self.ends.0.pop();
         }
-        None
     }
 
     /// Changes the ledger. Only the engine and the index itself call this.

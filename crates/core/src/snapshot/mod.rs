@@ -125,6 +125,49 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A picture of nothing, in which nothing has been looked for yet.
+    #[must_use]
+    pub fn unseen(well_known: WellKnown, at: Timestamp) -> Self {
+        Self {
+            generation: 0,
+            taken_at: at,
+            synced: false,
+            pods: Table::default(),
+            pending: Table::default(),
+            nodes: Table::default(),
+            lineup: Lineup::default(),
+            label_values: Table::default(),
+            going: Arc::default(),
+            in_use: Arc::default(),
+            crowds: Crowds::default(),
+            daemon_pods: Arc::default(),
+            named: Table::default(),
+            claims: Table::default(),
+            pools: Arc::default(),
+            node_classes: Arc::default(),
+            catalogs: Arc::default(),
+            overlays: Arc::default(),
+            overlaid: Arc::default(),
+            rejected_overlays: Arc::default(),
+            pdbs: Arc::default(),
+            daemon_sets: Arc::default(),
+            volume_claims: Table::default(),
+            volumes: Table::default(),
+            storage_classes: Arc::default(),
+            csi_nodes: Table::default(),
+            attachments: Table::default(),
+            devices: DeviceObjects::default(),
+            namespaces: Arc::default(),
+            workloads: Arc::default(),
+            ledger: Arc::new(Ledger::default()),
+            assumed: Arc::default(),
+            well_known,
+            served: Served::All,
+            foreign: Arc::default(),
+            unreadable: Arc::default(),
+        }
+    }
+
     /// Puts a machine in, or in the place of what it was.
     pub fn put_machine(&mut self, machine: Arc<StateNode>) {
         let old = self.nodes.insert(machine.key.clone(), Arc::clone(&machine));

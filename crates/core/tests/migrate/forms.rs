@@ -1,6 +1,7 @@
 //! The forms in which manifests come: lists, JSON, anchors.
 
-use mortise_core::migrate::{Level, Options, migrate, of_cluster};
+use mortise_core::apis::absent::without_nulls;
+use mortise_core::migrate::{Level, Migrated, Options, migrate, of_cluster};
 use serde_json::{Value, json};
 
 use super::{object, objects, run, source};
@@ -55,5 +56,124 @@ fn an_object_of_another_shape_is_left_as_it_is() {
         assert_eq!(migrated.worst(), Level::Failed, "{text}");
         assert_eq!(migrated.files[0].text, text);
         assert_eq!(migrated.changed, 0, "{text}");
+    }
+}
+
+/// A set of fields in which there is none says nothing.
+fn without_empty(value: &Value) -> Value {
+    let Value::Object(fields) = value else {
+        return value.clone();
+    };
+    let fields = fields
+        .iter()
+        .map(|(name, field)| (name.clone(), without_empty(field)));
+    Value::Object(fields.filter(|(_, field)| *field != json!({})).collect())
+}
+
+/// Go programs write `null` for what they leave out: it is converted as if it were not there.
+#[test]
+fn null_is_absent() {
+    let cases = [
+        (
+            json!({ "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": { "name": "a" }, "spec": {
+                "template": { "spec": { "nodeClassRef": { "name": "c" }, "requirements": [{ "key": "a", "operator": "Exists" }] } },
+            } }),
+            &[
+                "/metadata/annotations",
+                "/spec/disruption",
+                "/spec/limits",
+                "/spec/weight",
+                "/spec/template/metadata",
+                "/spec/template/spec/kubelet",
+                "/spec/template/spec/taints",
+                "/spec/template/spec/startupTaints",
+                "/spec/template/spec/nodeClassRef/apiVersion",
+                "/spec/template/spec/nodeClassRef/kind",
+                "/spec/template/spec/requirements/0/values",
+                "/spec/template/spec/requirements/0/minValues",
+                "/status",
+            ][..],
+        ),
+        (
+            json!({ "apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": { "name": "a" }, "spec": { "providerRef": { "name": "c" } } }),
+            &[
+                "/spec/annotations",
+                "/spec/consolidation",
+                "/spec/kubeletConfiguration",
+                "/spec/labels",
+                "/spec/limits",
+                "/spec/provider",
+                "/spec/requirements",
+                "/spec/taints",
+                "/spec/startupTaints",
+                "/spec/ttlSecondsAfterEmpty",
+                "/spec/ttlSecondsUntilExpired",
+                "/spec/weight",
+                "/status",
+            ],
+        ),
+        (
+            json!({ "apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "metadata": { "name": "c" }, "spec": {
+                "amiFamily": "AL2023", "role": "r", "subnetSelectorTerms": [{ "id": "subnet-1" }], "securityGroupSelectorTerms": [{ "id": "sg-1" }],
+            } }),
+            &[
+                "/spec/amiSelectorTerms",
+                "/spec/blockDeviceMappings",
+                "/spec/context",
+                "/spec/detailedMonitoring",
+                "/spec/instanceProfile",
+                "/spec/instanceStorePolicy",
+                "/spec/metadataOptions",
+                "/spec/tags",
+                "/spec/userData",
+                "/spec/associatePublicIPAddress",
+                "/spec/subnetSelectorTerms/0/tags",
+                "/status",
+            ],
+        ),
+        (
+            json!({ "apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "metadata": { "name": "c" }, "spec": {
+                "amiFamily": "AL2", "subnetSelector": { "a": "b" }, "securityGroupSelector": { "a": "b" },
+            } }),
+            &[
+                "/spec/amiSelector",
+                "/spec/blockDeviceMappings",
+                "/spec/context",
+                "/spec/detailedMonitoring",
+                "/spec/instanceProfile",
+                "/spec/launchTemplate",
+                "/spec/metadataOptions",
+                "/spec/tags",
+                "/spec/userData",
+                "/status",
+            ],
+        ),
+    ];
+    for (bare, optional) in cases {
+        let want = run(&bare.to_string());
+        for path in optional {
+            let mut with_null = bare.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            let parent = with_null.pointer_mut(parent).unwrap();
+            parent
+                .as_object_mut()
+                .unwrap()
+                .insert(name.to_owned(), Value::Null);
+            let got = run(&with_null.to_string());
+            let plain = |migrated: &Migrated| -> Vec<Value> {
+                let all = objects(&migrated.files[0].text);
+                all.iter()
+                    .map(|each| without_empty(&without_nulls(each)))
+                    .collect()
+            };
+            assert_eq!(plain(&got), plain(&want), "{path} of {}", bare["kind"]);
+            assert_eq!(
+                got.worst(),
+                want.worst(),
+                "{path} of {}: {:?}",
+                bare["kind"],
+                got.findings
+            );
+        }
     }
 }
