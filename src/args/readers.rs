@@ -11,17 +11,22 @@ use super::tests::{Probe, parse};
 enum Reader {
     /// The configuration or the settings: with this value they are others than without.
     Config(&'static str),
+    /// The same, and only together with another flag.
+    ConfigWith(&'static str, &'static str),
     /// The command itself, by this text in its source.
     Command(&'static str),
     /// Nobody, on purpose: Karpenter's charts pass it. Its help says so.
     Nobody,
 }
 
-use Reader::{Command, Config as Configured, Nobody};
+use Reader::{Command, Config as Configured, ConfigWith, Nobody};
 
 const READERS: [(&str, Reader); 64] = [
     ("admission_client_ca", Configured("/ca.crt")),
-    ("admission_client_names", Configured("apiserver")),
+    (
+        "admission_client_names",
+        ConfigWith("--admission-client-ca=/ca.crt", "apiserver"),
+    ),
     ("ami_refresh_interval", Nobody),
     ("aws_endpoint_url", Command("args.aws_endpoint_url")),
     ("aws_feature_gates", Nobody),
@@ -140,6 +145,15 @@ fn every_flag_has_a_reader() {
             Configured("") => assert_ne!(effect(&[format!("--{long}")]), unset, "{long}"),
             Configured(value) => {
                 assert_ne!(effect(&[format!("--{long}={value}")]), unset, "{long}");
+            }
+            ConfigWith(other, value) => {
+                let other = (*other).to_owned();
+                let without = effect(std::slice::from_ref(&other));
+                assert_ne!(
+                    effect(&[other, format!("--{long}={value}")]),
+                    without,
+                    "{long}"
+                );
             }
             Command(text) => assert!(source.contains(text), "{long}: {text} is nowhere"),
             Nobody => {

@@ -1,9 +1,11 @@
 //! Machines that never join as nodes: launches are held back, the pool says so, and a mended class ends it.
 
-use anyhow::{Result, ensure};
-use kube::api::{Api, Patch, PatchParams};
-use mortise_core::apis::KwokNodeClass;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use mortise_core::apis::conditions::{ConditionStatus, find};
+use mortise_core::apis::{KwokNodeClass, NodeClaim};
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 
@@ -85,6 +87,43 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
         Ok(())
     })
     .await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// A claim that is deleted while its machine is booting takes the machine along: no node comes up for nobody.
+#[tokio::test]
+async fn no_node_comes_for_a_claim_that_is_gone() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let mut class = kwok_class();
+    class["spec"] = json!({ "nodeRegistrationDelay": "10s" });
+    scene
+        .apply(&[class, small_pool("small", json!({}))])
+        .await?;
+    scene
+        .apply(&[deployment("web", 1, ("1", "1Gi"), json!({}))])
+        .await?;
+    let launched = wait_until("a launched claim", SOON, || async {
+        let claims = scene.claims().await?;
+        let claim = claims.values().find(|claim| claim.is_true("Launched"));
+        Ok(claim.context("no claim is launched")?.name().to_string())
+    })
+    .await?;
+    scene.scale("web", 0).await?;
+    let claims: Api<NodeClaim> = Api::all(scene.plane.client());
+    claims.delete(&launched, &DeleteParams::default()).await?;
+    wait_until("the claim to be gone", SOON, || async {
+        let left = scene.claims().await?;
+        ensure!(left.is_empty(), "{:?}", left.keys());
+        Ok(())
+    })
+    .await?;
+    // Longer than the machine takes to boot, shorter than until garbage collection looks.
+    for _ in 0..30 {
+        let nodes = scene.nodes().await?;
+        ensure!(nodes.is_empty(), "{:?}", nodes.keys());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     scene.end().await;
     Ok(())
 }

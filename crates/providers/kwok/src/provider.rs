@@ -97,24 +97,34 @@ impl KwokProvider {
         Ok(())
     }
 
-    /// Creates the Node after a delay and keeps trying while its claim is there: a policy may refuse it for a while.
+    /// Creates the Node after a delay and keeps trying while its claim is there: the claim may go meanwhile, and a policy may
+    /// refuse the node for a while.
     fn create_later(&self, node: Node, claim: String, delay: Duration) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             let mut wait = RETRY_MIN;
-            while let Err(error) = this.create(&node).await {
+            // A launch without delay was asked for this moment.
+            let mut is_wanted = delay.is_zero() || this.is_wanted(&claim).await;
+            while is_wanted && let Err(error) = this.create(&node).await {
                 warn!(nodeclaim = claim, %error, retry_in = ?wait, "node was not created");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY_MAX);
-                let claims: Api<NodeClaim> = Api::all(this.client.clone());
-                match claims.get_opt(&claim).await {
-                    Ok(Some(claim)) if claim.metadata.deletion_timestamp.is_none() => {}
-                    Ok(_) => return,
-                    Err(error) => warn!(nodeclaim = claim, %error, "claim was not read"),
-                }
+                is_wanted = this.is_wanted(&claim).await;
             }
         });
+    }
+
+    /// The claim is there and is not being deleted, as far as the API server says.
+    async fn is_wanted(&self, claim: &str) -> bool {
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        match claims.get_opt(claim).await {
+            Ok(found) => found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()),
+            Err(error) => {
+                warn!(nodeclaim = claim, %error, "claim was not read");
+                true
+            }
+        }
     }
 
     async fn create(&self, node: &Node) -> Result<(), kube::Error> {
