@@ -1,8 +1,11 @@
 //! What a real API server takes and refuses by itself, it takes and refuses with mortise's webhooks: every recorded object,
-//! however it is written. What the webhooks refuse on purpose stands in a list. Nothing is stored: all are dry runs.
+//! however it is written. What the webhooks refuse on purpose stands in a list. All are dry runs;
+//! only what an update begins with is stored.
 
 #[path = "../../webhooks/tests/encodings/mod.rs"]
 mod encodings;
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -76,7 +79,7 @@ impl Question<'_> {
     }
 }
 
-/// Nothing is stored.
+/// Parameters of a request that stores nothing.
 fn dry() -> PostParams {
     PostParams {
         dry_run: true,
@@ -164,24 +167,22 @@ async fn webhooks_change_no_verdict(scene: &Scene, set: CrdSet) -> Result<()> {
     );
     let with = refusals(client, &questions).await?;
 
-    let (mut wrong, mut ours, mut taken) = (Vec::new(), 0, 0);
+    let (mut wrong, mut ours, mut taken, mut refused) = (Vec::new(), BTreeSet::new(), 0, 0);
     for (question, (without, with)) in questions.iter().zip(without.iter().zip(&with)) {
-        let listed = |said: &String| own.iter().any(|own| said.contains(&own.says));
-        let place = question.place();
-        if question
-            .case
-            .taken
-            .is_some_and(|taken| taken != without.is_none())
-        {
+        let listed = |said: &str| own.iter().any(|own| said.contains(&own.says));
+        let (case, place) = (question.case, question.place());
+        if case.taken.is_some_and(|taken| taken != without.is_none()) {
             wrong.push(format!(
-                "{place}: was recorded otherwise, now {without:?}\n  {}",
+                "{place}: recorded otherwise, now {without:?}\n  {}",
                 question.object
             ));
         }
         match (without, with) {
             (None, None) => taken += 1,
-            (Some(_), Some(_)) => {}
-            (None, Some(said)) if listed(said) => ours += 1,
+            (Some(_), Some(_)) => refused += 1,
+            (None, Some(said)) if listed(said) => {
+                ours.insert(&case.id);
+            }
             _ => wrong.push(format!(
                 "{place}: without the webhooks {without:?}, with them {with:?}\n  {}",
                 question.object
@@ -189,7 +190,7 @@ async fn webhooks_change_no_verdict(scene: &Scene, set: CrdSet) -> Result<()> {
         }
     }
     println!(
-        "{}: {} writings of {} objects; {taken} taken, {ours} refused by the webhooks on purpose",
+        "{}: {} writings of {} objects; {taken} taken, {refused} refused by the API server, the others by the webhooks on purpose: {ours:?}",
         set.as_str(),
         questions.len(),
         cases.len()
@@ -200,10 +201,7 @@ async fn webhooks_change_no_verdict(scene: &Scene, set: CrdSet) -> Result<()> {
         wrong.len(),
         wrong.join("\n")
     );
-    ensure!(
-        taken > 0 && taken + ours < questions.len(),
-        "all have the same verdict"
-    );
+    ensure!(taken > 0 && refused > 0, "{taken} taken, {refused} refused");
 
     // mortise was asked about each of them, and about what is taken once more.
     for (call, before, least) in [
