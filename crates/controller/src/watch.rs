@@ -1,10 +1,13 @@
 //! Watches: from the API server to news for the index.
 //!
 //! ```text
-//! list (pages, consistent) ─► watch from its version ─► ended, broken, silent ─► watch again from the last version seen
+//! list (pages, consistent) ─► watch from its version ─► ended, broken ─► watch again from the last version seen
 //!      ▲                                                                              │
 //!      └────────── that version is too old (410), the longer after the more often ◄──┘
 //! ```
+//!
+//! A watch on which nothing comes for long, not even a bookmark, gives way to a list: a kind that is only quiet is as the watch
+//! showed it; a watch that had hidden something counts as broken until something comes from it.
 //!
 //! Each watch says when it stands, when it broke, and up to which version it has shown everything (bookmarks), so that
 //! deciders know which of them is old.
@@ -48,8 +51,10 @@ const WATCH_SECONDS: u32 = 240;
 const ANSWER: Duration = Duration::from_secs(45);
 /// A watch that lasts less than this did not end by its own time.
 const BRIEF: Duration = Duration::from_secs(1);
-/// A watch on which nothing came for this long, not even a bookmark (they come every minute), counts as dead.
-const SILENCE: Duration = Duration::from_secs(100);
+/// A kind is listed anew when nothing came for this long, not even a bookmark. They come every minute, but not to a watch that
+/// has seen all that its API server's store told of the kind: etcd says by itself only every few minutes that nothing happened.
+/// Shorter than what makes the watch old: a kind that is only quiet holds nobody up.
+const SILENCE: Duration = Duration::from_secs(75);
 
 /// Lists further apart than this have nothing to do with each other.
 const CALM: Duration = Duration::from_secs(60);
@@ -71,6 +76,9 @@ enum End {
     Resume(String),
     /// The version is too old.
     Relist,
+    /// Nothing came for too long after this version. The kind is only quiet, or what the watch should have shown is lost on
+    /// its way.
+    Quiet(String),
     /// It failed.
     Failed {
         version: Option<String>,
@@ -107,6 +115,8 @@ impl Watch {
             unreadable: BTreeSet::new(),
             broken: false,
             listed: false,
+            quiet_since: None,
+            hides: false,
         };
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
         // What it shows is followed from the first list on.
@@ -142,6 +152,15 @@ impl Watch {
                         relists.reset();
                     }
                 }
+                // A list shows which of the two it is. To a kind that is only quiet it proves as much as a bookmark.
+                Err(End::Quiet(last)) => {
+                    state.quiet_since = last.parse().ok();
+                    self.shared.metrics.watch_restarted(self.kind.kind);
+                    tracing::debug!(
+                        resource = self.kind.resource(),
+                        "nothing came for too long; listing again"
+                    );
+                }
                 Err(End::Failed {
                     version: last,
                     error,
@@ -175,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// Until it stands again, the picture is no proof of what is.
+    /// Until it stands again, the picture proves nothing.
     fn shows_nothing(&self, state: &mut State) {
         if !state.broken && self.kind.is_vital() {
             state.broken = true;
@@ -183,12 +202,13 @@ impl Watch {
         }
     }
 
-    fn stands(&self, state: &mut State) {
+    async fn stands(&self, state: &mut State) -> Result<(), End> {
         self.liveness.answered();
         if state.broken {
             state.broken = false;
             self.liveness.watch_broke(false);
         }
+        self.is(WatchState::Stands).await
     }
 
     /// Reads the whole list. Objects are handed on as they come; what is gone is found at the end, by key.
@@ -197,6 +217,8 @@ impl Watch {
         let mut params = ListParams::default().limit(PAGE);
         // Every page shows the cluster at the version of the first one.
         let mut version = None;
+        let quiet_since = state.quiet_since.take();
+        state.hides = false;
         loop {
             let page = match answered(api.list(&params)).await {
                 Ok(page) => page,
@@ -207,6 +229,8 @@ impl Watch {
             self.liveness.answered();
             version = version.or(page.metadata.resource_version);
             for item in page.items {
+                let newer = |since: u64| item.version.parse().is_ok_and(|at: u64| at > since);
+                state.hides |= quiet_since.is_some_and(newer);
                 let key = self.kind.key(&item.namespace, &item.name);
                 self.seen(item, &key, state).await?;
                 keys.insert(key);
@@ -224,6 +248,14 @@ impl Watch {
             version: version.parse().ok(),
         })))
         .await?;
+        if state.hides {
+            tracing::warn!(
+                resource = self.kind.resource(),
+                "the watch did not show what a list shows; it counts as broken until something comes from it"
+            );
+            self.shows_nothing(state);
+            self.is(WatchState::Broke).await?;
+        }
         if !state.listed {
             state.listed = true;
             tracing::debug!(resource = self.kind.resource(), "listed");
@@ -248,8 +280,9 @@ impl Watch {
             Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
             Err(error) => return Err(failed(Some(version), &error)),
         };
-        self.stands(state);
-        self.is(WatchState::Stands).await?;
+        if !state.hides {
+            self.stands(state).await?;
+        }
         let mut stream = stream;
         let begun = Instant::now();
         loop {
@@ -265,14 +298,12 @@ impl Watch {
                 }
                 Ok(None) => return Err(End::Resume(version)),
                 Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
-                // What it should have shown may be lost on its way: a list shows whether it is.
-                Err(_) => {
-                    return Err(End::Failed {
-                        version: None,
-                        error: "nothing came for too long".to_owned(),
-                    });
-                }
+                Err(_) => return Err(End::Quiet(version)),
             };
+            if state.hides && !matches!(event, WatchEvent::Error(_)) {
+                state.hides = false;
+                self.stands(state).await?;
+            }
             match event {
                 WatchEvent::Added(item) | WatchEvent::Modified(item) => {
                     backoff.reset();
@@ -364,6 +395,10 @@ struct State {
     unreadable: BTreeSet<ObjectKey>,
     broken: bool,
     listed: bool,
+    /// Up to this version it had shown everything when nothing came for too long.
+    quiet_since: Option<u64>,
+    /// It had not shown what the last list showed, and nothing came from it since.
+    hides: bool,
 }
 
 /// An object as it came, with the little that is read of it in any case.

@@ -4,7 +4,7 @@
 //! watch is followed by itself. A watch counts as old when
 //!
 //! - it does not stand, and nothing came from it for 10 s;
-//! - it stands, and nothing came for 90 s, not even a bookmark, which the API server sends every minute;
+//! - it stands, and nothing came for 90 s, neither a bookmark nor the list that is asked for before that;
 //! - it has not shown one of our own writes for 10 s: what it says is late, by at least so much.
 //!
 //! Watches that nobody follows here (in worlds without watches) are never old.
@@ -20,8 +20,8 @@ use crate::index::{News, ObjectKind, Source};
 
 /// A watch that does not stand is old after this.
 const BROKEN_MS: i64 = 10_000;
-/// A watch that says nothing is old after this: a bookmark comes every minute.
-const SILENT_MS: i64 = 90_000;
+/// A watch that says nothing is old after this. Bookmarks come every minute; where none comes, who watches lists in time.
+pub const SILENT_MS: i64 = 90_000;
 /// A watch that does not show our own write is old after this.
 const BEHIND_MS: i64 = 10_000;
 /// A decider that holds because of an old watch looks again after this.
@@ -34,7 +34,7 @@ pub enum WatchState {
     Bookmark(Option<u64>),
     /// It stands.
     Stands,
-    /// It does not stand: it failed, or its version is too old.
+    /// It does not stand: it failed, its version is too old, or a list showed what it had hidden.
     Broke,
 }
 

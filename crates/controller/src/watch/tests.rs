@@ -3,6 +3,7 @@ use std::sync::Mutex;
 
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
+use mortise_core::freshness;
 use mortise_core::index::ObjectKind;
 use mortise_core::labels::WellKnown;
 
@@ -224,29 +225,86 @@ async fn a_watch_that_is_too_old_again_and_again_is_listed_less_and_less_often()
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_listed_anew() {
-    let silent = tower::service_fn(|request: http::Request<Body>| {
-        let is_watch = request.uri().to_string().contains("watch=true");
-        async move {
-            let frames: futures::stream::BoxStream<'_, Result<Frame<Bytes>, tower::BoxError>> =
-                if is_watch {
-                    // It begins, and nothing ever comes.
-                    futures::stream::pending().boxed()
-                } else {
-                    let list = Bytes::from(list(9, "", &[]));
-                    futures::stream::iter([Ok(Frame::data(list))]).boxed()
-                };
-            let body = http_body_util::StreamBody::new(frames);
-            Ok::<_, tower::BoxError>(http::Response::new(body))
-        }
+/// An API server whose lists show these versions of one pool in turn, and then the last again. Its first watches are silent, so
+/// many; the others begin with a bookmark and go on in silence.
+fn quiet(versions: &'static [u32], silent: usize) -> kube::Client {
+    let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        type Frames = futures::stream::BoxStream<'static, Result<Frame<Bytes>, tower::BoxError>>;
+        let (lists, watches) = &*counts;
+        let frames: Frames = if request.uri().to_string().contains("watch=true") {
+            let mark = r#"{"type":"BOOKMARK","object":{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"resourceVersion":"90"}}}"#;
+            let is_silent = watches.fetch_add(1, Ordering::Relaxed) < silent;
+            let begin = (!is_silent).then(|| Ok(Frame::data(Bytes::from(format!("{mark}\n")))));
+            futures::stream::iter(begin)
+                .chain(futures::stream::pending())
+                .boxed()
+        } else {
+            let turn = lists
+                .fetch_add(1, Ordering::Relaxed)
+                .min(versions.len() - 1);
+            let text = list(50 + versions[turn], "", &[pool("a", versions[turn], "")]);
+            futures::stream::iter([Ok(Frame::data(Bytes::from(text)))]).boxed()
+        };
+        let body = http_body_util::StreamBody::new(frames);
+        async move { Ok::<_, tower::BoxError>(http::Response::new(body)) }
     });
-    let (watch, mut received) = watch(kube::Client::new(silent, "default"));
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_only_quiet_is_listed_anew_and_is_never_old() {
+    let (watch, mut received) = watch(quiet(&[1], usize::MAX));
+    let liveness = Arc::clone(&watch.liveness);
     let task = tokio::spawn(watch.run(CancellationToken::new()));
-    let (mut lists, begun) = (0, Instant::now());
-    while lists < 2 {
-        lists += usize::from(next(&mut received).await.starts_with("listed"));
+    let begun = Instant::now();
+    let mut said = Vec::new();
+    for _ in 0..10 {
+        said.push(next(&mut received).await);
     }
+    let listed = "listed {Pool(\"a\")}@51";
+    let again = ["applied a@1", listed, "stands"];
+    let first = ["broke", "applied a@1", listed, "synced", "stands"];
+    assert_eq!(said[..5], first);
+    assert_eq!(said[5..8], again);
+    assert_eq!(said[8..], again[..2]);
+    let elapsed = begun.elapsed();
+    assert_eq!(elapsed.as_secs(), 2 * SILENCE.as_secs(), "{elapsed:?}");
+    assert!(liveness.proof().is_some(), "nothing was hidden");
+    let silent = Duration::from_millis(freshness::SILENT_MS.unsigned_abs());
+    assert!(SILENCE < silent, "it would be old before it is listed");
     task.abort();
-    assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_hid_something_counts_as_broken_until_it_speaks() {
+    // The first watch is silent while the pool changes, the second as well; the third speaks.
+    let (watch, mut received) = watch(quiet(&[1, 60, 120], 2));
+    let liveness = Arc::clone(&watch.liveness);
+    let task = tokio::spawn(watch.run(CancellationToken::new()));
+    for want in [
+        "broke",
+        "applied a@1",
+        "listed {Pool(\"a\")}@51",
+        "synced",
+        "stands",
+        "applied a@60",
+        "listed {Pool(\"a\")}@110",
+        "broke",
+    ] {
+        assert_eq!(next(&mut received).await, want);
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(liveness.proof(), None, "it hid a change");
+    for want in [
+        "applied a@120",
+        "listed {Pool(\"a\")}@170",
+        "broke",
+        "stands",
+        "all up to 90",
+    ] {
+        assert_eq!(next(&mut received).await, want);
+    }
+    assert!(liveness.proof().is_some(), "it speaks");
+    task.abort();
 }
