@@ -105,6 +105,25 @@ async fn calls(
     times.get(CALLS * 99 / 100).copied().context("a time")
 }
 
+async fn filter_calls(mortise: &Mortise) -> Result<Duration> {
+    let pod = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
+    let url = mortise.url("extender/v1/filter");
+    calls(|| mortise.scheduler_http(), &url, Some(&pod)).await
+}
+
+async fn probe_calls(mortise: &Mortise) -> Result<Duration> {
+    calls(|| Http::new("", None), &mortise.health_url("readyz"), None).await
+}
+
+/// An API server with the definitions, and mortise, ready.
+async fn started() -> Result<(ControlPlane, Mortise)> {
+    let crds = Mortise::output(&["manifests", "crds"]).await?;
+    let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
+    let mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
+    mortise.wait_ready().await?;
+    Ok((plane, mortise))
+}
+
 /// A review of an update that costs as much as its bytes can: lists that are far too long, before and after.
 fn heavy_review() -> Value {
     let object = |value: u8| json!({ "metadata": { "name": "p" }, "spec": { "template": { "spec": { "requirements": vec![value; 40_000] } } } });
@@ -117,10 +136,7 @@ fn heavy_review() -> Value {
 #[tokio::test]
 async fn heavy_reviews_keep_nobody_waiting() -> Result<()> {
     let _turn = turn().await?;
-    let crds = Mortise::output(&["manifests", "crds"]).await?;
-    let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
-    let mut mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
-    mortise.wait_ready().await?;
+    let (plane, mut mortise) = started().await?;
     let (end, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let (review, url) = (heavy_review(), mortise.url("admission/v1/validate"));
     let senders: Vec<_> = (0..HEAVY)
@@ -143,12 +159,9 @@ async fn heavy_reviews_keep_nobody_waiting() -> Result<()> {
         Ok(())
     })
     .await?;
-    let pod = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
     let before = answered.load(Ordering::Relaxed);
-    let scheduler = || mortise.scheduler_http();
-    let filter = calls(scheduler, &mortise.url("extender/v1/filter"), Some(&pod)).await?;
-    let plain = || Http::new("", None);
-    let ready = calls(plain, &mortise.health_url("readyz"), None).await?;
+    let filter = filter_calls(&mortise).await?;
+    let ready = probe_calls(&mortise).await?;
     let during = answered.load(Ordering::Relaxed) - before;
     ensure!(during > 0, "nothing heavy went on");
     writeln!(
@@ -171,10 +184,7 @@ async fn silent_and_slow_peers_keep_nobody_out() -> Result<()> {
         Ok(text) => text.parse().context("MORTISE_IDLE_CONNECTIONS")?,
         Err(_) => IDLE,
     };
-    let crds = Mortise::output(&["manifests", "crds"]).await?;
-    let plane = Box::pin(ControlPlane::builder().manifests(&crds).start()).await?;
-    let mut mortise = Mortise::start(&plane, MortiseOptions::default()).await?;
-    mortise.wait_ready().await?;
+    let (plane, mut mortise) = started().await?;
     let https = SocketAddr::from((Ipv4Addr::LOCALHOST, mortise.https_port()));
     let health = mortise.health_url("readyz");
     let address = health
@@ -207,17 +217,14 @@ async fn silent_and_slow_peers_keep_nobody_out() -> Result<()> {
     })
     .await?;
 
-    let pod = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
     let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "CREATE", "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" },
         "resource": { "group": "karpenter.sh", "version": "v1", "resource": "nodepools" }, "object": { "metadata": { "name": "p" }, "spec": {} },
     } });
-    let scheduler = || mortise.scheduler_http();
-    let filter = calls(scheduler, &mortise.url("extender/v1/filter"), Some(&pod)).await?;
+    let filter = filter_calls(&mortise).await?;
     let nobody = || mortise.http();
     let admission = calls(nobody, &mortise.url("admission/v1/validate"), Some(&review)).await?;
-    let plain = || Http::new("", None);
-    let ready = calls(plain, &health, None).await?;
+    let ready = probe_calls(&mortise).await?;
     // Times are told and not judged: they are the machine's.
     writeln!(
         std::io::stderr(),

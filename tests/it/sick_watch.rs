@@ -146,14 +146,19 @@ async fn unneeded(scene: &Scene, count: usize) -> Result<Vec<Machine>> {
     Ok(machines)
 }
 
-/// The pool may disrupt so many of its machines.
-async fn allow(scene: &Scene, nodes: &str) -> Result<()> {
+/// Merges a change into the pool.
+async fn change_pool(scene: &Scene, change: Value) -> Result<()> {
     let pools: Api<NodePool> = Api::all(scene.plane.client());
-    let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": nodes }] } } });
     pools
-        .patch("default", &PatchParams::default(), &Patch::Merge(&budgets))
+        .patch("default", &PatchParams::default(), &Patch::Merge(&change))
         .await?;
     Ok(())
+}
+
+/// The pool may disrupt so many of its machines.
+async fn allow(scene: &Scene, nodes: &str) -> Result<()> {
+    let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": nodes }] } } });
+    change_pool(scene, budgets).await
 }
 
 /// A pod that somebody binds to a machine by hand, where no scheduler is asked, and that nobody may disrupt.
@@ -245,14 +250,9 @@ fn relists(scene: &Scene, resource: &str) -> Result<usize> {
 
 /// Changes the pool in nothing that matters: whoever depends on pools looks at once.
 async fn touch(scene: &Scene, number: usize) -> Result<()> {
-    let pools: Api<NodePool> = Api::all(scene.plane.client());
     let touched =
         json!({ "metadata": { "annotations": { "example.com/touched": number.to_string() } } });
-    let merge = Patch::Merge(&touched);
-    pools
-        .patch("default", &PatchParams::default(), &merge)
-        .await?;
-    Ok(())
+    change_pool(scene, touched).await
 }
 
 /// Waits until the API server was asked for the pods of a machine.

@@ -82,8 +82,8 @@ impl Tls {
     /// # Errors
     /// A file is missing or unreadable, or the key is not the certificate's.
     pub fn load(&self, files: &Files) -> Result<(), TlsError> {
-        let extender = clients_of(files, certificates::EXTENDER_CA_CERT)?;
-        let admission = clients_of(files, certificates::ADMISSION_CA_CERT)?;
+        let extender = verifier(files, &[certificates::EXTENDER_CA_CERT])?;
+        let admission = verifier(files, &[certificates::ADMISSION_CA_CERT])?;
         let config = Arc::new(server_config(files)?);
         let chain = files
             .get(certificates::TLS_CERT)
@@ -122,14 +122,11 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
             file: certificates::TLS_CERT,
             message: error.to_string(),
         })?;
-    let mut roots = RootCertStore::empty();
-    for file in [
+    let all = [
         certificates::EXTENDER_CA_CERT,
         certificates::ADMISSION_CA_CERT,
-    ] {
-        add_roots(&mut roots, files, file)?;
-    }
-    let builder = match verifier(roots, certificates::EXTENDER_CA_CERT)? {
+    ];
+    let builder = match verifier(files, &all)? {
         None => builder.with_no_client_auth(),
         Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
@@ -146,28 +143,27 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-fn add_roots(roots: &mut RootCertStore, files: &Files, file: &'static str) -> Result<(), TlsError> {
-    let Some(pem) = files.get(file) else {
-        return Ok(());
-    };
-    for cert in certificates::chain(pem).map_err(|message| TlsError { file, message })? {
-        roots.add(cert).map_err(|error| TlsError {
-            file,
-            message: error.to_string(),
-        })?;
-    }
-    Ok(())
-}
-
-/// Vouches for clients of any of these CAs; `None` without any. Few callers have a certificate: who must have one is decided
-/// per path.
+/// Vouches for clients of any CA in these files; `None` without any. Few callers have a certificate: who must have one is
+/// decided per path.
 fn verifier(
-    roots: RootCertStore,
-    file: &'static str,
+    files: &Files,
+    of: &[&'static str],
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    if roots.is_empty() {
-        return Ok(None);
+    let mut roots = RootCertStore::empty();
+    let mut last = None;
+    for &file in of {
+        let failed = |message| TlsError { file, message };
+        let Some(pem) = files.get(file) else {
+            continue;
+        };
+        for cert in certificates::chain(pem).map_err(failed)? {
+            roots.add(cert).map_err(|error| failed(error.to_string()))?;
+        }
+        last = Some(file);
     }
+    let Some(file) = last else {
+        return Ok(None);
+    };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .allow_unauthenticated()
@@ -179,23 +175,15 @@ fn verifier(
     Ok(Some(verifier))
 }
 
-fn clients_of(
-    files: &Files,
-    file: &'static str,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    add_roots(&mut roots, files, file)?;
-    verifier(roots, file)
-}
-
 /// DNS names and addresses that the first certificate of a chain is for.
 fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     let parsed = chain
         .and_then(|chain| chain.first())
         .and_then(|der| X509Certificate::from_der(der).ok());
-    let Some((_, cert)) = parsed else {
-        return Vec::new();
-    };
+    parsed.map_or_else(Vec::new, |(_, cert)| names_beside_subject(&cert))
+}
+
+fn names_beside_subject(cert: &X509Certificate<'_>) -> Vec<String> {
     match cert.subject_alternative_name() {
         Ok(Some(alternative)) => alternative
             .value
@@ -268,14 +256,6 @@ fn client_names(cert: &CertificateDer<'_>) -> Vec<String> {
         .iter_common_name()
         .filter_map(|name| name.as_str().ok().map(str::to_owned))
         .collect();
-    if let Ok(Some(alternative)) = cert.subject_alternative_name() {
-        names.extend(
-            alternative
-                .value
-                .general_names
-                .iter()
-                .filter_map(certificates::general_name),
-        );
-    }
+    names.extend(names_beside_subject(&cert));
     names
 }

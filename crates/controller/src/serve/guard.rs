@@ -61,10 +61,9 @@ struct Room {
 
 impl Room {
     /// Where the bodies of a path are kept.
-    fn bodies(&self, path: &str, access: Access) -> &Bodies {
-        let converts = route(path).is_some_and(|route| route.handler == Handler::Convert);
+    fn bodies(&self, access: Access, handler: Option<Handler>) -> &Bodies {
         match access {
-            Access::Open if converts => &self.conversions,
+            Access::Open if handler == Some(Handler::Convert) => &self.conversions,
             Access::Open => &self.reviews,
             Access::ExtenderClient | Access::Debug => &self.of_known,
         }
@@ -192,12 +191,13 @@ pub(super) async fn check(
     let start = Instant::now();
     let path = label(request.uri().path());
     let access = access_of(request.uri().path());
+    let handler = route(request.uri().path()).map(|route| route.handler);
     let response = match guard.allow(Caller::of(&request), access).await {
         Ok(()) => {
             let trusted = guard.api_servers.trust(request.extensions().get::<Peer>());
             if trusted {
                 request.extensions_mut().insert(Trusted);
-            } else if route(request.uri().path()).is_some_and(|route| route.handler.tells_facts()) {
+            } else if handler.is_some_and(Handler::tells_facts) {
                 guard.say_stranger(path, request.extensions().get::<Remote>());
             }
             let activity = request.extensions().get::<Arc<Activity>>().cloned();
@@ -205,7 +205,7 @@ pub(super) async fn check(
             if let Some(activity) = activity.as_ref().filter(|_| proven) {
                 activity.prove();
             }
-            let bodies = guard.room.bodies(request.uri().path(), access);
+            let bodies = guard.room.bodies(access, handler);
             // A caller that sends slowly holds its connection, and nobody's turn to be answered.
             match bodies.read(request, activity.as_deref()).await {
                 Ok((request, _held)) => answer(&guard, access, path, request, next).await,
