@@ -3,6 +3,7 @@
 //! Invariant: one writer (the driver, or the simulator in the demo) publishes; everybody else reads without a lock. HTTP
 //! answers need nothing but this, so the same service runs on a cluster and on a simulation.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use arc_swap::ArcSwap;
 use mortise_core::freshness::Freshness;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
-use mortise_core::record::Record;
+use mortise_core::record::{Record, Verdict};
 use mortise_core::scheduling::SolveOptions;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::World;
@@ -140,6 +141,7 @@ impl Shared {
 
     /// Keeps, counts and hands on decisions.
     pub fn record(&self, records: Vec<Record>) -> Vec<Arc<Numbered>> {
+        log_withdrawn(&records);
         for record in &records {
             self.metrics.decided(record, &self.snapshot.load());
         }
@@ -165,6 +167,21 @@ impl Shared {
             .as_millisecond()
             .saturating_sub(self.confirmed_ms.load(Ordering::Relaxed))
             .max(0)
+    }
+}
+
+/// One line for pods that are no longer expected on a node for the same reason, however many they are.
+fn log_withdrawn(records: &[Record]) {
+    let mut pods: BTreeMap<String, (&Record, usize)> = BTreeMap::new();
+    for record in records {
+        if record.verdict == Verdict::Withdrawn {
+            let why = record.reasons.iter().map(ToString::to_string);
+            let why = why.collect::<Vec<_>>().join("; ");
+            pods.entry(why).or_insert((record, 0)).1 += 1;
+        }
+    }
+    for (why, (first, pods)) in pods {
+        tracing::info!(pods, first = %first.subject, why, "promises withdrawn");
     }
 }
 

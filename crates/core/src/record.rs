@@ -11,6 +11,7 @@ use crate::freshness::OldWatch;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
 use crate::resources::quantity;
+use crate::scheduling::Unkept;
 
 /// What was decided about a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -175,11 +176,17 @@ pub enum Reason {
     /// Goes to the node of this claim.
     OnClaim { claim: ClaimName },
     /// Other pods, or what the node turned out to be, leave no place on it.
-    NoPlaceOn { node: String },
+    NoPlaceOn { node: String, why: Unkept },
     /// It is expected on this ready node, and kube-scheduler has not put it there; in its words.
     NotTakenOn { node: String, message: String },
     /// kube-scheduler refused it on these ready nodes, where it was expected; its newest words.
     RefusedOn { nodes: Vec<String>, message: String },
+    /// It was expected on these nodes, which nobody uses now; why not on the last one, and until when no other is launched.
+    InVain {
+        nodes: Vec<String>,
+        why: Unkept,
+        until: Timestamp,
+    },
     /// For these pods.
     ForPods { pods: Vec<PodKey>, more: usize },
     /// Made by this pool.
@@ -298,10 +305,17 @@ impl fmt::Display for Reason {
         match self {
             Self::OnNode { node } => write!(f, "on node {node}"),
             Self::OnClaim { claim } => write!(f, "on the node of claim {claim}"),
-            Self::NoPlaceOn { node } => write!(f, "node {node} has no place for it any more"),
+            Self::NoPlaceOn { node, why } => {
+                write!(f, "node {node} has no place for it any more: {why}")
+            }
             Self::NotTakenOn { node, message } => write!(
                 f,
                 "node {node} is ready and should take it, but kube-scheduler has not placed it there; it says: {message}"
+            ),
+            Self::InVain { nodes, why, until } => write!(
+                f,
+                "it was expected on {}, which nobody uses now (the last one had no place for it: {why}), so no further node is launched for it before {until:.0}",
+                nodes.join(", ")
             ),
             Self::RefusedOn { nodes, message } => write!(
                 f,

@@ -204,6 +204,34 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
     assert_eq!(stalled_pods(&mut world), [Stalled::NoNode]);
 }
 
+/// A machine has less than its type says: the next one has no more, and is not bought one after the other.
+#[test]
+fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said() {
+    let mut world = SmallWorld::ordinary();
+    world.cpu_of_nodes = Some("100m");
+    world.pods("web", 3, 1_500, &json!({}));
+    world.run(60 * 60_000);
+    let times = world.claim_times();
+    assert!((6..=8).contains(&times.len()), "{times:?}");
+    let at_once = times.iter().filter(|at| **at < 60_000).count();
+    assert_eq!(at_once, 2, "{times:?}");
+    let withdrawn = world.records_of(Verdict::Withdrawn);
+    let why = withdrawn[0].reasons[0].to_string();
+    assert!(
+        why.ends_with("too little cpu: asks for 1500, 100 free"),
+        "{why}"
+    );
+    let told = world.events_of("FailedScheduling");
+    let last = &told.last().unwrap().message;
+    assert!(last.contains("which nobody uses now"), "{last}");
+    // Once machines are what they should be, the next one is the last.
+    world.cpu_of_nodes = None;
+    let before = world.claim_times().len();
+    world.run(31 * 60_000);
+    assert_eq!(world.pending(), 0);
+    assert!(world.claim_times().len() <= before + 1);
+}
+
 /// kube-scheduler is away: nothing is bought twice because of it.
 #[test]
 fn a_scheduler_that_says_nothing_is_waited_for() {

@@ -45,13 +45,17 @@ impl Simulation {
         );
         let mut node_labels = machine.labels.clone();
         node_labels.insert(labels::HOSTNAME.to_owned(), name.to_string());
+        let mut allocatable = machine.instance_type.allocatable();
+        for amount in [&mut allocatable.cpu, &mut allocatable.memory] {
+            *amount -= *amount / 100 * self.withheld;
+        }
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": { "name": name.as_str(), "labels": node_labels },
             "spec": { "providerID": id.as_str(), "taints": taints },
             "status": {
                 "capacity": machine.instance_type.capacity.to_api(),
-                "allocatable": machine.instance_type.allocatable().to_api(),
+                "allocatable": allocatable.to_api(),
                 "conditions": [{ "type": "Ready", "status": "False", "reason": "KubeletNotReady", "lastTransitionTime": self.now().to_string() }],
             },
         });

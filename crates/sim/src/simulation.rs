@@ -105,6 +105,8 @@ pub struct Simulation {
     pub(crate) most_allowed: BTreeMap<String, i64>,
     /// Machines that start do not join.
     pub(crate) images_are_bad: bool,
+    /// How much less CPU and memory nodes have than their types say, in percent.
+    pub(crate) withheld: i64,
     /// Watches with which something is wrong, and what they hold back.
     pub(crate) watch_faults: BTreeMap<ObjectKind, WatchFault>,
     pub(crate) held_back: BTreeMap<ObjectKind, Vec<Change>>,
@@ -142,6 +144,7 @@ impl Simulation {
             spent_rest: 0,
             planned: None,
             images_are_bad: false,
+            withheld: 0,
             watch_faults: BTreeMap::new(),
             held_back: BTreeMap::new(),
             breaches: BTreeSet::new(),
@@ -211,6 +214,11 @@ impl Simulation {
     /// From now on machines start and never join as nodes, or do so again.
     pub const fn break_images(&mut self, are_bad: bool) {
         self.images_are_bad = are_bad;
+    }
+
+    /// From now on nodes join with so much less CPU and memory than their types say.
+    pub const fn withhold(&mut self, percent: i64) {
+        self.withheld = percent;
     }
 
     /// Somebody changes an object by a merge patch, its specification among it.

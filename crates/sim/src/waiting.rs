@@ -1,5 +1,5 @@
-//! What must hold for pods that wait: nobody waits in silence, no promise outlives its end or its reason, and no promise
-//! stands against another one.
+//! What must hold for pods that wait: nobody waits in silence, no promise outlives its end or its reason, no promise stands
+//! against another one, and no pod has machines launched for it that nobody uses, one after the other.
 //!
 //! Written against objects and the ledger alone; it asks neither the solver nor the decider whether they think so too.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::deciders::{after, since};
 use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::labels;
 use mortise_core::ledger::Place;
 use mortise_core::names::{PodKey, Uid};
 use mortise_core::snapshot::{Pod, Refusal, Snapshot, StateNode};
@@ -22,6 +23,10 @@ const TOLD_MS: (i64, i64) = (90_000, 6 * 60_000);
 const REFUSED_MS: i64 = 60_000;
 /// A promise that something has come between is withdrawn by the next pass, some 10 s later; a leader may be missing.
 const BROKEN_MS: i64 = 30_000;
+
+/// Most machines of ten minutes that stand there unused although they were launched for a pod that still waits: pauses
+/// between them double, and a new leader begins anew.
+const UNUSED: (usize, i64) = (6, 10 * 60_000);
 
 /// What is remembered of pods that wait, from one look to the next.
 #[derive(Debug, Default)]
@@ -54,6 +59,7 @@ impl Simulation {
         self.check_told(&snapshot, now, found);
         self.check_ends(&snapshot, now, found);
         self.check_apart(&snapshot, now, found);
+        check_unused(&snapshot, now, found);
     }
 
     /// No pod is stalled without a reason said on it.
@@ -157,6 +163,34 @@ impl Simulation {
             if since(now, first) > BROKEN_MS {
                 found.push(format!("{} and {} are promised one place", pair.0, pair.1));
             }
+        }
+    }
+}
+
+/// No pod has one machine after the other launched for it that nobody uses.
+fn check_unused(snapshot: &Snapshot, now: Timestamp, found: &mut Vec<String>) {
+    let mut unused: BTreeMap<&str, usize> = BTreeMap::new();
+    let is_young = |machine: &&Arc<StateNode>| {
+        let made = machine.created();
+        made.is_some_and(|made| since(now, made) < UNUSED.1) && !machine.deleting
+    };
+    for machine in snapshot.nodes.values().filter(is_young) {
+        let claim = machine.claim.as_deref();
+        let asked = claim.and_then(|claim| claim.annotation(labels::NOMINATED_PODS));
+        let (node, name) = machine.names();
+        let is_used = machine.reschedulable().next().is_some()
+            || snapshot.ledger.held_on(node, name).next().is_some();
+        for uid in asked.filter(|_| !is_used).unwrap_or_default().split(',') {
+            *unused.entry(uid).or_default() += 1;
+        }
+    }
+    for pod in snapshot.pending.values() {
+        let count = unused.get(&*pod.uid).copied().unwrap_or_default();
+        if count > UNUSED.0 {
+            found.push(format!(
+                "{count} machines stand unused that were launched for pod {}",
+                pod.key
+            ));
         }
     }
 }

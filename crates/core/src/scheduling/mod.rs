@@ -60,6 +60,7 @@ pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
     SolveReport, Unplaced,
 };
+pub use promises::Unkept;
 pub use volumes::volumes_fit;
 
 use crate::names::Uid;

@@ -22,9 +22,10 @@ use super::amounts::add;
 use super::ask::Asks;
 use super::claim::{FillOrder, NewClaim};
 use super::class::Class;
-use super::devices::{Devices, gives, narrowed};
+use super::devices::{Devices, give, narrowed};
 use super::host::{Ground, Host};
 use super::plan::SolveOptions;
+use super::promises::Unkept;
 use super::reservations::Reservations;
 use super::shape::{Shape, ShapeId, Shapes};
 use super::take::{Candidate, Obstacle, meets, take};
@@ -105,7 +106,7 @@ pub(super) struct Pass<'a> {
     /// Pods that were promised a place and stay there.
     pub(super) kept: BTreeSet<usize>,
     /// Pods whose promise does not hold any more.
-    pub(super) broken: Vec<Uid>,
+    pub(super) broken: Vec<(Uid, Unkept)>,
     /// At which step of giving up wishes it was placed, by its index.
     pub(super) placed_step: Vec<usize>,
     /// Number of placements so far.
@@ -242,7 +243,9 @@ impl Pass<'_> {
             if !allow.iter().all(&mut in_domain) {
                 continue;
             }
-            if hosts[at].admits(ground, ask, at) && gives(devices, ask.devices, &hosts[at], at) {
+            if hosts[at].admits(ground, ask, at)
+                && give(devices, ask.devices, &hosts[at], at).is_ok()
+            {
                 return Some(at);
             }
             ask.refuse_host(at);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::defaults::SpreadDefaults;
+use super::promises::Unkept;
 use crate::labels::WellKnown;
 use crate::ledger::Place;
 use crate::money::MicroUsd;
@@ -198,8 +199,8 @@ pub struct SolveReport {
     pub ignored: Vec<(PodKey, String)>,
     /// How many pods were looked at.
     pub considered: usize,
-    /// Pods whose promise does not hold any more. They are placed anew, or among `unplaced`.
-    pub broken: Vec<Uid>,
+    /// Pods whose promise does not hold any more, and why. They are placed anew, or among `unplaced`.
+    pub broken: Vec<(Uid, Unkept)>,
     /// Pods that stay where they were promised a place, although the types of that machine are not known now.
     pub entrusted: Vec<PodKey>,
     /// Pools whose own requirements leave no instance type, with upstream's words for it. By name.

@@ -14,39 +14,74 @@
 //! Some microseconds a promise; as often as promises depend on one another.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use foldhash::fast::FixedState;
+use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::devices::gives;
-use super::fits::Room;
+use super::devices::give;
+use super::fits::{Misfit, Room, fits};
+use super::host::Ground;
 use super::pass::{Item, Pass};
 use super::topology::{KeyAllow, Topology};
 use crate::ledger::Place;
-use crate::snapshot::StateNode;
+use crate::snapshot::{Pod, StateNode};
+
+/// Why a promise does not hold any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unkept {
+    /// The machine is gone or going.
+    NoMachine,
+    /// kube-scheduler refused the pod there.
+    Refused,
+    /// Where other pods are: spread, affinity or anti-affinity.
+    OtherPods,
+    /// The machine as it turned out to be is no place for the pod.
+    Misfit(Misfit),
+    /// Pods with older promises take its room, its ports or its volumes.
+    Taken,
+    /// The devices that the pod claims cannot be had there; what is missing.
+    Devices(String),
+}
+
+impl fmt::Display for Unkept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoMachine => "it is gone or going",
+            Self::Refused => "kube-scheduler refused the pod there",
+            Self::OtherPods => "spread, affinity or anti-affinity to other pods",
+            Self::Misfit(misfit) => return misfit.fmt(f),
+            Self::Taken => "other pods take its room, ports or volumes",
+            Self::Devices(missing) => return write!(f, "devices: {missing}"),
+        })
+    }
+}
 
 impl Pass<'_> {
     /// Keeps the promises that hold.
     pub(super) fn keep_promises(&mut self) {
         let mut promised = self.promised();
         while !promised.is_empty() {
+            let mut unkept = Vec::new();
             let before = promised.len();
             promised.retain(|(at, host)| match self.step_on(*at, *host) {
-                Some(step) => {
+                Ok(step) => {
                     self.put_on_host(*at, step, *host);
                     self.kept.insert(*at);
                     false
                 }
-                None => true,
+                Err(why) => {
+                    unkept.push((self.items[*at].pod.uid.clone(), why));
+                    true
+                }
             });
             if promised.len() == before {
+                self.broken.extend(unkept);
                 break;
             }
         }
-        let broken = promised
-            .iter()
-            .map(|(at, _)| self.items[*at].pod.uid.clone());
-        self.broken.extend(broken);
     }
 
     /// Pods with a promise on a machine of the pass, oldest promise first, and that machine. Promises on other machines are
@@ -64,6 +99,7 @@ impl Pass<'_> {
         }
         let mut promised = Vec::new();
         let mut entrusted = Vec::new();
+        let mut broken = Vec::new();
         for (at, Item { pod, .. }) in self.items.iter().enumerate() {
             let Some(promise) = ledger.nomination(&pod.uid) else {
                 continue;
@@ -78,9 +114,13 @@ impl Pass<'_> {
                 (None, Some(machine)) if self.is_unknown(machine) => {
                     entrusted.push((at, &**machine));
                 }
-                (None, _) => self.broken.push(pod.uid.clone()),
+                (None, machine) => {
+                    let why = machine.map_or(Unkept::NoMachine, |on| self.misfit(pod, on));
+                    broken.push((pod.uid.clone(), why));
+                }
             }
         }
+        self.broken.extend(broken);
         promised.sort_by_key(|(from, at, _)| (*from, *at));
         let promised = promised.into_iter().map(|(_, at, host)| (at, host));
         let promised = promised.collect();
@@ -122,14 +162,18 @@ impl Pass<'_> {
     }
 
     /// The first stage of giving up wishes at which a pod may be on the machine that it was promised.
-    fn step_on(&mut self, at: usize, host: usize) -> Option<usize> {
+    ///
+    /// # Errors
+    /// It may not be there at any; what was in the way at the last.
+    fn step_on(&mut self, at: usize, host: usize) -> Result<usize, Unkept> {
         let Item { pod, class } = &self.items[at];
         let on = &self.hosts[host];
         let refused = self.options.refused.get(&pod.uid);
         if refused.is_some_and(|refused| refused.contains(&on.node.key)) {
-            return None;
+            return Err(Unkept::Refused);
         }
         let class = &self.classes[*class];
+        let mut unkept = Unkept::OtherPods;
         for (index, step) in class.steps.iter().enumerate() {
             let asking = class.asking(step);
             let Ok(allow) = self.topology.allow(&asking) else {
@@ -141,13 +185,35 @@ impl Pass<'_> {
             }
             let ask = &mut self.asks.all[step.ask];
             if on.node.initialized && !on.admits(self.ground, ask, host) {
+                unkept = self.misfit(pod, on.node);
                 continue;
             }
-            if gives(&mut self.devices, ask.devices, on, host) {
-                return Some(index);
+            match give(&mut self.devices, ask.devices, on, host) {
+                Ok(()) => return Ok(index),
+                Err(missing) => unkept = Unkept::Devices(missing),
             }
         }
-        None
+        Err(unkept)
+    }
+
+    /// Why a machine as it is takes a pod no more.
+    fn misfit(&self, pod: &Pod, machine: &StateNode) -> Unkept {
+        let Ground {
+            snapshot,
+            daemons,
+            ours,
+            ..
+        } = self.ground;
+        if self.options.without.contains(&machine.key) || self.options.closed.contains(&machine.key)
+        {
+            return Unkept::NoMachine;
+        }
+        let room = Room::of(snapshot, daemons, machine, pod.class.priority, ours);
+        match fits(pod, machine, &room) {
+            Ok(()) => Unkept::Taken,
+            Err(Misfit::Closed(_)) => Unkept::NoMachine,
+            Err(misfit) => Unkept::Misfit(misfit),
+        }
     }
 
     fn is_in_domains(&self, allow: &SmallVec<[KeyAllow; 2]>, host: usize) -> bool {

@@ -60,6 +60,8 @@ pub(crate) struct SmallWorld {
     pub(crate) no_capacity: bool,
     /// Machines whose Node never becomes ready.
     pub(crate) never_ready: bool,
+    /// Nodes come up with this much CPU, whatever their type says.
+    pub(crate) cpu_of_nodes: Option<&'static str>,
     /// kube-scheduler does nothing.
     pub(crate) scheduler_is_away: bool,
     /// Pods of these apps find no node: kube-scheduler refuses them for a reason that nobody foresees.
@@ -98,6 +100,7 @@ impl SmallWorld {
             refuse_claims: 0,
             no_capacity: false,
             never_ready: false,
+            cpu_of_nodes: None,
             scheduler_is_away: false,
             refused_apps: BTreeSet::new(),
             checks: Vec::new(),

@@ -256,6 +256,10 @@ impl SmallWorld {
             &mut all_labels,
             &json!({ labels::REGISTERED: "true", labels::INITIALIZED: "true", labels::HOSTNAME: claim }),
         );
+        let mut allocatable = object["status"]["allocatable"].clone();
+        if let Some(cpu) = self.cpu_of_nodes {
+            allocatable["cpu"] = json!(cpu);
+        }
         self.put(
             "Node",
             claim,
@@ -263,7 +267,7 @@ impl SmallWorld {
                 "metadata": { "name": claim, "uid": format!("node-{claim}"), "creationTimestamp": self.stamp(), "labels": all_labels },
                 "spec": { "providerID": format!("kwok://{claim}") },
                 "status": {
-                    "capacity": object["status"]["capacity"], "allocatable": object["status"]["allocatable"],
+                    "capacity": object["status"]["capacity"], "allocatable": allocatable,
                     "conditions": [{ "type": "Ready", "status": "True" }],
                 },
             }),

@@ -85,7 +85,7 @@ impl Lifecycle {
                 if let Some(at) = self.settles(input, node, &uid) {
                     return earlier(again, Some(at));
                 }
-                match registration::node_patch(claim, node) {
+                match registration::node_patch(claim, node, input) {
                     Some(patch) => {
                         return earlier(again, self.register(input.now, claim, node, patch, step));
                     }
@@ -100,10 +100,7 @@ impl Lifecycle {
                 Err(at) => return at,
             }
         }
-        let missing = node.map(|node| {
-            registration::missing(claim, node)
-                .or_else(|| registration::unpublished(claim, node, input))
-        });
+        let missing = node.map(|node| registration::missing(claim, node, input));
         if let (true, Some(node), Some(None)) = (registered, node, &missing)
             && !registration::is_marked(node, labels::INITIALIZED)
         {

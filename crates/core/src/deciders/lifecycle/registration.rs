@@ -1,4 +1,5 @@
-//! What a Node gets from its claim, and when it counts as initialized. Pure functions of the two objects.
+//! What a Node gets from its claim, and when it counts as initialized. Pure functions of the two objects, and of the devices
+//! that are published.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ const OWN_ANNOTATIONS: &str = "mortise.sh/";
 /// Taints are copied only until the registered label is there, which is written by the same patch: afterwards whoever
 /// removes a start-up taint would see it come back. While hooks are pending, label and taints wait: the node keeps the
 /// taint that it was born with. A node that lacks nothing is marked initialized by the same patch.
-pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
+pub(super) fn node_patch(claim: &NodeClaim, node: &Node, input: &StepInput<'_>) -> Option<Value> {
     let mut metadata = Map::new();
     if !has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER) {
         let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
@@ -44,7 +45,7 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
     if !registered {
         after.spec.taints.clone_from(&taints);
     }
-    if !waits && missing(claim, &after).is_none() {
+    if !waits && missing(claim, &after, input).is_none() {
         wanted.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
     }
     let class = &claim.spec.node_class_ref;
@@ -151,8 +152,18 @@ fn registered_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     all
 }
 
-/// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing.
-pub(super) fn missing(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
+/// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing. Whoever writes
+/// that a node is initialized asks this.
+pub(super) fn missing(
+    claim: &NodeClaim,
+    node: &Node,
+    input: &StepInput<'_>,
+) -> Option<(&'static str, String)> {
+    incomplete(claim, node).or_else(|| unpublished(claim, node, input))
+}
+
+/// What the two objects say of it.
+fn incomplete(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
     if node
         .condition("Ready")
         .is_none_or(|ready| ready.status != "True")
@@ -198,7 +209,7 @@ pub(super) fn missing(claim: &NodeClaim, node: &Node) -> Option<(&'static str, S
 
 /// Which drivers have not published the devices of a registered Node on which pods of its claim count; condition reason and
 /// message, `None` when nothing is missing. Nothing is known of devices while claims for them are ignored.
-pub(super) fn unpublished(
+fn unpublished(
     claim: &NodeClaim,
     node: &Node,
     input: &StepInput<'_>,

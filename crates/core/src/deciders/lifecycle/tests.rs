@@ -6,6 +6,7 @@ use crate::cloud::{CloudError, LaunchError, Retry};
 use crate::deciders::testing::World;
 use crate::labels;
 use crate::record::Verdict;
+use crate::settings::Settings;
 
 fn busy() -> LaunchError {
     LaunchError::Other(CloudError {
@@ -134,6 +135,33 @@ fn what_is_missing_for_initialization_is_named_in_order() {
     );
     world.settle();
     assert!(world.is_true("c", "Initialized"));
+}
+
+#[test]
+fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
+    let mut world = World::with(Settings {
+        ignore_devices: false,
+        ..Settings::default()
+    });
+    world.claim_with_devices("c");
+    world.settle();
+    let node = world.join("c");
+    world.ready(&node);
+    world.settle();
+    let is_marked = |world: &World| {
+        let labels = &world.get(&format!("Node/{node}"))["metadata"]["labels"];
+        labels[labels::INITIALIZED] == "true"
+    };
+    assert!(world.is_true("c", "Registered") && !is_marked(&world));
+    let waits = (
+        "Unknown".to_owned(),
+        "DRADriverPoolsNotPublished".to_owned(),
+    );
+    assert_eq!(world.condition("c", "Initialized"), Some(waits));
+    world.publish(&node);
+    world.pass(2_000);
+    assert!(world.is_true("c", "Initialized") && is_marked(&world));
+    assert_eq!(world.violations, Vec::<String>::new());
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl Provisioning {
         input: &StepInput<'_>,
         step: &mut Step,
     ) {
-        for uid in &report.broken {
+        for (uid, why) in &report.broken {
             let Some(promise) = input.snapshot.ledger.nomination(uid) else {
                 continue;
             };
@@ -190,7 +190,8 @@ impl Provisioning {
             let machine = input.snapshot.machine_at(&promise.place);
             let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
             let subject = ObjectRef::Pod(promise.pod.clone());
-            let reasons = vec![Reason::NoPlaceOn { node }];
+            let why = why.clone();
+            let reasons = vec![Reason::NoPlaceOn { node, why }];
             step.record(
                 input,
                 DeciderId::Provisioning,

@@ -28,6 +28,7 @@
 
 mod batch;
 mod commit;
+mod in_vain;
 mod stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ use crate::record::{Reason, Verdict};
 use crate::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use crate::snapshot::{NodeKey, Pod, Refusal, Snapshot};
 use batch::Batch;
+use in_vain::InVain;
 use stalled::RefusedOn;
 
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
@@ -97,6 +99,8 @@ struct Waiting {
     refused: bool,
     /// Ready machines on which it was expected and refused.
     refused_on: Vec<RefusedOn>,
+    /// Machines that it was promised and that now stand there for nobody.
+    in_vain: InVain,
     /// Why no node is on its way for it, where no solve says so.
     held_up: Option<Reason>,
 }
@@ -230,6 +234,7 @@ impl Provisioning {
                     refusal: pod.refusal.clone(),
                     refused: false,
                     refused_on: Vec::new(),
+                    in_vain: InVain::default(),
                     held_up: None,
                 };
                 self.waiting.insert(pod.key.clone(), waiting);
@@ -346,16 +351,25 @@ impl Provisioning {
             ..options(input)
         };
         let mut view = input.snapshot.with_coming();
-        for key in self.given_up(input.now) {
+        for key in self.given_up(input) {
             view.pending.remove(key);
         }
         let (mut plan, mut report) = solve(input.now, &view, &options, stop);
+        self.note_in_vain(&plan, &report, input);
         let placeable = placeable(&plan, &report, &view, input);
-        if !placeable.is_empty() {
-            for (pod, _) in &placeable {
-                view.pending.remove(&pod.key);
+        let paused = self.paused(&plan, input.now);
+        if !(placeable.is_empty() && paused.is_empty()) {
+            for key in placeable.iter().map(|(pod, _)| &pod.key).chain(&paused) {
+                view.pending.remove(key);
             }
+            let mut broken = std::mem::take(&mut report.broken);
             (plan, report) = solve(input.now, &view, &options, stop);
+            // What broke the first time stays broken, unless it holds without the pods that are left out now.
+            let kept = plan.placements.iter().filter(|placement| placement.kept);
+            let again = report.broken.iter().map(|(uid, _)| uid);
+            let known: BTreeSet<&Uid> = kept.map(|own| &own.pod.uid).chain(again).collect();
+            broken.retain(|(uid, _)| !known.contains(uid));
+            report.broken.extend(broken);
         }
         self.batch.close();
         self.urgent = false;

@@ -95,11 +95,14 @@ impl Provisioning {
     }
 
     /// Pods for which nothing more is done for now.
-    pub(super) fn given_up(&self, now: Timestamp) -> impl Iterator<Item = &PodKey> {
-        let all = self.waiting.iter();
-        let refused =
-            all.filter(move |(_, waiting)| waiting.refusals(now).count() >= MOST_REFUSALS);
-        refused.map(|(key, _)| key)
+    pub(super) fn given_up(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
+        let (now, ledger) = (input.now, &input.snapshot.ledger);
+        let given_up = self.waiting.iter().filter(move |(_, waiting)| {
+            let pauses = waiting.in_vain.pauses_until(now).is_some();
+            waiting.refusals(now).count() >= MOST_REFUSALS
+                || (pauses && ledger.nomination(&waiting.uid).is_none())
+        });
+        given_up.map(|(key, _)| key)
     }
 
     /// Speaks of pods that nothing is on its way for, from time to time.
@@ -145,11 +148,19 @@ impl Waiting {
         if nodes.len() >= MOST_REFUSALS {
             return Some(Reason::RefusedOn { nodes, message });
         }
+        if let (Stalled::NoNode, Some(reason)) = (stalled, self.in_vain.reason(input.now)) {
+            return Some(reason);
+        }
         match stalled {
             Stalled::NoNode => self.held_up.clone(),
             Stalled::OnReadyNode => {
                 let promise = input.snapshot.ledger.nomination(&self.uid)?;
                 let machine = input.snapshot.machine_at(&promise.place)?;
+                // Not one that it was promised until just now.
+                let (node, claim) = machine.names();
+                self.machine
+                    .as_deref()
+                    .filter(|own| [node, claim].contains(&Some(own)))?;
                 let node = machine.name().to_owned();
                 Some(Reason::NotTakenOn { node, message })
             }

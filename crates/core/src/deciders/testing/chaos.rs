@@ -43,7 +43,13 @@ fn act(world: &mut World, chance: &mut Chance, count: u64) {
     let claims = keys(world, "NodeClaim/");
     let nodes = keys(world, "Node/");
     let pods = keys(world, "Pod/");
-    match chance.next(14) {
+    match chance.next(16) {
+        14 => world.claim_with_devices(&format!("c{count}")),
+        15 => {
+            if let Some(node) = chance.one_of(&nodes) {
+                world.publish(&name(node));
+            }
+        }
         0..=2 => world.claim(&format!("c{count}"), &json!({})),
         3 => {
             let unjoined = claims.iter().map(|claim| name(claim)).find(|claim| {
@@ -128,6 +134,7 @@ fn history(seed: u64) -> Vec<String> {
     // Without garbage collection: what is left behind would be left for good.
     let settings = Settings {
         garbage_collection_ms: i64::MAX,
+        ignore_devices: false,
         ..Settings::default()
     };
     let mut world = World::bare(settings);

@@ -3,6 +3,7 @@
 
 mod chaos;
 mod coexistence;
+mod opening;
 mod outside;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,11 +16,11 @@ use super::{
     ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
     NodeClass, NodeOverlay, NodePool, Repair, StaticCapacity, Termination, after,
 };
-use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject, Notice, NoticeKind};
+use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject};
 use crate::effect::{EffectError, Event, ObjectRef};
 use crate::engine::{Engine, Input};
 use crate::index::{News, Object, ObjectKey, ObjectKind, Source};
-use crate::labels::{self, WellKnown};
+use crate::labels::WellKnown;
 use crate::names::NodeClassKey;
 use crate::record::{Record, Verdict};
 use crate::served::Served;
@@ -353,107 +354,6 @@ impl World {
             .collect()
     }
 
-    // What stories begin with.
-
-    /// A claim as provisioning creates it.
-    pub(super) fn claim(&mut self, name: &str, spec: &Value) {
-        let mut value = json!({ "kind": "NodeClaim", "metadata": {
-            "name": name, "labels": { labels::NODEPOOL: "default", "team": "a" },
-            "annotations": { "note": "x", "mortise.sh/nominated-pods": "u" }, "finalizers": [labels::TERMINATION_FINALIZER],
-        }, "spec": {
-            "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" },
-            "taints": [{ "key": "own", "effect": "NoSchedule" }],
-            "startupTaints": [{ "key": "boot", "effect": "NoSchedule" }],
-            "resources": { "requests": { "cpu": "1" } },
-        }});
-        merge_into(&mut value["spec"], spec);
-        self.put(&value);
-    }
-
-    /// The node of a claim's machine appears, not ready.
-    pub(super) fn join(&mut self, claim: &str) -> String {
-        self.join_with(claim, &json!([{ "type": "Ready", "status": "False" }]))
-    }
-
-    /// The node of a claim's machine appears; its kubelet has said nothing yet.
-    pub(super) fn join_silently(&mut self, claim: &str) -> String {
-        self.join_with(claim, &json!([]))
-    }
-
-    fn join_with(&mut self, claim: &str, conditions: &Value) -> String {
-        let object = self.get(&format!("NodeClaim/{claim}"));
-        let early = &object["metadata"]["annotations"][labels::PROVIDER_ID];
-        let id = object["status"]["providerID"].as_str().or(early.as_str());
-        let id = id.unwrap().to_owned();
-        let name = format!("node-{claim}");
-        self.put(&json!({ "kind": "Node", "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } }, "spec": {
-            "providerID": id,
-            "taints": [{ "key": labels::UNREGISTERED_TAINT, "effect": "NoExecute" }, { "key": labels::NOT_READY_TAINT, "effect": "NoSchedule" }],
-        }, "status": { "conditions": conditions }}));
-        name
-    }
-
-    /// The kubelet is up; the taints are still there.
-    pub(super) fn report_ready(&mut self, node: &str) {
-        let key = format!("Node/{node}");
-        let mut value = self.get(&key).clone();
-        value["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "allocatable": { "cpu": "2", "pods": "10" }, "capacity": { "cpu": "2", "pods": "10" } });
-        self.store(key, value, Source::Watch);
-    }
-
-    /// The kubelet is up, and whoever sets start-up taints is done.
-    pub(super) fn ready(&mut self, node: &str) {
-        let key = format!("Node/{node}");
-        let mut value = self.get(&key).clone();
-        value["spec"]["taints"]
-            .as_array_mut()
-            .unwrap()
-            .retain(|taint| taint["key"] != labels::NOT_READY_TAINT && taint["key"] != "boot");
-        self.store(key, value, Source::Watch);
-        self.report_ready(node);
-    }
-
-    /// A claim with an initialized node.
-    pub(super) fn up(&mut self, claim: &str, spec: &Value) -> String {
-        self.claim(claim, spec);
-        self.settle();
-        let node = self.join(claim);
-        self.settle();
-        self.ready(&node);
-        self.settle();
-        assert!(
-            self.is_true(claim, "Initialized"),
-            "{claim}: {}",
-            self.get(&format!("NodeClaim/{claim}"))
-        );
-        node
-    }
-
-    /// A running pod of a ReplicaSet on a node.
-    pub(super) fn pod(&mut self, name: &str, node: &str, more: &Value) {
-        let mut value = json!({ "kind": "Pod", "metadata": {
-            "name": name, "namespace": "default", "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true }],
-        }, "spec": { "nodeName": node, "terminationGracePeriodSeconds": 30 }, "status": { "phase": "Running", "startTime": self.now.to_string() } });
-        merge_into(&mut value, more);
-        self.put(&value);
-    }
-
-    pub(super) fn notice(&mut self, id: &str, kind: NoticeKind, instance: &str) {
-        let notice = Notice {
-            id: id.into(),
-            kind,
-            instances: vec![instance.into()],
-            sent: None,
-        };
-        self.engine.apply(
-            Input::Notice {
-                provider: "fake".into(),
-                notice,
-            },
-            self.now,
-        );
-    }
-
     // Time and effects.
 
     /// Lets everything happen that happens now.
@@ -566,6 +466,7 @@ fn object(key: &str, value: &Value) -> Object {
         "Pod" => Object::Pod(serde_json::from_value(value).unwrap()),
         "PodDisruptionBudget" => Object::Pdb(serde_json::from_value(value).unwrap()),
         "NodeOverlay" => Object::Overlay(serde_json::from_value(value).unwrap()),
+        "ResourceSlice" => Object::ResourceSlice(serde_json::from_value(value).unwrap()),
         "VolumeAttachment" => Object::Attachment(serde_json::from_value(value).unwrap()),
         "PersistentVolumeClaim" => Object::VolumeClaim(serde_json::from_value(value).unwrap()),
         KIND => {

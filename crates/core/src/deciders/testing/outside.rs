@@ -195,6 +195,9 @@ impl World {
         fields.retain(|field, _| (field == "status") == patch.status);
         assert!(!fields.is_empty(), "patch of nothing: {patch:?}");
         merge_into(&mut value, &merge);
+        if merge["metadata"]["labels"][labels::INITIALIZED] == "true" {
+            self.judge_initialization(&value);
+        }
         self.store(key, value, Source::Write);
         Ok(Done::Written)
     }
@@ -279,6 +282,39 @@ impl World {
             .collect();
         if !left.is_empty() {
             self.violations.push(format!("{id} ended with {left:?}"));
+        }
+    }
+
+    /// A node is initialized when nothing is missing any more, whichever write says so.
+    fn judge_initialization(&mut self, node: &Value) {
+        let name = &node["metadata"]["name"];
+        let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+        let conditions = list(&node["status"]["conditions"]);
+        let mut missing = Vec::new();
+        if !conditions
+            .iter()
+            .any(|own| own["type"] == "Ready" && own["status"] == "True")
+        {
+            missing.push("readiness".to_owned());
+        }
+        let taints = list(&node["spec"]["taints"]);
+        let waits = [labels::NOT_READY_TAINT, labels::UNREGISTERED_TAINT, "boot"];
+        let waits = taints
+            .iter()
+            .filter(|taint| waits.iter().any(|key| taint["key"] == *key));
+        missing.extend(waits.map(|taint| taint["key"].to_string()));
+        let drivers = node["metadata"]["annotations"][labels::REQUESTED_DRA_DRIVERS].as_str();
+        for driver in drivers.into_iter().flat_map(|all| all.split(',')) {
+            let is_own = |slice: &Value| {
+                slice["spec"]["driver"] == driver && slice["spec"]["nodeName"] == *name
+            };
+            if !self.objects.values().any(is_own) {
+                missing.push(format!("devices of {driver}"));
+            }
+        }
+        if !missing.is_empty() {
+            self.violations
+                .push(format!("{name} was initialized without {missing:?}"));
         }
     }
 

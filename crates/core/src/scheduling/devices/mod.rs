@@ -28,7 +28,7 @@ mod stock;
 mod usage;
 mod wanted;
 
-pub(super) use placing::{gives, narrowed};
+pub(super) use placing::{give, narrowed};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

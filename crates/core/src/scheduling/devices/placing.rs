@@ -6,19 +6,23 @@ use super::super::shape::{ShapeId, Shapes};
 use super::super::template::Template;
 use super::{DeviceAskId, Devices};
 
-/// Whether a machine that is there or coming gives the devices that are asked for, if any are.
-pub(in crate::scheduling) fn gives(
+/// Has a machine that is there or coming give the devices that are asked for, if any are.
+///
+/// # Errors
+/// It cannot; the text says what is missing.
+pub(in crate::scheduling) fn give(
     devices: &mut Option<Box<Devices<'_>>>,
     ask: Option<DeviceAskId>,
     host: &Host<'_>,
     at: usize,
-) -> bool {
+) -> Result<(), String> {
     let Some(ask) = ask else {
-        return true;
+        return Ok(());
     };
-    devices
-        .as_mut()
-        .is_some_and(|devices| devices.on_host(ask, host, at).is_ok())
+    match devices {
+        Some(devices) => devices.on_host(ask, host, at),
+        None => Err("nothing is known of devices".to_owned()),
+    }
 }
 
 /// The shape of a new machine narrowed to where the devices can be had that are asked for; `None` if nowhere. `to`: the
