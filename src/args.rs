@@ -14,10 +14,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
-use mortise_aws::node_shape::ShapeOptions;
-use mortise_controller::{
-    AdmissionClients, CertificateSource, Config, Detail, LeaderElection, Listen,
-};
+use mortise_aws::node_settings::CapacityOptions;
+use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
 use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_core::settings::{FeatureGates, Settings};
@@ -372,9 +370,9 @@ impl AwsArgs {
         clippy::cast_possible_truncation,
         reason = "the share is clamped to 0..1 before it becomes millionths"
     )]
-    pub fn shape(&self) -> ShapeOptions {
+    pub fn shape(&self) -> CapacityOptions {
         let ppm = (self.vm_memory_overhead_percent.clamp(0.0, 1.0) * 1e6).round();
-        ShapeOptions {
+        CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
         }
@@ -449,8 +447,8 @@ impl ServeArgs {
             effective: serde_json::json!({ "settings": settings, "flags": format!("{self:?}") }),
             settings,
             detail: match self.own.telemetry_detail {
-                TelemetryDetail::Bounded => Detail::Bounded,
-                TelemetryDetail::Full => Detail::Full,
+                TelemetryDetail::Bounded => mortise_controller::TelemetryDetail::Bounded,
+                TelemetryDetail::Full => mortise_controller::TelemetryDetail::Full,
             },
             listen: Listen {
                 https: on(listen.https_port),

@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 use mortise_core::apis::NodePool;
 use mortise_core::cloud::NodeClassKind;
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::Counters;
-use mortise_webhooks::admission::{Facts, Rules, default, review, validate};
+use mortise_webhooks::admission::{AdmissionContext, AdmissionSettings, default, review, validate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -145,12 +145,17 @@ enum Handler {
     Default,
 }
 
-fn answer(handler: Handler, snapshot: &Snapshot, rules: &Rules, body: &[u8]) -> Result<Value> {
+fn answer(
+    handler: Handler,
+    snapshot: &Snapshot,
+    rules: &AdmissionSettings,
+    body: &[u8],
+) -> Result<Value> {
     let counters = Counters::default();
     let answered = review(body, &counters, |request| match handler {
         Handler::Default => default(rules, &snapshot.well_known, request),
         Handler::Validate => validate(
-            &Facts {
+            &AdmissionContext {
                 snapshot,
                 rules,
                 now: Timestamp::UNIX_EPOCH,
@@ -208,14 +213,14 @@ fn measure(
 }
 
 /// Both the kind of the recorded inputs and the one with the most rules.
-fn rules() -> Rules {
+fn rules() -> AdmissionSettings {
     let kind = |group, version, kind, plural| NodeClassKind {
         group,
         version,
         kind,
         plural,
     };
-    Rules {
+    AdmissionSettings {
         deny_impossible: false,
         offline: false,
         node_class_kinds: vec![
@@ -347,7 +352,7 @@ fn read<T: DeserializeOwned>(object: Value) -> Result<Box<T>> {
 /// Nodes of the pool with pods of one size, and pools that have none.
 fn fill(index: &mut Index, pool: &NodePool, args: &AdmissionArgs) -> Result<()> {
     let mut apply = |object| {
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     };
     let mut stamped: NodePool = serde_json::from_value(object(pool, |_| {})?)?;
     let hash = stamped.hash().to_string();

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
@@ -208,9 +208,9 @@ pub(crate) fn empty(folder: &Path) -> Result<(Index, NodePool)> {
         .map(instance_type)
         .collect::<Result<Vec<_>>>()?;
     index.set_catalog(&pool.node_class_key(), Arc::new(Catalog::build(types)));
-    index.apply(News::Applied(
+    index.apply(ObjectEvent::Applied(
         Object::Pool(Box::new(pool.clone())),
-        Source::Watch,
+        EventSource::Watch,
     ));
     Ok((index, pool))
 }
@@ -219,9 +219,9 @@ pub(crate) fn empty(folder: &Path) -> Result<(Index, NodePool)> {
 pub(crate) fn snapshot(folder: &Path, input: &str) -> Result<Snapshot> {
     let (mut index, _) = empty(folder)?;
     for raw in pods(folder, input)? {
-        index.apply(News::Applied(
+        index.apply(ObjectEvent::Applied(
             Object::Pod(Box::new(pod_object(&raw)?)),
-            Source::Watch,
+            EventSource::Watch,
         ));
     }
     index.set_synced();

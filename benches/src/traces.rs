@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
@@ -297,11 +297,14 @@ fn world(pods: &[TracePod], kinds: &[Kind]) -> Result<Index> {
         pool(SPOT, "spot", 10, &spot_only)?,
     ] {
         index.set_catalog(&pool.node_class_key(), Arc::clone(&catalog));
-        index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            Object::Pool(Box::new(pool)),
+            EventSource::Watch,
+        ));
     }
     for (at, pod) in pods.iter().enumerate() {
         let object = Object::Pod(Box::new(pod_object(at, pod)?));
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
     index.set_synced();
     Ok(index)

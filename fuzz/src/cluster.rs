@@ -28,7 +28,7 @@ static SNAPSHOT: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(crate) struct Cluster;
 
-impl mortise_webhooks::World for Cluster {
+impl mortise_webhooks::ClusterView for Cluster {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&SNAPSHOT)
     }

@@ -5,13 +5,13 @@ use std::sync::{Arc, LazyLock};
 use mortise_core::apis::absent::drop_nulls;
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
-use mortise_core::migrate::{Level, Options, Source, migrate};
+use mortise_core::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
 use mortise_core::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
-use mortise_webhooks::admission::{self, Facts, Rules};
-use mortise_webhooks::extender::{self, Memory, wire};
-use mortise_webhooks::lint::{Options as LintOptions, lint};
-use mortise_webhooks::router::{self, App};
-use mortise_webhooks::{Counters, World as _};
+use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
+use mortise_webhooks::extender::{self, ExtenderState, wire};
+use mortise_webhooks::lint::{LintOptions, lint};
+use mortise_webhooks::router::{self, WebhookState};
+use mortise_webhooks::{ClusterView as _, Counters};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -21,7 +21,7 @@ const WARNING: usize = 120;
 
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
+static RULES: LazyLock<AdmissionSettings> = LazyLock::new(|| AdmissionSettings {
     deny_impossible: true,
     offline: false,
     node_class_kinds: vec![NodeClassKind {
@@ -69,7 +69,7 @@ fn review_without_nulls(mut review: Value) -> Option<Vec<u8>> {
 /// out or written as `null`.
 pub fn admission(body: &[u8]) {
     let snapshot = Cluster.snapshot();
-    let facts = Facts {
+    let facts = AdmissionContext {
         snapshot: &snapshot,
         rules: &RULES,
         now: Cluster.now(),
@@ -171,7 +171,7 @@ pub fn conversion(body: &[u8]) {
     }
 }
 
-static APP: LazyLock<App> = LazyLock::new(|| App {
+static APP: LazyLock<WebhookState> = LazyLock::new(|| WebhookState {
     world: Arc::new(Cluster),
     counters: Arc::default(),
     memory: Arc::default(),
@@ -199,7 +199,7 @@ fn answers(body: &[u8]) {
 /// Bodies of filter, prioritize and preempt, each sent to every path: what can be read is answered with 200; every node that went in is kept or denied, and scored from 0 to 10.
 pub fn extender(body: &[u8]) {
     answers(body);
-    let memory = Memory::default();
+    let memory = ExtenderState::default();
     if let Ok(args) = serde_json::from_slice::<wire::Args<'_>>(body) {
         let answer = written(&extender::filter(&Cluster, &memory, &COUNTERS, &args, true));
         let names = |at: &str| answer.pointer(at).and_then(Value::as_array).cloned();
@@ -247,11 +247,11 @@ pub fn extender(body: &[u8]) {
 /// unless it said that something is left to do.
 pub fn manifest(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let source = Source {
+    let source = SourceFile {
         name: "input.yaml".to_owned(),
         text: text.to_owned(),
     };
-    let options = Options::default();
+    let options = MigrateOptions::default();
     let report = lint(std::slice::from_ref(&source), &LINT);
     for finding in &report.findings {
         // A carriage return alone ends a line of YAML too.
@@ -260,11 +260,11 @@ pub fn manifest(bytes: &[u8]) {
         assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
     }
     let once = migrate(&[source], &options);
-    if once.worst() == Level::Failed {
+    if once.worst() == MigrationLevel::Failed {
         return;
     }
     let again = migrate(&once.files, &options);
-    let texts = |files: &[Source]| {
+    let texts = |files: &[SourceFile]| {
         files
             .iter()
             .map(|file| file.text.clone())

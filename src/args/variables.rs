@@ -20,7 +20,7 @@ const LONG_ENOUGH: usize = 8;
 
 /// A variable that is not known, and the one that it is nearly spelt like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubtful {
+pub struct MisspelledVariable {
     /// Its name.
     pub name: String,
     /// What was probably meant.
@@ -32,7 +32,9 @@ pub struct Doubtful {
 ///
 /// # Errors
 /// Variables that begin as ours and do not exist, with the nearest that do: the text is for people.
-pub fn check(all: impl IntoIterator<Item = (String, String)>) -> Result<Vec<Doubtful>, String> {
+pub fn check(
+    all: impl IntoIterator<Item = (String, String)>,
+) -> Result<Vec<MisspelledVariable>, String> {
     let known = known();
     let strangers: BTreeSet<String> = all
         .into_iter()
@@ -55,7 +57,7 @@ pub fn check(all: impl IntoIterator<Item = (String, String)>) -> Result<Vec<Doub
         .filter(|name| name.chars().count() >= LONG_ENOUGH);
     let doubtful = long.filter_map(|name| {
         let meant = within(&name, &known, NEAR)?;
-        Some(Doubtful { name, meant })
+        Some(MisspelledVariable { name, meant })
     });
     Ok(doubtful.collect())
 }

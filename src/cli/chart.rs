@@ -8,7 +8,7 @@ use mortise_webhooks::manifests::{WebhookOptions, webhook_configurations};
 use serde_json::Value;
 
 use super::manifests::{in_cluster, node_classes};
-use super::rbac::{self, Account, When};
+use super::rbac::{self, ServiceAccount, When};
 
 /// Words that stand in the place of what a release decides.
 const NAMESPACE: &str = "release-namespace";
@@ -75,7 +75,7 @@ const fn condition(when: When) -> Option<&'static str> {
 
 /// The roles with every rule, each within its condition.
 fn rights() -> String {
-    let documents = rbac::manifests(&Account {
+    let documents = rbac::manifests(&ServiceAccount {
         namespace: NAMESPACE,
         account: ACCOUNT,
         name: NAME,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_webhooks::lint::Level;
+use mortise_webhooks::lint::LintLevel;
 use mortise_webhooks::scheduler_check::{deviations, own_entries};
 use serde_json::Value;
 
@@ -18,11 +18,11 @@ use super::{WITH_DOUBTS, WRONG, line};
 #[derive(Args)]
 pub(super) struct CheckArgs {
     #[command(subcommand)]
-    what: What,
+    what: CheckTarget,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum CheckTarget {
     /// A KubeSchedulerConfiguration, against the one that `mortise manifests scheduler` writes
     #[command(
         after_help = "Exit codes: 0 nothing differs, 7 something costs more than it must, 8 kube-scheduler or the extender does not work with it,\n1 the file cannot be read.\n\nExample: mortise check scheduler /etc/kubernetes/scheduler-config.yaml --live"
@@ -38,7 +38,7 @@ enum What {
 }
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let What::Scheduler { file, live } = &args.what;
+    let CheckTarget::Scheduler { file, live } = &args.what;
     let text = text_of(file)?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .with_context(|| format!("{}: no YAML", file.display()))?;
@@ -75,7 +75,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             line("nothing differs from what is recommended");
             ExitCode::SUCCESS
         }
-        Some(Level::Warning) => ExitCode::from(WITH_DOUBTS),
-        Some(Level::Error) => ExitCode::from(WRONG),
+        Some(LintLevel::Warning) => ExitCode::from(WITH_DOUBTS),
+        Some(LintLevel::Error) => ExitCode::from(WRONG),
     })
 }

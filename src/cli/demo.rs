@@ -3,12 +3,12 @@
 //! One thread plays the cluster in virtual time with the production deciders; the production HTTPS service answers from what
 //! that thread publishes. The history depends on `--seed` alone; what it is told by HTTP changes nothing in it.
 
+mod demo_cluster;
 mod directory;
 mod play;
 mod probe;
 mod scheduler;
 mod text;
-mod world;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use mortise_controller::{
-    ApiServers, Clock as _, DebugAccess, Listen, Listeners, Service, Shared, Shutdown, Tls, Wall,
-    certificates, default_extender_clients, serve,
+    ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState, Shutdown,
+    SystemClock, Tls, certificates, default_extender_clients, serve,
 };
 use mortise_core::labels::WellKnown;
-use mortise_webhooks::router::App;
+use mortise_webhooks::router::WebhookState;
 use serde_json::json;
 
 use self::directory::Directory;
@@ -79,12 +79,12 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     let shutdown = Shutdown::new();
     shutdown.on_signals().context("signals cannot be handled")?;
-    let settings = world::settings();
-    let options = world::options(args.seed, &args.region, settings.clone())?;
+    let settings = demo_cluster::settings();
+    let options = demo_cluster::options(args.seed, &args.region, settings.clone())?;
     let types = options.catalog.len();
 
     let directory = Directory::new()?;
-    let files = certificates::ensure_directory(directory.path(), &[], Wall.now())?;
+    let files = certificates::ensure_directory(directory.path(), &[], SystemClock.now())?;
     let tls = Arc::new(Tls::new());
     tls.load(&files)?;
     let listeners = Listeners::bind(&ports()).await?;
@@ -95,7 +95,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         "demo": { "speed": args.speed.to_string(), "seed": args.seed, "region": args.region, "instance_types": types },
         "settings": settings,
     });
-    let shared = Shared::new(
+    let shared = ServiceState::new(
         Arc::<VirtualClock>::clone(&clock),
         WellKnown::aws(),
         env!("CARGO_PKG_VERSION"),
@@ -103,19 +103,19 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     );
     shared.health.set_certificate(true);
     shared.health.set_leading(true);
-    let webhooks = App {
-        world: Arc::<Shared>::clone(&shared),
+    let webhooks = WebhookState {
+        world: Arc::<ServiceState>::clone(&shared),
         counters: Arc::default(),
         memory: Arc::default(),
-        rules: Arc::new(mortise_webhooks::admission::Rules {
+        rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
             deny_impossible: false,
             offline: false,
-            node_class_kinds: vec![world::node_class_kind()],
+            node_class_kinds: vec![demo_cluster::node_class_kind()],
         }),
         conversion: false,
     };
     let counters = Arc::clone(&webhooks.counters);
-    let service = Service {
+    let service = HttpsService {
         api_servers: ApiServers::Anybody,
         shared: Arc::clone(&shared),
         webhooks,
@@ -144,14 +144,14 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     // The thread that plays drops the sender when it fails; then its own end tells why.
     let mut first_answer = None;
     if first.await.is_ok() {
-        let places = text::Places {
+        let places = text::DemoEndpoints {
             addresses,
             directory: directory.path(),
             speed: args.speed,
             seed: args.seed,
         };
         let snapshot = shared.snapshot();
-        let asked = text::Asked::about(&snapshot);
+        let asked = text::SampleRequests::about(&snapshot);
         probe::ask(addresses.https, &files, &asked)
             .await
             .context("the service does not answer its own demo")?;

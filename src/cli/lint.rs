@@ -1,6 +1,6 @@
 //! `mortise lint`: what admission would say about manifests in files, without a cluster.
 
-mod catalogue;
+mod catalog;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ use jiff::{Timestamp, Unit};
 use mortise_controller::RunError;
 use mortise_core::catalog::Catalog;
 use mortise_core::labels::WellKnown;
-use mortise_core::migrate::Source;
-use mortise_webhooks::lint::{Level, Options, lint};
+use mortise_core::migrate::SourceFile;
+use mortise_webhooks::lint::{LintLevel, LintOptions, lint};
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
 use super::{WITH_DOUBTS, WRONG, line, warning};
@@ -38,7 +38,7 @@ pub(super) struct LintArgs {
     paths: Vec<PathBuf>,
     /// Form of the report
     #[arg(short, long, value_enum, default_value = "table")]
-    output: Form,
+    output: LintReportFormat,
     /// Exit with 7 when there are warnings and no errors
     #[arg(long)]
     strict: bool,
@@ -57,7 +57,7 @@ pub(super) struct LintArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum LintReportFormat {
     /// One line for each finding, the calendars, and a summary.
     Table,
     /// One JSON object.
@@ -99,7 +99,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     }
     let (kinds, well_known, types) = match provider {
         Provider::Aws => {
-            let (types, doubts) = catalogue::types(&sources, &args.region)?;
+            let (types, doubts) = catalog::types(&sources, &args.region)?;
             doubts
                 .iter()
                 .for_each(|doubt| warning(&format!("mortise: {doubt}")));
@@ -118,7 +118,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     };
     let report = lint(
         &sources,
-        &Options {
+        &LintOptions {
             node_class_kinds: kinds.to_vec(),
             well_known,
             catalog: Some(Arc::new(Catalog::build(types))),
@@ -127,15 +127,15 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         },
     );
     match args.output {
-        Form::Table => report.table().iter().for_each(|text| line(text)),
-        Form::Json => line(&serde_json::to_string_pretty(&report.json())?),
-        Form::Sarif => line(&serde_json::to_string_pretty(
+        LintReportFormat::Table => report.table().iter().for_each(|text| line(text)),
+        LintReportFormat::Json => line(&serde_json::to_string_pretty(&report.json())?),
+        LintReportFormat::Sarif => line(&serde_json::to_string_pretty(
             &report.sarif(env!("CARGO_PKG_VERSION")),
         )?),
     }
-    Ok(if report.count(Level::Error) > 0 {
+    Ok(if report.count(LintLevel::Error) > 0 {
         ExitCode::from(WRONG)
-    } else if args.strict && report.count(Level::Warning) > 0 {
+    } else if args.strict && report.count(LintLevel::Warning) > 0 {
         ExitCode::from(WITH_DOUBTS)
     } else {
         ExitCode::SUCCESS
@@ -143,7 +143,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Which provider the files are about, by the kind of node class that they name.
-fn provider_of(sources: &[Source]) -> Provider {
+fn provider_of(sources: &[SourceFile]) -> Provider {
     let names = |word: &str| sources.iter().any(|source| source.text.contains(word));
     if names("KWOKNodeClass") && !names("EC2NodeClass") {
         Provider::Kwok
@@ -153,11 +153,11 @@ fn provider_of(sources: &[Source]) -> Provider {
 }
 
 /// The texts of files, directories and standard input under the names that were given; what is named twice is read once.
-fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
-    let mut sources: Vec<Source> = Vec::new();
+fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<SourceFile>> {
+    let mut sources: Vec<SourceFile> = Vec::new();
     let mut push = |name: String, text: String| {
         if !sources.iter().any(|known| known.name == name) {
-            sources.push(Source { name, text });
+            sources.push(SourceFile { name, text });
         }
     };
     for path in paths {

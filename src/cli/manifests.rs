@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::line;
-use super::rbac::{self, Account};
+use super::rbac::{self, ServiceAccount};
 
 /// Where the service is for a kube-scheduler on the same host.
 const FIRST_URL: &str = "https://127.0.0.1:8443";
@@ -23,11 +23,11 @@ const FIRST_URL: &str = "https://127.0.0.1:8443";
 #[derive(Args)]
 pub(super) struct ManifestsArgs {
     #[command(subcommand)]
-    what: What,
+    what: ManifestTarget,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ManifestTarget {
     /// Custom resource definitions
     Crds {
         /// The set of a provider: label rules differ
@@ -215,7 +215,7 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
-        What::Crds {
+        ManifestTarget::Crds {
             provider,
             conversion,
             url,
@@ -242,7 +242,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                     .collect()
             }
         }
-        What::Webhooks {
+        ManifestTarget::Webhooks {
             url,
             namespace,
             service,
@@ -262,7 +262,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                 scheduler_names: scheduler_names.then(|| namespace.clone()),
             })
         }
-        What::Rbac {
+        ManifestTarget::Rbac {
             namespace,
             name,
             conversion,
@@ -270,7 +270,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             service,
             lease,
             certificates_given,
-        } => rbac::manifests(&Account {
+        } => rbac::manifests(&ServiceAccount {
             namespace,
             account: name,
             name,
@@ -280,7 +280,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             conversion: *conversion,
             own_certificates: !certificates_given,
         }),
-        What::Scheduler {
+        ManifestTarget::Scheduler {
             second_scheduler: true,
             url,
             server_name,
@@ -303,7 +303,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
                 replicas: *replicas,
             })
         }
-        What::Scheduler {
+        ManifestTarget::Scheduler {
             url,
             ca_file,
             cert_file,

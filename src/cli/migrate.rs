@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use mortise_controller::RunError;
-use mortise_core::migrate::{Level, Migrated, Options, Source, migrate};
+use mortise_core::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
 use serde_json::json;
 
 use super::{WITH_DOUBTS, WRONG, line, warning};
@@ -49,11 +49,11 @@ pub(super) struct MigrateArgs {
     instance_profile: Option<String>,
     /// Form of the report
     #[arg(long, value_enum, default_value = "text")]
-    report: Form,
+    report: MigrateReportFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum MigrateReportFormat {
     /// One line for each finding, and a summary.
     Text,
     /// One JSON object.
@@ -68,7 +68,7 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
         let live = super::serve::runtime()?.block_on(input::live(args.kubeconfig.as_deref()))?;
         sources.extend(live);
     }
-    let options = Options {
+    let options = MigrateOptions {
         role: args.role.clone(),
         instance_profile: args.instance_profile.clone(),
     };
@@ -79,13 +79,13 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     }
     report(&migrated, args.report);
     Ok(match migrated.worst() {
-        Level::Done => ExitCode::SUCCESS,
-        Level::Doubt => ExitCode::from(WITH_DOUBTS),
-        Level::Failed => ExitCode::from(WRONG),
+        MigrationLevel::Done => ExitCode::SUCCESS,
+        MigrationLevel::Doubt => ExitCode::from(WITH_DOUBTS),
+        MigrationLevel::Failed => ExitCode::from(WRONG),
     })
 }
 
-fn print(files: &[Source]) {
+fn print(files: &[SourceFile]) {
     for (index, file) in files.iter().enumerate() {
         if index > 0 && !file.text.starts_with("---") {
             line("---");
@@ -95,8 +95,8 @@ fn print(files: &[Source]) {
 }
 
 /// Files that are there are looked for before the first is written: all or nothing.
-fn write(dir: &Path, files: &[Source], overwrite: bool) -> anyhow::Result<()> {
-    let place = |file: &Source| match file.name.as_str() {
+fn write(dir: &Path, files: &[SourceFile], overwrite: bool) -> anyhow::Result<()> {
+    let place = |file: &SourceFile| match file.name.as_str() {
         input::STDIN => dir.join("stdin.yaml"),
         name => dir.join(name),
     };
@@ -118,14 +118,14 @@ fn write(dir: &Path, files: &[Source], overwrite: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(migrated: &Migrated, form: Form) {
+fn report(migrated: &Migrated, form: MigrateReportFormat) {
     let count = |level| {
         let of = migrated.findings.iter();
         of.filter(|finding| finding.level == level).count()
     };
-    let (doubts, failed) = (count(Level::Doubt), count(Level::Failed));
+    let (doubts, failed) = (count(MigrationLevel::Doubt), count(MigrationLevel::Failed));
     match form {
-        Form::Json => {
+        MigrateReportFormat::Json => {
             let report = json!({
                 "changed": migrated.changed,
                 "untouched": migrated.untouched,
@@ -135,7 +135,7 @@ fn report(migrated: &Migrated, form: Form) {
             });
             warning(&report.to_string());
         }
-        Form::Text => {
+        MigrateReportFormat::Text => {
             for finding in &migrated.findings {
                 let place = match finding.line {
                     0 => finding.file.clone(),

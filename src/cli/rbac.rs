@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Names of the account, and what it needs rights for.
-pub(super) struct Account<'a> {
+pub(super) struct ServiceAccount<'a> {
     pub(super) namespace: &'a str,
     /// The service account.
     pub(super) account: &'a str,
@@ -31,7 +31,7 @@ pub(super) enum When {
     OwnCertificates,
 }
 
-impl Account<'_> {
+impl ServiceAccount<'_> {
     fn needs(&self, when: When) -> bool {
         match when {
             When::Always => true,
@@ -194,7 +194,7 @@ pub(super) fn local_rules(lease: &str, secret: &str) -> Vec<(When, Value)> {
 }
 
 /// ServiceAccount, ClusterRole and Role with their bindings.
-pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
+pub(super) fn manifests(account: &ServiceAccount<'_>) -> Vec<Value> {
     let needed = |rules: Vec<(When, Value)>| -> Vec<Value> {
         rules
             .into_iter()
@@ -204,7 +204,7 @@ pub(super) fn manifests(account: &Account<'_>) -> Vec<Value> {
     };
     let cluster = needed(cluster_rules());
     let local = needed(local_rules(account.lease, account.secret));
-    let Account {
+    let ServiceAccount {
         namespace,
         account,
         name,

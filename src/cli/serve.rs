@@ -22,7 +22,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         Some((name.to_str()?.to_owned(), value))
     });
     for doubtful in variables::check(all).map_err(RunError::Usage)? {
-        let variables::Doubtful { name, meant } = doubtful;
+        let variables::MisspelledVariable { name, meant } = doubtful;
         tracing::warn!(
             variable = name,
             meant,

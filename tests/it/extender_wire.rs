@@ -12,15 +12,15 @@ use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::snapshot::Snapshot;
 use mortise_tests::harness::extender_types;
-use mortise_webhooks::World;
-use mortise_webhooks::admission::Rules;
-use mortise_webhooks::router::{App, respond};
+use mortise_webhooks::ClusterView;
+use mortise_webhooks::admission::AdmissionSettings;
+use mortise_webhooks::router::{WebhookState, respond};
 use serde_json::Value;
 
 /// A cluster in which there is nothing.
 struct Empty(Arc<Snapshot>);
 
-impl World for Empty {
+impl ClusterView for Empty {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0)
     }
@@ -34,14 +34,14 @@ impl World for Empty {
     }
 }
 
-fn app() -> App {
+fn app() -> WebhookState {
     let mut index = Index::new(WellKnown::core(), true, Timestamp::UNIX_EPOCH);
     index.set_synced();
-    App {
+    WebhookState {
         world: Arc::new(Empty(Arc::new(index.freeze(Timestamp::UNIX_EPOCH)))),
         counters: Arc::default(),
         memory: Arc::default(),
-        rules: Arc::new(Rules::default()),
+        rules: Arc::new(AdmissionSettings::default()),
         conversion: false,
     }
 }

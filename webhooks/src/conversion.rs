@@ -25,7 +25,7 @@ const MOST_OBJECTS: usize = 100_000;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct ConversionReview<'a> {
     api_version: String,
     kind: String,
     #[serde(borrow)]
@@ -112,7 +112,7 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
         counters.malformed.inc();
         format!("body is not a {KIND} of {API_VERSION}: {error}")
     };
-    let review: Review<'_> =
+    let review: ConversionReview<'_> =
         serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
     if review.api_version != API_VERSION || review.kind != KIND {
         return Err(wrong(format!(

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::extender::{Denial, Exemption};
+use crate::extender::{Denial, FilterExemption};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident => $label:literal,)*) => {
         /// One counter per thing that can happen.
         #[derive(Debug, Default)]
         pub struct Counters {
-            $($(#[$doc])* pub $field: Counter,)*
+            $($(#[$doc])* pub $field: CallCounter,)*
         }
 
         impl Counters {
@@ -25,9 +25,9 @@ macro_rules! counters {
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct CallCounter(AtomicU64);
 
-impl Counter {
+impl CallCounter {
     /// Adds one.
     pub fn inc(&self) {
         self.add(1);
@@ -120,21 +120,21 @@ impl Counters {
             Denial::Disrupting => self.denied_disrupting.inc(),
             Denial::Interrupted => self.denied_interrupted.inc(),
             Denial::Draining => self.denied_draining.inc(),
-            Denial::Reserved => self.denied_reserved.inc(),
-            Denial::Daemons => self.denied_daemons.inc(),
-            Denial::Elsewhere => self.denied_elsewhere.inc(),
-            Denial::Retiring => self.denied_retiring.inc(),
-            Denial::Ending => self.denied_ending.inc(),
+            Denial::Nominated => self.denied_reserved.inc(),
+            Denial::DaemonSetReserved => self.denied_daemons.inc(),
+            Denial::NominatedElsewhere => self.denied_elsewhere.inc(),
+            Denial::Drifted => self.denied_retiring.inc(),
+            Denial::Expiring => self.denied_ending.inc(),
         }
     }
 
     /// A pod was not looked at.
-    pub fn exempt(&self, exemption: Exemption) {
+    pub fn exempt(&self, exemption: FilterExemption) {
         match exemption {
-            Exemption::Daemon => self.passed_daemon.inc(),
-            Exemption::OfNode => self.passed_of_node.inc(),
-            Exemption::Critical => self.passed_critical.inc(),
-            Exemption::Ours => self.passed_ours.inc(),
+            FilterExemption::Daemon => self.passed_daemon.inc(),
+            FilterExemption::OfNode => self.passed_of_node.inc(),
+            FilterExemption::Critical => self.passed_critical.inc(),
+            FilterExemption::Ours => self.passed_ours.inc(),
         }
     }
 }

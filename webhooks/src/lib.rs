@@ -5,6 +5,7 @@
 //! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
 
 pub mod admission;
+mod cluster_view;
 pub mod conversion;
 pub mod counters;
 pub mod extender;
@@ -16,7 +17,6 @@ pub mod router;
 pub mod routes;
 pub mod scheduler_check;
 pub mod second_scheduler;
-mod world;
 
+pub use cluster_view::ClusterView;
 pub use counters::Counters;
-pub use world::World;

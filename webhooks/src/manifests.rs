@@ -110,7 +110,7 @@ pub fn conversion_client_config(endpoint: &Endpoint, ca_bundle: Option<&str>) ->
 
 /// Rules of a webhook: what it is asked about.
 #[derive(Clone, Copy)]
-enum About {
+enum WebhookScope {
     /// Pools, overlays, buffers and node classes that are made or changed.
     Specs,
     /// Pools and node classes that are deleted.
@@ -121,7 +121,7 @@ enum About {
     ClaimDeletions,
 }
 
-impl About {
+impl WebhookScope {
     fn rules(self, node_classes: &[(String, String, String)]) -> Vec<Value> {
         let pool = ("karpenter.sh", "v1", "nodepools", "Cluster");
         let classes = node_classes
@@ -198,7 +198,7 @@ impl About {
 /// The mutating and the validating webhook configuration, and that of schedulers where it is asked for.
 #[must_use]
 pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
-    let webhook = |name: &str, handler: Handler, about: About| {
+    let webhook = |name: &str, handler: Handler, about: WebhookScope| {
         let route = ROUTES.iter().find(|route| route.handler == handler)?;
         let mut webhook = json!({
             "name": name,
@@ -234,11 +234,15 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
             "MutatingWebhookConfiguration",
             "defaulting.mortise.sh",
             [
-                webhook("defaulting.mortise.sh", Handler::Default, About::Specs),
+                webhook(
+                    "defaulting.mortise.sh",
+                    Handler::Default,
+                    WebhookScope::Specs,
+                ),
                 webhook(
                     "claims.defaulting.mortise.sh",
                     Handler::Default,
-                    About::Claims,
+                    WebhookScope::Claims,
                 ),
                 None,
                 None,
@@ -248,17 +252,25 @@ pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
             "ValidatingWebhookConfiguration",
             "validation.mortise.sh",
             [
-                webhook("validation.mortise.sh", Handler::Validate, About::Specs),
+                webhook(
+                    "validation.mortise.sh",
+                    Handler::Validate,
+                    WebhookScope::Specs,
+                ),
                 webhook(
                     "claims.validation.mortise.sh",
                     Handler::Validate,
-                    About::Claims,
+                    WebhookScope::Claims,
                 ),
-                webhook("deletion.mortise.sh", Handler::Validate, About::Deletions),
+                webhook(
+                    "deletion.mortise.sh",
+                    Handler::Validate,
+                    WebhookScope::Deletions,
+                ),
                 webhook(
                     "claims.deletion.mortise.sh",
                     Handler::Validate,
-                    About::ClaimDeletions,
+                    WebhookScope::ClaimDeletions,
                 ),
             ],
         ),

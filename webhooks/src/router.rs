@@ -16,13 +16,13 @@ use mortise_core::snapshot::Snapshot;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::admission::{self, Facts, Rules};
+use crate::admission::{self, AdmissionContext, AdmissionSettings};
 use crate::conversion;
-use crate::extender::{self, Call, Memory, wire};
+use crate::extender::{self, ExtenderCall, ExtenderState, wire};
 use crate::limits::REVIEW;
 use crate::pool::Pool;
 use crate::routes::{Handler, ROUTES};
-use crate::{Counters, World};
+use crate::{ClusterView, Counters};
 
 /// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
 const PREVIEW: Duration = Duration::from_millis(800);
@@ -53,15 +53,15 @@ struct Input<'a> {
 
 /// What handlers share.
 #[derive(Clone)]
-pub struct App {
+pub struct WebhookState {
     /// The process around them.
-    pub world: Arc<dyn World>,
+    pub world: Arc<dyn ClusterView>,
     /// Counts for metrics.
     pub counters: Arc<Counters>,
     /// What the extender keeps from one call to the next.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<ExtenderState>,
     /// How admission answers.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<AdmissionSettings>,
     /// Conversion between versions was asked for; without it there is no such path.
     pub conversion: bool,
 }
@@ -70,8 +70,8 @@ pub struct App {
 /// this is mounted in.
 ///
 /// kube-scheduler's calls are answered on the thread that reads them: they are short, and their callers are known. Whatever
-/// anyone may send waits for a thread of a [`Pool`], so that no body keeps the lease or a probe waiting.
-pub fn router(app: App) -> Router {
+/// anyone may send waits for a thread of a `Pool`, so that no body keeps the lease or a probe waiting.
+pub fn router(app: WebhookState) -> Router {
     let reviews = Pool::new(REVIEWS);
     let conversions = Pool::new(CONVERSIONS);
     let mut router = Router::new();
@@ -85,13 +85,17 @@ pub fn router(app: App) -> Router {
         };
         let method = match pool {
             Some(pool) => post(
-                move |State(app): State<App>, trusted: Option<Extension<Trusted>>, body: Bytes| {
+                move |State(app): State<WebhookState>,
+                      trusted: Option<Extension<Trusted>>,
+                      body: Bytes| {
                     pooled(pool, app, handler, trusted.is_some(), body)
                 },
             ),
-            None => post(move |State(app): State<App>, body: Bytes| async move {
-                answer(&app, Input::of(handler, &body))
-            }),
+            None => post(
+                move |State(app): State<WebhookState>, body: Bytes| async move {
+                    answer(&app, Input::of(handler, &body))
+                },
+            ),
         };
         let method = method.layer(DefaultBodyLimit::max(route.body_limit));
         router = router.route(route.path, method);
@@ -100,7 +104,13 @@ pub fn router(app: App) -> Router {
 }
 
 /// Answers a body on a thread of the pool.
-async fn pooled(pool: Pool, app: App, handler: Handler, trusted: bool, body: Bytes) -> Response {
+async fn pooled(
+    pool: Pool,
+    app: WebhookState,
+    handler: Handler,
+    trusted: bool,
+    body: Bytes,
+) -> Response {
     let turn = (trusted && may_preview(handler, &body))
         .then(|| PREVIEWS.try_acquire().ok())
         .flatten();
@@ -127,7 +137,7 @@ async fn pooled(pool: Pool, app: App, handler: Handler, trusted: bool, body: Byt
 /// Answers a body without a server around: what the route of this path would; `None` when there is no such path, or it is not
 /// served. Nothing is previewed.
 #[must_use]
-pub fn respond(app: &App, path: &str, body: &[u8]) -> Option<Response> {
+pub fn respond(app: &WebhookState, path: &str, body: &[u8]) -> Option<Response> {
     let route = ROUTES.iter().find(|route| route.path == path)?;
     if route.handler == Handler::Convert && !app.conversion {
         return None;
@@ -149,7 +159,7 @@ impl<'a> Input<'a> {
 
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
 /// error that its failure policy deals with.
-fn answer(app: &App, input: Input<'_>) -> Response {
+fn answer(app: &WebhookState, input: Input<'_>) -> Response {
     let answered = catch_unwind(AssertUnwindSafe(|| call(app, input)));
     answered.unwrap_or_else(|_| {
         app.counters.panics.inc();
@@ -171,14 +181,14 @@ fn may_preview(handler: Handler, body: &[u8]) -> bool {
     handler == Handler::Validate && body.windows(DRY_RUN.len()).any(|part| part == DRY_RUN)
 }
 
-fn call(app: &App, input: Input<'_>) -> Response {
+fn call(app: &WebhookState, input: Input<'_>) -> Response {
     let Input {
         handler,
         body,
         trusted,
         preview,
     } = input;
-    let App {
+    let WebhookState {
         world,
         counters,
         memory,
@@ -214,7 +224,7 @@ fn call(app: &App, input: Input<'_>) -> Response {
                     }
                     let nodes = args.names().len();
                     let call = asked(world, "filter", &args.pod, nodes, begun);
-                    memory.calls.keep(Call {
+                    memory.calls.keep(ExtenderCall {
                         own_room: answer.own_room,
                         denied,
                         ..call
@@ -235,7 +245,7 @@ fn call(app: &App, input: Input<'_>) -> Response {
                 if real {
                     let best = answer.iter().map(|each| each.score).max();
                     let call = asked(world, "prioritize", &args.pod, answer.len(), begun);
-                    memory.calls.keep(Call { best, ..call });
+                    memory.calls.keep(ExtenderCall { best, ..call });
                 }
                 json(&answer)
             })
@@ -248,7 +258,7 @@ fn call(app: &App, input: Input<'_>) -> Response {
                 let call = asked(world, "preempt", &args.pod, args.len(), begun);
                 let answer = extender::preempt(world, memory, counters, args);
                 let micros = micros_since(begun);
-                memory.calls.keep(Call { micros, ..call });
+                memory.calls.keep(ExtenderCall { micros, ..call });
                 json(&answer)
             })
         }
@@ -265,7 +275,7 @@ fn call(app: &App, input: Input<'_>) -> Response {
                     }
                 };
                 admission::validate(
-                    &Facts {
+                    &AdmissionContext {
                         snapshot: &snapshot,
                         rules,
                         now: world.now(),
@@ -281,7 +291,7 @@ fn call(app: &App, input: Input<'_>) -> Response {
                 match trusted {
                     true => admission::scheduler_name(&world.snapshot(), request),
                     // The label of a namespace is a fact of the cluster too.
-                    false => admission::Answer::default(),
+                    false => admission::AdmissionResult::default(),
                 }
             }))
         }
@@ -299,16 +309,22 @@ fn call(app: &App, input: Input<'_>) -> Response {
 }
 
 /// A scheduler asks.
-fn called(world: &dyn World, memory: &Memory, pod: &Pod) {
+fn called(world: &dyn ClusterView, memory: &ExtenderState, pod: &Pod) {
     let scheduler = pod.spec.scheduler_name.as_deref();
     memory.schedulers.called(scheduler, world.now());
 }
 
 /// What is kept of a call, as far as all calls have it.
-fn asked(world: &dyn World, call: &'static str, pod: &Pod, nodes: usize, begun: Instant) -> Call {
+fn asked(
+    world: &dyn ClusterView,
+    call: &'static str,
+    pod: &Pod,
+    nodes: usize,
+    begun: Instant,
+) -> ExtenderCall {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (part(&pod.metadata.namespace), part(&pod.metadata.name));
-    Call {
+    ExtenderCall {
         at: world.now(),
         call,
         pod: format!("{namespace}/{name}"),

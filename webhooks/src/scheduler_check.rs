@@ -7,7 +7,7 @@ use mortise_core::nearest::nearest;
 use mortise_core::values::GoDuration;
 use serde_json::Value;
 
-use crate::lint::Level;
+use crate::lint::LintLevel;
 
 /// `apiVersion` that kube-scheduler reads.
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -54,7 +54,7 @@ const FIELDS: [&str; 12] = [
 pub struct Deviation {
     /// A warning works and costs something; with an error kube-scheduler does not start, or the extender is not asked or not
     /// trusted.
-    pub level: Level,
+    pub level: LintLevel,
     /// The field, such as `extenders[0].ignorable`.
     pub field: String,
     /// What stands there, as JSON; `absent` when nothing does.
@@ -79,13 +79,13 @@ impl fmt::Display for Deviation {
 }
 
 /// Collects what is said about one entry.
-struct Entry<'a> {
+struct EntryCheck<'a> {
     value: &'a Value,
     path: String,
     found: Vec<Deviation>,
 }
 
-impl Entry<'_> {
+impl EntryCheck<'_> {
     fn get(&self, field: &str) -> Option<&Value> {
         let pointer = format!("/{}", field.replace('.', "/"));
         self.value
@@ -99,7 +99,7 @@ impl Entry<'_> {
 
     fn say(
         &mut self,
-        level: Level,
+        level: LintLevel,
         field: &str,
         problem: impl Into<String>,
         fix: impl Into<String>,
@@ -125,14 +125,14 @@ impl Entry<'_> {
 /// Everything in a configuration that differs from the recommended one, in the order of its fields.
 #[must_use]
 pub fn deviations(configuration: &Value) -> Vec<Deviation> {
-    let mut top = Entry {
+    let mut top = EntryCheck {
         value: configuration,
         path: String::new(),
         found: Vec::new(),
     };
     if top.text("kind") != "KubeSchedulerConfiguration" {
         top.say(
-            Level::Error,
+            LintLevel::Error,
             "kind",
             "is not KubeSchedulerConfiguration",
             "give the file that kube-scheduler's --config names",
@@ -141,7 +141,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
     }
     if top.text("apiVersion") != API_VERSION {
         top.say(
-            Level::Error,
+            LintLevel::Error,
             "apiVersion",
             "is not read by kube-scheduler any more, or was mistyped",
             format!("write {API_VERSION}"),
@@ -152,7 +152,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .and_then(Value::as_i64);
     if percentage.is_some_and(|percentage| (1..50).contains(&percentage)) {
         top.say(
-            Level::Warning,
+            LintLevel::Warning,
             "percentageOfNodesToScore",
             "kube-scheduler shows the extender so small a sample of the nodes; the one where a pod's room is kept is seldom in it",
             "leave it out, or write 100",
@@ -171,14 +171,14 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .collect();
     match ours.as_slice() {
         [] => top.say(
-            Level::Error,
+            LintLevel::Error,
             "extenders",
             "no entry leads to mortise (a urlPrefix that ends in /extender/v1)",
             "take the entry that `mortise manifests scheduler` writes",
         ),
         [_] => {}
         [_, ..] => top.say(
-            Level::Error,
+            LintLevel::Error,
             "extenders",
             "more than one entry leads to mortise, and each call is charged twice",
             "leave one",
@@ -187,7 +187,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
     let mut found = top.found;
     for at in ours {
         if let Some(value) = extenders.get(at) {
-            let mut entry = Entry {
+            let mut entry = EntryCheck {
                 value,
                 path: format!("extenders[{at}]"),
                 found: Vec::new(),
@@ -201,7 +201,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .enumerate()
         .filter(|(_, entry)| !is_ours(entry))
     {
-        let mut entry = Entry {
+        let mut entry = EntryCheck {
             value: other,
             path: format!("extenders[{at}]"),
             found: Vec::new(),
@@ -210,7 +210,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
             && entry.get("managedResources").is_none()
         {
             entry.say(
-                Level::Warning,
+                LintLevel::Warning,
                 "ignorable",
                 "while this other extender is down no pod is marked as unschedulable, so no autoscaler sees what is needed",
                 "write true, if its owner allows it",
@@ -241,8 +241,8 @@ fn is_ours(entry: &Value) -> bool {
     prefix.trim_end_matches('/').ends_with("/extender/v1") || prefix.contains("mortise")
 }
 
-fn judge(entry: &mut Entry<'_>) {
-    use Level::{Error, Warning};
+fn judge(entry: &mut EntryCheck<'_>) {
+    use LintLevel::{Error, Warning};
     let names: Vec<String> = entry
         .value
         .as_object()
@@ -335,7 +335,7 @@ fn judge(entry: &mut Entry<'_>) {
             "write true",
         );
     }
-    let has = |entry: &Entry<'_>, names: [&str; 2]| {
+    let has = |entry: &EntryCheck<'_>, names: [&str; 2]| {
         names.iter().any(|name| {
             entry
                 .get(&format!("tlsConfig.{name}"))
@@ -389,11 +389,11 @@ fn judge(entry: &mut Entry<'_>) {
     }
 }
 
-fn timeout(entry: &mut Entry<'_>) {
+fn timeout(entry: &mut EntryCheck<'_>) {
     let text = entry.text("httpTimeout").to_owned();
     if entry.get("httpTimeout").is_none() {
         entry.say(
-            Level::Warning,
+            LintLevel::Warning,
             "httpTimeout",
             "is 5s then: a service that hangs holds every pod for so long",
             "write 300ms",
@@ -402,7 +402,7 @@ fn timeout(entry: &mut Entry<'_>) {
     }
     let Ok(duration) = GoDuration::parse(&text) else {
         entry.say(
-            Level::Error,
+            LintLevel::Error,
             "httpTimeout",
             "is no duration: kube-scheduler does not start",
             "write 300ms",
@@ -412,14 +412,14 @@ fn timeout(entry: &mut Entry<'_>) {
     let millis = duration.as_nanos() / 1_000_000;
     if millis > LONGEST_TIMEOUT_MS {
         entry.say(
-            Level::Warning,
+            LintLevel::Warning,
             "httpTimeout",
             "a service that hangs holds every pod for so long, at each of its calls",
             "write 300ms",
         );
     } else if millis < SHORTEST_TIMEOUT_MS {
         entry.say(
-            Level::Warning,
+            LintLevel::Warning,
             "httpTimeout",
             "a busy machine does not answer in that time, and calls that fail are passed over",
             "write 300ms",
@@ -454,53 +454,63 @@ mod tests {
     /// Each edit of the entry, and the field and words of what is then said.
     #[test]
     fn each_deviation_is_told_with_its_cost() {
-        let cases: [(&str, Value, Level, &str); 18] = [
+        let cases: [(&str, Value, LintLevel, &str); 18] = [
             (
                 "urlPrefix",
                 json!("http://127.0.0.1:8443/extender/v1"),
-                Level::Error,
+                LintLevel::Error,
                 "https",
             ),
             (
                 "urlPrefix",
                 json!("https://mortise.kube-system.svc:8443"),
-                Level::Error,
+                LintLevel::Error,
                 "/extender/v1",
             ),
-            ("filterVerb", Value::Null, Level::Warning, "promised room"),
+            (
+                "filterVerb",
+                Value::Null,
+                LintLevel::Warning,
+                "promised room",
+            ),
             (
                 "prioritizeVerb",
                 json!("score"),
-                Level::Error,
+                LintLevel::Error,
                 "write prioritize",
             ),
-            ("preemptVerb", Value::Null, Level::Warning, "evict"),
-            ("weight", json!(0), Level::Error, "does not start"),
-            ("weight", json!(1), Level::Warning, "hardly count"),
-            ("weight", json!(100), Level::Warning, "outweighs"),
-            ("bindVerb", json!("bind"), Level::Error, "does not bind"),
-            ("enableHTTPS", json!(false), Level::Error, "write true"),
-            ("httpTimeout", Value::Null, Level::Warning, "5s"),
-            ("httpTimeout", json!("30s"), Level::Warning, "300ms"),
-            ("httpTimeout", json!("1ms"), Level::Warning, "300ms"),
-            ("httpTimeout", json!("soon"), Level::Error, "no duration"),
+            ("preemptVerb", Value::Null, LintLevel::Warning, "evict"),
+            ("weight", json!(0), LintLevel::Error, "does not start"),
+            ("weight", json!(1), LintLevel::Warning, "hardly count"),
+            ("weight", json!(100), LintLevel::Warning, "outweighs"),
+            ("bindVerb", json!("bind"), LintLevel::Error, "does not bind"),
+            ("enableHTTPS", json!(false), LintLevel::Error, "write true"),
+            ("httpTimeout", Value::Null, LintLevel::Warning, "5s"),
+            ("httpTimeout", json!("30s"), LintLevel::Warning, "300ms"),
+            ("httpTimeout", json!("1ms"), LintLevel::Warning, "300ms"),
+            (
+                "httpTimeout",
+                json!("soon"),
+                LintLevel::Error,
+                "no duration",
+            ),
             (
                 "nodeCacheCapable",
                 json!(false),
-                Level::Warning,
+                LintLevel::Warning,
                 "megabytes",
             ),
             (
                 "managedResources",
                 json!([{ "name": "example.com/a" }]),
-                Level::Warning,
+                LintLevel::Warning,
                 "leave it out",
             ),
-            ("ignorable", Value::Null, Level::Warning, "write true"),
+            ("ignorable", Value::Null, LintLevel::Warning, "write true"),
             (
                 "ignorabel",
                 json!(true),
-                Level::Error,
+                LintLevel::Error,
                 "did you mean ignorable?",
             ),
         ];

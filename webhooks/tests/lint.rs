@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use expect_test::{expect, expect_file};
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
-use mortise_core::migrate::{self, Source, migrate};
+use mortise_core::migrate::{self, SourceFile, migrate};
 use mortise_webhooks::admission::Check;
-use mortise_webhooks::lint::{Finding, Level, Options, Report, lint};
+use mortise_webhooks::lint::{LintFinding, LintLevel, LintOptions, LintReport, lint};
 use serde_json::{Value, json};
 use world::{EC2, KWOK, catalog, good, merged};
 
@@ -31,8 +31,8 @@ fn data(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn options(kinds: &[NodeClassKind]) -> Options {
-    Options {
+fn options(kinds: &[NodeClassKind]) -> LintOptions {
+    LintOptions {
         node_class_kinds: kinds.to_vec(),
         well_known: if kinds == [KWOK] {
             WellKnown::kwok()
@@ -46,19 +46,19 @@ fn options(kinds: &[NodeClassKind]) -> Options {
     }
 }
 
-fn source(name: &str, text: impl Into<String>) -> Source {
-    Source {
+fn source(name: &str, text: impl Into<String>) -> SourceFile {
+    SourceFile {
         name: name.to_owned(),
         text: text.into(),
     }
 }
 
-fn run(text: &str) -> Report {
+fn run(text: &str) -> LintReport {
     lint(&[source("in.yaml", text)], &options(&[EC2]))
 }
 
 /// `error spec.weight: message`.
-fn told(finding: &Finding) -> String {
+fn told(finding: &LintFinding) -> String {
     format!(
         "{} {}: {}",
         finding.level.label(),
@@ -95,7 +95,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
                 part => part,
             })
             .collect();
-        let holds = |finding: &&Finding| {
+        let holds = |finding: &&LintFinding| {
             let text = told(finding);
             parts.iter().all(|part| text.contains(part))
                 && finding.line == 1
@@ -103,16 +103,16 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
         };
         let found = report.findings.iter().find(holds);
         let level = if row["answer"] == "warning" {
-            Level::Warning
+            LintLevel::Warning
         } else {
-            Level::Error
+            LintLevel::Error
         };
         let fits = found.is_some_and(|found| {
             found.level == level
                 || found.check == Check::UnknownField
                 || found.check == Check::Obsolete
         });
-        if fits && report.count(Level::Error) <= 1 {
+        if fits && report.count(LintLevel::Error) <= 1 {
             passed += 1;
         } else {
             wrong.push(format!(
@@ -176,7 +176,7 @@ fn api_servers_judge_the_same() {
             continue;
         }
         let kinds: &[NodeClassKind] = if case["crds"] == "aws" { &[EC2] } else { &[] };
-        let options = Options {
+        let options = LintOptions {
             well_known: WellKnown::core(),
             catalog: None,
             ..options(kinds)
@@ -185,7 +185,7 @@ fn api_servers_judge_the_same() {
         let errors: Vec<String> = report
             .findings
             .iter()
-            .filter(|finding| finding.level == Level::Error && finding.check != Check::Unusable)
+            .filter(|finding| finding.level == LintLevel::Error && finding.check != Check::Unusable)
             .map(told)
             .collect();
         if report.objects == 1 && errors.is_empty() == (case["accepted"] == json!(true)) {
@@ -223,14 +223,14 @@ fn pasted_manifests_are_told_what_to_write_instead() {
     for name in names {
         let text = std::fs::read_to_string(folder.join(&name)).unwrap();
         let sources = [source(&name, text)];
-        let options = Options {
+        let options = LintOptions {
             catalog: None,
             ..options(&[EC2])
         };
         let report = lint(&sources, &options);
-        let migrated = migrate(&sources, &migrate::Options::default());
+        let migrated = migrate(&sources, &migrate::MigrateOptions::default());
         for change in &migrated.findings {
-            let object = |finding: &&Finding| {
+            let object = |finding: &&LintFinding| {
                 let label = format!("{} {}", finding.kind, finding.name);
                 label.trim() == change.object
                     || change.object.starts_with("part of") && finding.kind.is_empty()
@@ -256,7 +256,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
         for finding in again
             .findings
             .iter()
-            .filter(|finding| finding.level == Level::Error)
+            .filter(|finding| finding.level == LintLevel::Error)
         {
             assert!(finding.kind.is_empty(), "{name}: {}", told(finding));
         }
@@ -329,7 +329,7 @@ fn files_are_looked_at_together() {
     ];
     let report = lint(
         &sources,
-        &Options {
+        &LintOptions {
             nodes: Some(25),
             ..options(&[EC2])
         },
@@ -501,7 +501,7 @@ fn sarif_is_what_its_schema_asks_for() {
 /// Whatever stands in a file, there is an answer.
 #[test]
 fn any_text_gets_an_answer() {
-    let options = Options {
+    let options = LintOptions {
         catalog: None,
         ..options(&[EC2])
     };

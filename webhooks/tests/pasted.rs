@@ -31,7 +31,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             }
             objects += 1;
             let is_old = !version.ends_with("/v1");
-            let mut wanted: Vec<String> = mortise_core::apis::obsolete::advice(&object)
+            let mut wanted: Vec<String> = mortise_core::apis::deprecated_fields::advice(&object)
                 .into_iter()
                 .map(|advice| advice.instead)
                 .collect();
@@ -66,7 +66,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
 
 #[test]
 fn clients_of_older_versions_are_told() {
-    let request = |request_kind: Value| -> mortise_webhooks::admission::Request {
+    let request = |request_kind: Value| -> mortise_webhooks::admission::AdmissionRequest {
         serde_json::from_value(json!({
             "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "requestKind": request_kind,
             "operation": "CREATE", "object": good("NodePool"),

@@ -16,19 +16,19 @@ use encodings::recorded::{Own, cases, on_purpose};
 use encodings::{Encoding, each_made_null, one_null_each, schema, stored, the_same};
 use jiff::Timestamp;
 use mortise_core::apis::CrdSet;
-use mortise_core::apis::validation::{Weight, faults};
+use mortise_core::apis::validation::{IssueSeverity, faults};
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::Counters;
-use mortise_webhooks::admission::{self, Facts, Rules};
+use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
 use serde_json::{Value, json};
 
 /// A cluster in which there is nothing.
 struct Server {
     set: CrdSet,
-    rules: Rules,
+    rules: AdmissionSettings,
     snapshot: Snapshot,
     own: Vec<Own>,
     used: BTreeSet<usize>,
@@ -53,14 +53,14 @@ impl Server {
         index.set_synced();
         Self {
             set,
-            rules: Rules {
+            rules: AdmissionSettings {
                 node_class_kinds: vec![NodeClassKind {
                     group,
                     version,
                     kind,
                     plural,
                 }],
-                ..Rules::default()
+                ..AdmissionSettings::default()
             },
             snapshot: index.freeze(Timestamp::UNIX_EPOCH),
             own: on_purpose(),
@@ -81,7 +81,7 @@ impl Server {
         } })
         .to_string();
         let counters = Counters::default();
-        let facts = Facts {
+        let facts = AdmissionContext {
             snapshot: &self.snapshot,
             rules: &self.rules,
             now: Timestamp::UNIX_EPOCH,
@@ -115,7 +115,9 @@ impl Server {
             &stored(of_kind, object),
             old.as_ref(),
         );
-        found.iter().all(|fault| fault.weight != Weight::Schema)
+        found
+            .iter()
+            .all(|fault| fault.weight != IssueSeverity::Schema)
     }
 
     /// Refusals that stand in no list.

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::ledger::{Fence, FenceReason, LedgerOp};
 use mortise_core::snapshot::Snapshot;
-use mortise_webhooks::admission::Rules;
-use mortise_webhooks::router::{App, respond};
+use mortise_webhooks::admission::AdmissionSettings;
+use mortise_webhooks::router::{WebhookState, respond};
 use serde_json::{Value, json};
 use world::{World, now, pool};
 
 struct At(Arc<Snapshot>);
 
-impl mortise_webhooks::World for At {
+impl mortise_webhooks::ClusterView for At {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0)
     }
@@ -37,7 +37,7 @@ impl mortise_webhooks::World for At {
 }
 
 /// Two machines, of which `web-1` is being replaced.
-fn app() -> App {
+fn app() -> WebhookState {
     let mut world = World::new();
     world.pool(&pool("web", &json!({})));
     for number in 0..2 {
@@ -48,17 +48,17 @@ fn app() -> App {
         reason: FenceReason::Disruption,
         from: now(),
     }));
-    App {
+    WebhookState {
         world: Arc::new(At(Arc::new(world.snapshot()))),
         counters: Arc::default(),
         memory: Arc::default(),
-        rules: Arc::new(Rules::default()),
+        rules: Arc::new(AdmissionSettings::default()),
         conversion: false,
     }
 }
 
 /// Status and body.
-async fn ask(app: &App, verb: &str, body: &str) -> (u16, String) {
+async fn ask(app: &WebhookState, verb: &str, body: &str) -> (u16, String) {
     let answer = respond(app, &format!("/extender/v1/{verb}"), body.as_bytes()).unwrap();
     let status = answer.status().as_u16();
     let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20)

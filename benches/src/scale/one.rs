@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use mortise_core::apis::k8s;
 use mortise_core::effect::Effect;
-use mortise_core::engine::Input;
-use mortise_core::index::{News, Object, ObjectKey};
+use mortise_core::engine::EngineInput;
+use mortise_core::index::{Object, ObjectEvent, ObjectKey};
 use mortise_core::labels;
 use serde_json::{Value, json};
 
@@ -137,7 +137,7 @@ fn gone(world: &mut World, key: ObjectKey) {
     let now = world.now;
     world
         .engine
-        .apply(Input::News(News::Deleted(key, None)), now);
+        .apply(EngineInput::News(ObjectEvent::Deleted(key, None)), now);
 }
 
 fn row(what: &str, placed: usize, machines: usize, mut times: Vec<f64>, wanted_ms: f64) -> Row {

@@ -8,10 +8,10 @@ use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::cloud::{
     CapacityType, InstanceType, NodeClassObject, Offering, ResolvedNodeClass,
 };
-use mortise_core::deciders::{DeciderId, Provisioning};
-use mortise_core::effect::{Done, Effect, Outcome};
-use mortise_core::engine::{Engine, Input};
-use mortise_core::index::{News, Object, Source};
+use mortise_core::deciders::{DeciderId, ProvisioningDecider};
+use mortise_core::effect::{Effect, EffectOutput, Outcome};
+use mortise_core::engine::{Engine, EngineInput};
+use mortise_core::index::{EventSource, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
@@ -199,7 +199,7 @@ impl World {
     pub(super) fn new(seed: u64, pools: usize, types: usize) -> Result<Self> {
         let now: Timestamp = "2026-01-02T00:00:00Z".parse()?;
         let engine = Engine::new(
-            vec![Box::new(Provisioning::default())],
+            vec![Box::new(ProvisioningDecider::default())],
             Settings::default(),
             WellKnown::core(),
             seed,
@@ -235,11 +235,11 @@ impl World {
         };
         let outcome = Outcome {
             effect: Arc::new(Effect::Resolve(class)),
-            result: Ok(Done::Resolved(Arc::new(resolved))),
+            result: Ok(EffectOutput::Resolved(Arc::new(resolved))),
         };
         let (decider, term) = (DeciderId::NodeClass, self.engine.term());
         self.engine.apply(
-            Input::Outcome {
+            EngineInput::Outcome {
                 decider,
                 term,
                 outcome,
@@ -250,8 +250,8 @@ impl World {
 
     /// An object as a watch brings it.
     pub(super) fn put(&mut self, object: Object) {
-        let news = News::Applied(object, Source::Watch);
-        self.engine.apply(Input::News(news), self.now);
+        let news = ObjectEvent::Applied(object, EventSource::Watch);
+        self.engine.apply(EngineInput::News(news), self.now);
     }
 
     /// Pending pods.
@@ -331,8 +331,8 @@ impl World {
 
     /// Every list has been read, and this process leads.
     pub(super) fn start(&mut self) {
-        self.engine.apply(Input::Synced, self.now);
-        self.engine.apply(Input::Leading(true), self.now);
+        self.engine.apply(EngineInput::Synced, self.now);
+        self.engine.apply(EngineInput::Leading(true), self.now);
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Asker<'a> {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct AccessDenied {
     /// 401, 403, 429 when too many tokens come, or 503 when the API server could not be asked.
     pub status: StatusCode,
     /// For people.
@@ -61,7 +61,11 @@ impl DebugAccess {
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) async fn check(&self, asker: &Asker<'_>, metrics: &Metrics) -> Result<(), Refused> {
+    pub(crate) async fn check(
+        &self,
+        asker: &Asker<'_>,
+        metrics: &Metrics,
+    ) -> Result<(), AccessDenied> {
         if asker.peer.is_one_of(asker.allowed) || matches!(self, Self::Loopback) {
             return Ok(());
         }
@@ -116,8 +120,8 @@ impl DebugAccess {
     }
 }
 
-fn refused(status: StatusCode, message: &str) -> Refused {
-    Refused {
+fn refused(status: StatusCode, message: &str) -> AccessDenied {
+    AccessDenied {
         status,
         message: message.to_owned(),
     }
@@ -182,7 +186,7 @@ mod tests {
     async fn status(access: &DebugAccess, path: &str, token: Option<&str>) -> u16 {
         let header =
             token.map(|token| http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-        let metrics = Metrics::new("x", crate::Detail::Bounded);
+        let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
         let asker = Asker {
             method: &Method::GET,
             path,
@@ -223,7 +227,7 @@ mod tests {
             of_admission_ca: false,
             names: vec!["x".to_owned()],
         };
-        let metrics = Metrics::new("x", crate::Detail::Bounded);
+        let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
         let asker = Asker {
             method: &Method::GET,
             path: "/debug/config",

@@ -13,9 +13,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wall;
+pub struct SystemClock;
 
-impl Clock for Wall {
+impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mortise_core::settings::Settings;
 
-use crate::metrics::Detail;
+use crate::metrics::TelemetryDetail;
 
 /// Name of the Lease that Karpenter uses too, so that the two never act at the same time.
 pub const LEASE_NAME: &str = "karpenter-leader-election";
@@ -44,7 +44,7 @@ pub struct Config {
     /// Calls to the API server that may be made at once (`kube-client-burst`).
     pub kube_client_burst: u32,
     /// How much metrics and events tell.
-    pub detail: Detail,
+    pub detail: TelemetryDetail,
     /// Most concurrent launches per process.
     pub max_launches: usize,
     /// Longest time that a shutdown may take before it is cut short.
@@ -72,7 +72,7 @@ impl Default for Config {
             namespace: None,
             kube_client_qps: 200.0,
             kube_client_burst: 300,
-            detail: Detail::Bounded,
+            detail: TelemetryDetail::Bounded,
             max_launches: 16,
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,
@@ -102,7 +102,7 @@ pub struct AdmissionClients {
     pub names: Vec<String>,
 }
 
-/// Addresses to listen on. Port 0 takes any free port; [`crate::Running::addresses`] tells which.
+/// Addresses to listen on. Port 0 takes any free port; [`crate::RunningService::addresses`] tells which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// Extender, webhooks, debug paths and page.

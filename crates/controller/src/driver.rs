@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::deciders::DeciderId;
 use mortise_core::effect::Event;
-use mortise_core::engine::{Engine, Finished, Input, Job, Turn};
-use mortise_core::index::{Index, News, ObjectKey};
+use mortise_core::engine::{CommitOutput, CompletedStep, Engine, EngineInput, StepJob};
+use mortise_core::index::{Index, ObjectEvent, ObjectKey};
 use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::record::Verdict;
 use mortise_core::snapshot::Pod;
-use mortise_webhooks::extender::Memory;
+use mortise_webhooks::extender::ExtenderState;
 use tokio::sync::mpsc;
 
 use crate::clock::until;
-use crate::effects::{Command, transitions};
-use crate::liveness::Liveness;
+use crate::effects::{ExecutorMessage, transitions};
 use crate::metrics::replacement_reason;
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
+use crate::watch_health::WatchHealth;
 use old_watches::OldWatches;
 
 /// Inputs that may wait. A list of 100,000 pods comes in faster than it is taken in; 4,096 small messages are enough to
@@ -45,20 +45,20 @@ const PACE: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_secs(1);
 
 /// What the driver is told.
-pub(crate) enum Message {
+pub(crate) enum DriverMessage {
     /// For the engine.
-    Input(Input),
+    Input(EngineInput),
     /// A heavy step has been run.
     Finished {
         id: DeciderId,
-        finished: Box<Finished>,
+        finished: Box<CompletedStep>,
         took: Duration,
     },
     /// A heavy step panicked.
     Panicked { id: DeciderId, message: String },
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for DriverMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input(input) => input.fmt(f),
@@ -81,14 +81,14 @@ pub struct StepPanicked {
 /// The driver with everything that it holds.
 pub(crate) struct Driver {
     pub(crate) engine: Engine,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) shared: Arc<ServiceState>,
+    pub(crate) liveness: Arc<WatchHealth>,
     /// What the extender has to tell.
-    pub(crate) extender: Arc<Memory>,
-    pub(crate) inputs: mpsc::Receiver<Message>,
+    pub(crate) extender: Arc<ExtenderState>,
+    pub(crate) inputs: mpsc::Receiver<DriverMessage>,
     /// For the answers of heavy steps.
-    pub(crate) answers: mpsc::Sender<Message>,
-    pub(crate) effects: mpsc::UnboundedSender<Command>,
+    pub(crate) answers: mpsc::Sender<DriverMessage>,
+    pub(crate) effects: mpsc::UnboundedSender<ExecutorMessage>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
@@ -125,7 +125,7 @@ impl Driver {
             }
             self.shared.metrics.inputs_queued(self.inputs.len());
             for message in batch.drain(..) {
-                self.take(message)?;
+                self.handle(message)?;
             }
         }
     }
@@ -135,7 +135,7 @@ impl Driver {
         let signals = self.extender.signals.take();
         if self.shared.health.is_leading() {
             for (pod, at) in signals {
-                self.engine.apply(Input::Feasible { pod, at }, at);
+                self.engine.apply(EngineInput::Feasible { pod, at }, at);
             }
         }
     }
@@ -148,18 +148,18 @@ impl Driver {
             .min(TICK)
     }
 
-    fn take(&mut self, message: Message) -> Result<(), StepPanicked> {
+    fn handle(&mut self, message: DriverMessage) -> Result<(), StepPanicked> {
         let now = self.shared.now();
         match message {
-            Message::Input(input) => {
+            DriverMessage::Input(input) => {
                 self.take_in(input, now);
             }
-            Message::Finished { id, finished, took } => {
+            DriverMessage::Finished { id, finished, took } => {
                 self.shared.metrics.stepped(id, took);
                 let turn = self.engine.commit(*finished, now);
                 self.dispatch(id, turn, took);
             }
-            Message::Panicked { id, message } => {
+            DriverMessage::Panicked { id, message } => {
                 return Err(StepPanicked {
                     decider: id,
                     message,
@@ -171,10 +171,14 @@ impl Driver {
 
     /// Applies an input, and counts what can only be counted here: what went, and what moved. Only the leader counts, so
     /// that the sum over all replicas is right.
-    fn take_in(&mut self, input: Input, now: jiff::Timestamp) {
-        if let Input::Leading(leading) = &input {
+    fn take_in(&mut self, input: EngineInput, now: jiff::Timestamp) {
+        if let EngineInput::Leading(leading) = &input {
             self.shared.health.set_leading(*leading);
-            if self.effects.send(Command::Leading(*leading)).is_err() {
+            if self
+                .effects
+                .send(ExecutorMessage::Leading(*leading))
+                .is_err()
+            {
                 tracing::debug!("effects ended before the driver");
             }
         }
@@ -246,7 +250,7 @@ impl Driver {
 
     fn tell(&self, events: Vec<Event>) {
         for event in events {
-            if self.effects.send(Command::Tell(event)).is_err() {
+            if self.effects.send(ExecutorMessage::Tell(event)).is_err() {
                 tracing::debug!("effects ended before the driver");
             }
         }
@@ -286,8 +290,8 @@ impl Driver {
         Ok(())
     }
 
-    fn dispatch(&self, id: DeciderId, turn: Turn, took: Duration) {
-        let Turn {
+    fn dispatch(&self, id: DeciderId, turn: CommitOutput, took: Duration) {
+        let CommitOutput {
             orders,
             records,
             tallies,
@@ -317,7 +321,11 @@ impl Driver {
             );
         }
         for order in orders {
-            if self.effects.send(Command::Order { order, why }).is_err() {
+            if self
+                .effects
+                .send(ExecutorMessage::Order { order, why })
+                .is_err()
+            {
                 tracing::debug!("effects ended before the driver");
             }
         }
@@ -371,11 +379,11 @@ impl Before {
 }
 
 /// Which objects an input is about.
-fn subjects(input: &Input, index: &Index) -> Vec<ObjectKey> {
+fn subjects(input: &EngineInput, index: &Index) -> Vec<ObjectKey> {
     match input {
-        Input::News(News::Applied(object, _)) => vec![object.key()],
-        Input::News(News::Deleted(key, _)) => vec![key.clone()],
-        Input::News(News::Listed {
+        EngineInput::News(ObjectEvent::Applied(object, _)) => vec![object.key()],
+        EngineInput::News(ObjectEvent::Deleted(key, _)) => vec![key.clone()],
+        EngineInput::News(ObjectEvent::Listed {
             kind,
             keys,
             version,
@@ -387,19 +395,19 @@ fn subjects(input: &Input, index: &Index) -> Vec<ObjectKey> {
 /// Threads of the heavy deciders, made when first needed.
 #[derive(Default)]
 struct Threads {
-    senders: std::collections::BTreeMap<DeciderId, std::sync::mpsc::Sender<Job>>,
+    senders: std::collections::BTreeMap<DeciderId, std::sync::mpsc::Sender<StepJob>>,
 }
 
 impl Threads {
     fn run(
         &mut self,
         id: DeciderId,
-        job: Job,
-        answers: &mpsc::Sender<Message>,
+        job: StepJob,
+        answers: &mpsc::Sender<DriverMessage>,
         stopping: &Arc<AtomicBool>,
     ) {
         let sender = self.senders.entry(id).or_insert_with(|| {
-            let (sender, jobs) = std::sync::mpsc::channel::<Job>();
+            let (sender, jobs) = std::sync::mpsc::channel::<StepJob>();
             let (answers, stopping) = (answers.clone(), Arc::clone(stopping));
             let spawned = std::thread::Builder::new()
                 .name(id.label().to_owned())
@@ -412,7 +420,10 @@ impl Threads {
         if sender.send(job).is_err() {
             let message = "its thread has ended".to_owned();
             // The queue is drained by the very thread that is here: there is room, or the process is lost anyway.
-            if answers.try_send(Message::Panicked { id, message }).is_err() {
+            if answers
+                .try_send(DriverMessage::Panicked { id, message })
+                .is_err()
+            {
                 tracing::error!(decider = id.label(), "the thread of a decider has ended");
                 std::process::abort();
             }
@@ -422,8 +433,8 @@ impl Threads {
 
 fn work(
     id: DeciderId,
-    jobs: &std::sync::mpsc::Receiver<Job>,
-    answers: &mpsc::Sender<Message>,
+    jobs: &std::sync::mpsc::Receiver<StepJob>,
+    answers: &mpsc::Sender<DriverMessage>,
     stopping: &AtomicBool,
 ) {
     while let Ok(job) = jobs.recv() {
@@ -432,12 +443,12 @@ fn work(
         let stop = || stopping.load(Ordering::Relaxed) || start.elapsed() >= STEP;
         let message =
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(&stop))) {
-                Ok(finished) => Message::Finished {
+                Ok(finished) => DriverMessage::Finished {
                     id,
                     finished: Box::new(finished),
                     took: start.elapsed(),
                 },
-                Err(payload) => Message::Panicked {
+                Err(payload) => DriverMessage::Panicked {
                     id,
                     message: panic_text(&*payload),
                 },

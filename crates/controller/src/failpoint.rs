@@ -1,7 +1,7 @@
 //! Named points at which a test lets the process die, exactly there and nowhere else.
 //!
 //! `MORTISE_FAILPOINT=before-STEP` or `after-STEP` arms one point for the life of the process; reaching it aborts without
-//! any clean-up, as `kill -9` would. A step is one of [`LifeStep`]: `before-` is when it was decided and nothing has been
+//! any clean-up, as `kill -9` would. A step is one of [`LifecycleStep`]: `before-` is when it was decided and nothing has been
 //! sent, `after-` is when it has been done and nobody here knows. Unarmed, a point costs one relaxed atomic load.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use mortise_core::effect::Effect;
-use mortise_core::life::LifeStep;
+use mortise_core::lifecycle_step::LifecycleStep;
 use mortise_core::nearest::nearest;
 
 /// Environment variable that arms a point.
@@ -24,7 +24,7 @@ const HELD: Duration = Duration::from_millis(5);
 
 /// On which side of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum FailpointSide {
     /// Nothing has been sent.
     Before,
     /// It has been done, and nobody here knows.
@@ -35,16 +35,16 @@ pub enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failpoint {
     /// Before or after.
-    pub moment: Moment,
+    pub moment: FailpointSide,
     /// Which effect.
-    pub step: LifeStep,
+    pub step: LifecycleStep,
 }
 
 impl fmt::Display for Failpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moment = match self.moment {
-            Moment::Before => "before",
-            Moment::After => "after",
+            FailpointSide::Before => "before",
+            FailpointSide::After => "after",
         };
         write!(f, "{moment}-{}", self.step.name())
     }
@@ -53,9 +53,9 @@ impl fmt::Display for Failpoint {
 impl Failpoint {
     /// Every point, in the order of a node's life.
     pub fn all() -> impl Iterator<Item = Self> {
-        LifeStep::ALL
-            .into_iter()
-            .flat_map(|step| [Moment::Before, Moment::After].map(|moment| Self { moment, step }))
+        LifecycleStep::ALL.into_iter().flat_map(|step| {
+            [FailpointSide::Before, FailpointSide::After].map(|moment| Self { moment, step })
+        })
     }
 
     fn code(self) -> u8 {
@@ -67,16 +67,16 @@ impl Failpoint {
 }
 
 /// The point on this side of the effect is armed.
-fn is_armed(moment: Moment, effect: &Effect) -> bool {
+fn is_armed(moment: FailpointSide, effect: &Effect) -> bool {
     let armed = ARMED.load(Ordering::Relaxed);
     armed != 0
-        && LifeStep::of(effect).is_some_and(|step| Failpoint { moment, step }.code() == armed)
+        && LifecycleStep::of(effect).is_some_and(|step| Failpoint { moment, step }.code() == armed)
 }
 
 /// Dies here if the point on this side of the effect is armed.
-fn hit(moment: Moment, effect: &Effect) {
+fn hit(moment: FailpointSide, effect: &Effect) {
     if is_armed(moment, effect) {
-        let name = LifeStep::of(effect).map(LifeStep::name);
+        let name = LifecycleStep::of(effect).map(LifecycleStep::name);
         tracing::error!(?moment, step = name, "aborting at an armed failpoint");
         std::process::abort();
     }
@@ -88,8 +88,8 @@ pub(crate) async fn begin(effect: &Effect) {
     if ARMED.load(Ordering::Relaxed) == 0 {
         return;
     }
-    hit(Moment::Before, effect);
-    if is_armed(Moment::After, effect) {
+    hit(FailpointSide::Before, effect);
+    if is_armed(FailpointSide::After, effect) {
         HOLDING.store(true, Ordering::SeqCst);
         return;
     }
@@ -101,9 +101,9 @@ pub(crate) async fn begin(effect: &Effect) {
 /// An effect has been answered.
 pub(crate) fn end(effect: &Effect, is_done: bool) {
     if is_done {
-        hit(Moment::After, effect);
+        hit(FailpointSide::After, effect);
     }
-    if is_armed(Moment::After, effect) {
+    if is_armed(FailpointSide::After, effect) {
         HOLDING.store(false, Ordering::SeqCst);
     }
 }
@@ -149,7 +149,7 @@ fn parse(name: &str) -> Result<Failpoint, UnknownFailpoint> {
             name: name.to_owned(),
             hint: nearest(name, Failpoint::all().map(|each| each.to_string()))
                 .map_or_else(String::new, |point| format!(" (did you mean {point}?)")),
-            steps: LifeStep::ALL.map(LifeStep::name).join(", "),
+            steps: LifecycleStep::ALL.map(LifecycleStep::name).join(", "),
         })
 }
 
@@ -169,6 +169,6 @@ mod tests {
             error.contains("\"before-lunch\"") && error.contains("did you mean before-launch?"),
             "{error}"
         );
-        hit(Moment::Before, &Effect::ListInstances);
+        hit(FailpointSide::Before, &Effect::ListInstances);
     }
 }

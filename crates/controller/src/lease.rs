@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mortise_core::engine::Input;
+use mortise_core::engine::EngineInput;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::jitter;
-use crate::driver::Message;
+use crate::driver::DriverMessage;
 use crate::effects::lease::{LeaseStore, StoreError};
-use crate::license::License;
-use crate::liveness::Liveness;
-use crate::shared::Shared;
+use crate::leadership_deadline::LeadershipDeadline;
+use crate::service_state::ServiceState;
+use crate::watch_health::WatchHealth;
 
 /// How long others wait for a silent holder.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -62,7 +62,7 @@ pub(crate) struct Elector {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum ElectionStep {
     /// Create the Lease with this record.
     Create(LeaseRecord),
     /// Replace the Lease with this record.
@@ -86,7 +86,7 @@ impl Elector {
         found: Option<LeaseRecord>,
         now: Instant,
         wall: Timestamp,
-    ) -> Next {
+    ) -> ElectionStep {
         let fresh = LeaseRecord {
             holder: self.identity.clone(),
             duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).unwrap_or(i32::MAX),
@@ -96,19 +96,19 @@ impl Elector {
             version: String::new(),
         };
         let Some(found) = found else {
-            return Next::Create(fresh);
+            return ElectionStep::Create(fresh);
         };
         self.observe(found.clone(), now);
         let mine = found.holder == self.identity;
         if !found.holder.is_empty() && !mine && self.is_valid(&found, now) {
-            return Next::Wait;
+            return ElectionStep::Wait;
         }
         let (acquired, transitions) = if mine {
             (found.acquired, found.transitions)
         } else {
             (Some(wall), found.transitions.saturating_add(1))
         };
-        Next::Update(LeaseRecord {
+        ElectionStep::Update(LeaseRecord {
             acquired,
             transitions,
             version: found.version,
@@ -147,7 +147,7 @@ impl Elector {
 
 /// What one attempt showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
+enum ElectionResult {
     /// This process holds the Lease from now on.
     Holds,
     /// Another one does, or did in between.
@@ -161,10 +161,10 @@ pub(crate) struct Election<S> {
     pub(crate) store: S,
     pub(crate) identity: String,
     pub(crate) name: String,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) liveness: Arc<Liveness>,
-    pub(crate) license: Arc<License>,
-    pub(crate) inputs: mpsc::Sender<Message>,
+    pub(crate) shared: Arc<ServiceState>,
+    pub(crate) liveness: Arc<WatchHealth>,
+    pub(crate) license: Arc<LeadershipDeadline>,
+    pub(crate) inputs: mpsc::Sender<DriverMessage>,
     pub(crate) end: CancellationToken,
     /// Reached when this process must not act any more; the Lease is given back only then.
     pub(crate) quiet: CancellationToken,
@@ -187,7 +187,7 @@ impl<S: LeaseStore> Election<S> {
                 attempt = tokio::time::timeout_at(deadline, self.attempt(&mut elector, leading)) => attempt,
             };
             match attempt {
-                Ok(Ok(Attempt::Holds)) => {
+                Ok(Ok(ElectionResult::Holds)) => {
                     renewed = begun;
                     self.license.extend(renewed + RENEW_DEADLINE);
                     if !leading {
@@ -195,13 +195,13 @@ impl<S: LeaseStore> Election<S> {
                         self.lead(true).await;
                     }
                 }
-                Ok(Ok(Attempt::OtherHolds)) if leading => {
+                Ok(Ok(ElectionResult::OtherHolds)) if leading => {
                     leading = false;
                     self.license.end();
                     tracing::error!(lease = self.name, "another process holds the lease");
                     self.lead(false).await;
                 }
-                Ok(Ok(Attempt::OtherHolds | Attempt::Unclear)) => {}
+                Ok(Ok(ElectionResult::OtherHolds | ElectionResult::Unclear)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(lease = self.name, %error, "the lease could not be read or written")
                 }
@@ -235,7 +235,11 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    async fn attempt(&self, elector: &mut Elector, leading: bool) -> Result<Attempt, StoreError> {
+    async fn attempt(
+        &self,
+        elector: &mut Elector,
+        leading: bool,
+    ) -> Result<ElectionResult, StoreError> {
         let found = self.store.get().await?;
         self.liveness.answered();
         if leading
@@ -243,20 +247,20 @@ impl<S: LeaseStore> Election<S> {
                 .as_ref()
                 .is_some_and(|found| found.holder != self.identity)
         {
-            return Ok(Attempt::OtherHolds);
+            return Ok(ElectionResult::OtherHolds);
         }
         let written = match elector.decide(found, Instant::now(), self.shared.now()) {
-            Next::Wait => return Ok(Attempt::OtherHolds),
-            Next::Create(record) => self.store.create(&record).await,
-            Next::Update(record) => self.store.update(&record).await,
+            ElectionStep::Wait => return Ok(ElectionResult::OtherHolds),
+            ElectionStep::Create(record) => self.store.create(&record).await,
+            ElectionStep::Update(record) => self.store.update(&record).await,
         };
         match written {
             Ok(record) => {
                 elector.observe(record, Instant::now());
-                Ok(Attempt::Holds)
+                Ok(ElectionResult::Holds)
             }
             // Somebody wrote in between. Whose it is now is seen at the next attempt.
-            Err(StoreError::Conflict) => Ok(Attempt::Unclear),
+            Err(StoreError::Conflict) => Ok(ElectionResult::Unclear),
             Err(error) => Err(error),
         }
     }
@@ -274,7 +278,7 @@ impl<S: LeaseStore> Election<S> {
         self.shared.metrics.leading(&self.name, leading);
         if self
             .inputs
-            .send(Message::Input(Input::Leading(leading)))
+            .send(DriverMessage::Input(EngineInput::Leading(leading)))
             .await
             .is_err()
         {

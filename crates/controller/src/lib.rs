@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants: one thread writes the engine; only [`effects`](self) writes to the outside; whatever answers a request reads
-//! nothing but [`Shared`]; every task is supervised, and the first that ends unasked ends the process.
+//! nothing but [`ServiceState`]; every task is supervised, and the first that ends unasked ends the process.
 
 mod auth;
 mod backoff;
@@ -18,24 +18,23 @@ mod clients;
 mod clock;
 mod config;
 mod debug;
-mod drains;
+mod decision_log;
 mod driver;
 mod effects;
 mod error;
 mod failpoint;
 mod handshakes;
+mod interruption_notices;
+mod leadership_deadline;
 mod lease;
-mod license;
-mod liveness;
 mod metrics;
-mod notices;
 mod objects;
 mod preflight;
-mod records;
+mod recent_drain_blockers;
 mod reviews;
 mod run;
 mod serve;
-mod shared;
+mod service_state;
 mod shutdown;
 #[cfg(test)]
 mod testing;
@@ -43,25 +42,26 @@ mod tls;
 mod transport;
 mod ui;
 mod watch;
+mod watch_health;
 
-pub use auth::{DebugAccess, Refused};
+pub use auth::{AccessDenied, DebugAccess};
 pub use clients::Clients;
-pub use clock::{Clock, Wall};
+pub use clock::{Clock, SystemClock};
 pub use config::{
     AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
     default_extender_clients,
 };
-pub use debug::{Subject, View, explanation};
+pub use debug::{DebugView, Subject, explanation};
+pub use decision_log::{DecisionLog, NumberedRecord};
 pub use driver::StepPanicked;
 pub use error::RunError;
-pub use failpoint::{Failpoint, Moment, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
+pub use failpoint::{Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
 pub use handshakes::HandshakeCause;
 pub use lease::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
-pub use metrics::{Detail, Metrics};
-pub use records::{Numbered, Records};
+pub use metrics::{Metrics, TelemetryDetail};
 pub use reviews::Reviewer;
-pub use run::{Running, run, start};
-pub use serve::{Addresses, Listeners, Service, serve};
-pub use shared::{Health, LOOP_STALL, Shared};
+pub use run::{RunningService, run, start};
+pub use serve::{Addresses, HttpsService, Listeners, serve};
+pub use service_state::{LOOP_STALL, ReadinessState, ServiceState};
 pub use shutdown::Shutdown;
 pub use tls::{ApiServers, Peer, Tls, TlsError};

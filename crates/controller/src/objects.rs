@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 /// A kind of object that is read, with its place in URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ResourceKind {
     /// How the index calls it.
     pub(crate) index: ObjectKind,
     pub(crate) group: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Kind {
     pub(crate) namespaced: bool,
 }
 
-impl Kind {
+impl ResourceKind {
     fn of<K: Resource<DynamicType = ()>>(index: ObjectKind, namespaced: bool) -> Self {
         // The slim types answer with static texts; an owned one would be leaked once per start.
         let text = |cow: std::borrow::Cow<'static, str>| -> &'static str {
@@ -221,29 +221,29 @@ impl Kind {
 
 /// Kind and place in URLs of every object that an effect may be about.
 #[derive(Clone, Debug)]
-pub(crate) struct Kinds {
+pub(crate) struct ResourceKinds {
     node_classes: Vec<NodeClassKind>,
 }
 
-impl Kinds {
+impl ResourceKinds {
     pub(crate) const fn new(node_classes: Vec<NodeClassKind>) -> Self {
         Self { node_classes }
     }
 
     /// `None` for a node class of a kind that no provider serves.
-    pub(crate) fn of(&self, target: &ObjectRef) -> Option<Kind> {
+    pub(crate) fn of(&self, target: &ObjectRef) -> Option<ResourceKind> {
         Some(match target {
-            ObjectRef::Node(_) => Kind::of::<k8s::Node>(ObjectKind::Node, false),
-            ObjectRef::Claim(_) => Kind::of::<NodeClaim>(ObjectKind::Claim, false),
-            ObjectRef::Pool(_) => Kind::of::<NodePool>(ObjectKind::Pool, false),
-            ObjectRef::Overlay(_) => Kind::overlays(),
-            ObjectRef::Pod(_) => Kind::of::<k8s::Pod>(ObjectKind::Pod, true),
+            ObjectRef::Node(_) => ResourceKind::of::<k8s::Node>(ObjectKind::Node, false),
+            ObjectRef::Claim(_) => ResourceKind::of::<NodeClaim>(ObjectKind::Claim, false),
+            ObjectRef::Pool(_) => ResourceKind::of::<NodePool>(ObjectKind::Pool, false),
+            ObjectRef::Overlay(_) => ResourceKind::overlays(),
+            ObjectRef::Pod(_) => ResourceKind::of::<k8s::Pod>(ObjectKind::Pod, true),
             ObjectRef::NodeClass(key) => {
                 let kind = self
                     .node_classes
                     .iter()
                     .find(|each| each.group == &*key.group && each.kind == &*key.kind)?;
-                Kind::node_class(*kind)
+                ResourceKind::node_class(*kind)
             }
         })
     }
@@ -282,7 +282,7 @@ fn node_class(
 /// The little of an object that is read even when the rest of it cannot be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Identity {
+pub(crate) struct ObjectIdentity {
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) uid: String,
@@ -291,7 +291,7 @@ pub(crate) struct Identity {
     pub(crate) finalizers: Vec<String>,
 }
 
-impl Identity {
+impl ObjectIdentity {
     /// Reads `metadata` of any object.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ impl Identity {
         #[derive(Deserialize)]
         struct AnyObject {
             #[serde(default)]
-            metadata: Identity,
+            metadata: ObjectIdentity,
         }
         serde_json::from_str::<AnyObject>(text).map(|object| object.metadata)
     }
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_api() {
-        let kinds = Kind::watched(&[NodeClassKind {
+        let kinds = ResourceKind::watched(&[NodeClassKind {
             group: "karpenter.kwok.sh",
             version: "v1alpha1",
             kind: "KWOKNodeClass",
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn objects_lose_what_is_never_read() {
         let text = r#"{"metadata":{"name":"n","resourceVersion":"7","managedFields":[{"manager":"x","fieldsV1":{"f:spec":{}}}]},"spec":{"a":1}}"#;
-        let kind = Kind::node_class(NodeClassKind {
+        let kind = ResourceKind::node_class(NodeClassKind {
             group: "g",
             version: "v1",
             kind: "K",
@@ -363,7 +363,7 @@ mod tests {
             class.object.pointer("/metadata/managedFields").is_none()
                 && class.object.pointer("/spec/a").is_some()
         );
-        let Object::Node(node) = Kind::of::<k8s::Node>(ObjectKind::Node, false)
+        let Object::Node(node) = ResourceKind::of::<k8s::Node>(ObjectKind::Node, false)
             .read(text)
             .unwrap()
         else {
@@ -371,7 +371,7 @@ mod tests {
         };
         assert_eq!(node.metadata.managed_fields, None);
         let identity =
-            Identity::read(r#"{"metadata":{"name":"x","namespace":"y"},"spec":"nonsense"}"#)
+            ObjectIdentity::read(r#"{"metadata":{"name":"x","namespace":"y"},"spec":"nonsense"}"#)
                 .unwrap();
         assert_eq!(
             (identity.name.as_str(), identity.namespace.as_str()),

@@ -12,16 +12,16 @@ use kube::api::{Api, PostParams};
 use serde::Deserialize;
 
 use crate::clients::Clients;
-use crate::effects::retry::{self, Class};
+use crate::effects::retry::{self, ErrorClass};
 use crate::error::RunError;
-use crate::objects::Kind;
+use crate::objects::ResourceKind;
 
 /// All questions together are answered in a second by a server that is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A right that this service needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Right {
+struct Permission {
     verb: &'static str,
     group: &'static str,
     /// `nodeclaims`, or with a subresource `nodeclaims/status`.
@@ -31,7 +31,7 @@ struct Right {
     name: Option<String>,
 }
 
-impl Right {
+impl Permission {
     fn with_verbs(&self, verbs: &str) -> String {
         let group = if self.group.is_empty() {
             String::new()
@@ -54,7 +54,7 @@ impl Right {
 
 /// What besides the watched kinds must be allowed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Needs {
+pub(crate) struct RequiredPermissions {
     /// Name and namespace of the Lease, when there is an election.
     pub(crate) lease: Option<(String, String)>,
     /// Name and namespace of the certificate Secret, when there is one.
@@ -64,8 +64,8 @@ pub(crate) struct Needs {
 /// Checks that the API server answers, knows every kind, and lets us do what we must.
 pub(crate) async fn check(
     clients: &Clients,
-    kinds: &[Kind],
-    needs: &Needs,
+    kinds: &[ResourceKind],
+    needs: &RequiredPermissions,
 ) -> Result<(), RunError> {
     let asked = async {
         reachable(clients).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn check(
 }
 
 /// Whether the API server knows all these kinds.
-pub(crate) async fn serves(clients: &Clients, kinds: &[Kind]) -> Result<bool, RunError> {
+pub(crate) async fn serves(clients: &Clients, kinds: &[ResourceKind]) -> Result<bool, RunError> {
     let asked = async {
         for kind in kinds {
             if !is_served(clients, kind).await? {
@@ -132,7 +132,7 @@ fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
     }
 }
 
-async fn definitions(clients: &Clients, kinds: &[Kind]) -> Result<(), RunError> {
+async fn definitions(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), RunError> {
     let mut missing = Vec::new();
     for kind in kinds.iter().filter(|kind| kind.is_custom()) {
         if !is_served(clients, kind).await? {
@@ -146,7 +146,7 @@ async fn definitions(clients: &Clients, kinds: &[Kind]) -> Result<(), RunError> 
     }
 }
 
-async fn is_served(clients: &Clients, kind: &Kind) -> Result<bool, RunError> {
+async fn is_served(clients: &Clients, kind: &ResourceKind) -> Result<bool, RunError> {
     #[derive(Deserialize)]
     struct ResourceList {
         #[serde(default)]
@@ -162,13 +162,13 @@ async fn is_served(clients: &Clients, kind: &Kind) -> Result<bool, RunError> {
         .map_err(|error| RunError::Usage(error.to_string()))?;
     match clients.main.request::<ResourceList>(request).await {
         Ok(list) => Ok(list.resources.iter().any(|each| each.name == kind.plural)),
-        Err(error) if retry::classify(&error) == Class::NotFound => Ok(false),
+        Err(error) if retry::classify(&error) == ErrorClass::NotFound => Ok(false),
         Err(error) => Err(unreachable(clients, &error)),
     }
 }
 
-fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
-    let right = |verb, group, resource: &str| Right {
+fn needed(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
+    let right = |verb, group, resource: &str| Permission {
         verb,
         group,
         resource: resource.to_owned(),
@@ -199,7 +199,7 @@ fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
     ]);
     let own = |object: &Option<(String, String)>, verbs: &[&'static str], group, resource: &str| {
         let rights = object.iter().flat_map(|(name, namespace)| {
-            verbs.iter().map(|verb| Right {
+            verbs.iter().map(|verb| Permission {
                 namespace: Some(namespace.clone()),
                 name: Some(name.clone()),
                 ..right(verb, group, resource)
@@ -214,14 +214,18 @@ fn needed(kinds: &[Kind], needs: &Needs) -> Vec<Right> {
     all
 }
 
-async fn rights(clients: &Clients, kinds: &[Kind], needs: &Needs) -> Result<(), RunError> {
+async fn rights(
+    clients: &Clients,
+    kinds: &[ResourceKind],
+    needs: &RequiredPermissions,
+) -> Result<(), RunError> {
     let api: Api<SelfSubjectAccessReview> = Api::all(clients.main.clone());
     let asked = stream::iter(needed(kinds, needs)).map(|right| {
         let api = api.clone();
         async move { (allowed(&api, &right).await, right) }
     });
     let answers: Vec<_> = asked.buffered(16).collect().await;
-    let mut missing: Vec<Right> = Vec::new();
+    let mut missing: Vec<Permission> = Vec::new();
     for (answer, right) in answers {
         match answer {
             Ok(true) => {}
@@ -251,10 +255,10 @@ async fn user(clients: &Clients) -> String {
 }
 
 /// One text per resource, with all its verbs.
-fn grouped(rights: &[Right]) -> Vec<String> {
-    let mut verbs: Vec<(&Right, Vec<&str>)> = Vec::new();
+fn grouped(rights: &[Permission]) -> Vec<String> {
+    let mut verbs: Vec<(&Permission, Vec<&str>)> = Vec::new();
     for right in rights {
-        let same = |other: &Right| {
+        let same = |other: &Permission| {
             (&other.resource, other.group, &other.namespace, &other.name)
                 == (&right.resource, right.group, &right.namespace, &right.name)
         };
@@ -269,7 +273,10 @@ fn grouped(rights: &[Right]) -> Vec<String> {
         .collect()
 }
 
-async fn allowed(api: &Api<SelfSubjectAccessReview>, right: &Right) -> Result<bool, kube::Error> {
+async fn allowed(
+    api: &Api<SelfSubjectAccessReview>,
+    right: &Permission,
+) -> Result<bool, kube::Error> {
     let (resource, subresource) = match right.resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (right.resource.as_str(), None),
@@ -300,8 +307,8 @@ mod tests {
 
     #[test]
     fn rights_are_named_as_kubectl_names_them() {
-        let kinds = Kind::watched(&[]);
-        let needs = Needs {
+        let kinds = ResourceKind::watched(&[]);
+        let needs = RequiredPermissions {
             lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,
         };

@@ -19,8 +19,8 @@ use rustls::crypto::aws_lc_rs;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::effects::limiter::Limiter;
 use crate::effects::retry;
+use crate::effects::token_bucket::TokenBucket;
 use crate::metrics::Metrics;
 
 /// How long an answer is believed. A withdrawn right may work this much longer.
@@ -64,7 +64,7 @@ type UnderWay = Arc<OnceCell<Result<Review, Unreviewed>>>;
 pub struct Reviewer {
     client: kube::Client,
     salt: [u8; 32],
-    all: Limiter,
+    all: TokenBucket,
     inner: Mutex<Inner>,
 }
 
@@ -73,7 +73,7 @@ struct Inner {
     good: Kept,
     bad: Kept,
     under_way: BTreeMap<Question, UnderWay>,
-    addresses: HashMap<IpAddr, (Arc<Limiter>, Instant)>,
+    addresses: HashMap<IpAddr, (Arc<TokenBucket>, Instant)>,
 }
 
 /// Answers of one kind, the oldest of which goes first.
@@ -120,7 +120,7 @@ impl Reviewer {
         Self {
             client,
             salt,
-            all: Limiter::new(ALL.0, ALL.1),
+            all: TokenBucket::new(ALL.0, ALL.1),
             inner: Mutex::default(),
         }
     }
@@ -213,7 +213,7 @@ impl Reviewer {
             let (limiter, used) = inner
                 .addresses
                 .entry(remote)
-                .or_insert_with(|| (Arc::new(Limiter::new(OF_ONE.0, OF_ONE.1)), now));
+                .or_insert_with(|| (Arc::new(TokenBucket::new(OF_ONE.0, OF_ONE.1)), now));
             *used = now;
             if !limiter.try_acquire() {
                 return false;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     async fn ask(reviewer: &Reviewer, token: &str, from: u8) -> Result<Review, Unreviewed> {
-        let metrics = Metrics::new("x", crate::Detail::Bounded);
+        let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
         let remote = Some(IpAddr::from([10, 0, 0, from]));
         reviewer
             .answer(token, "/debug/config", "get", remote, &metrics)

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use mortise_core::cloud::{CloudProvider, NodeClassKind};
 use mortise_core::deciders::Decider;
-use mortise_core::engine::{Engine, Input};
+use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::labels::WellKnown;
 use mortise_core::scheduling::SolveOptions;
-use mortise_core::served::Served;
-use mortise_core::settings::Repair;
+use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_core::settings::RepairPolicies;
 use mortise_webhooks::Counters;
-use mortise_webhooks::extender::Memory;
-use mortise_webhooks::router::App;
+use mortise_webhooks::extender::ExtenderState;
+use mortise_webhooks::router::WebhookState;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,27 +21,27 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::DebugAccess;
 use crate::certificates::Certificates;
 use crate::clients::Clients;
-use crate::clock::Wall;
+use crate::clock::SystemClock;
 use crate::config::{CertificateSource, Config};
-use crate::driver::{self, Driver, Message};
-use crate::effects::api::Api;
-use crate::effects::cloud::Clouds;
+use crate::driver::{self, Driver, DriverMessage};
+use crate::effects::api::ApiWriter;
+use crate::effects::cloud::CloudProviders;
 use crate::effects::events::Events;
 use crate::effects::lease::ClusterLease;
-use crate::effects::limiter::Limiter;
-use crate::effects::{self, Outside};
+use crate::effects::token_bucket::TokenBucket;
+use crate::effects::{self, EffectClients};
 use crate::error::RunError;
+use crate::interruption_notices;
+use crate::leadership_deadline::LeadershipDeadline;
 use crate::lease::{Election, RETRY_PERIOD, identity};
-use crate::license::License;
-use crate::liveness::Liveness;
-use crate::notices;
-use crate::objects::{Kind, Kinds};
-use crate::preflight::{self, Needs};
-use crate::serve::{Addresses, Listeners, Service, serve};
-use crate::shared::Shared;
+use crate::objects::{ResourceKind, ResourceKinds};
+use crate::preflight::{self, RequiredPermissions};
+use crate::serve::{Addresses, HttpsService, Listeners, serve};
+use crate::service_state::ServiceState;
 use crate::shutdown::Shutdown;
 use crate::tls::ApiServers;
 use crate::watch::Watch;
+use crate::watch_health::WatchHealth;
 
 /// How long effects that run at shutdown may go on. Each may be repeated, so cutting one off loses nothing but time.
 const LAST_EFFECTS: Duration = Duration::from_secs(5);
@@ -69,13 +69,13 @@ pub async fn run(
 
 /// A service that has started.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningService {
     addresses: Addresses,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     task: tokio::task::JoinHandle<Result<(), RunError>>,
 }
 
-impl Running {
+impl RunningService {
     /// Where it listens.
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
@@ -84,7 +84,7 @@ impl Running {
 
     /// What it knows.
     #[must_use]
-    pub fn shared(&self) -> Arc<Shared> {
+    pub fn shared(&self) -> Arc<ServiceState> {
         Arc::clone(&self.shared)
     }
 
@@ -109,22 +109,22 @@ pub async fn start(
     providers: Vec<Arc<dyn CloudProvider>>,
     deciders: Vec<Box<dyn Decider>>,
     shutdown: Shutdown,
-) -> Result<Running, RunError> {
+) -> Result<RunningService, RunError> {
     crate::failpoint::arm_from_environment().map_err(|error| RunError::Usage(error.to_string()))?;
     let debug = debug_access(&config, &clients)?;
     let mut config = config;
     config.settings.repair = repair_policies(&providers);
-    let clouds = Clouds::new(providers);
+    let clouds = CloudProviders::new(providers);
     let node_classes = clouds.node_class_kinds();
-    let mut kinds = Kind::watched(&node_classes);
+    let mut kinds = ResourceKind::watched(&node_classes);
     if !config.settings.spread_defaults.is_empty() {
-        kinds.extend(Kind::selecting());
+        kinds.extend(ResourceKind::selecting());
     }
     if config.settings.gates.node_overlay {
-        kinds.push(Kind::overlays());
+        kinds.push(ResourceKind::overlays());
     }
     if !config.settings.ignore_devices {
-        let devices = Kind::devices();
+        let devices = ResourceKind::devices();
         if preflight::serves(&clients, &devices).await? {
             kinds.extend(devices);
         } else {
@@ -151,7 +151,7 @@ pub async fn start(
         CertificateSource::Secret { name, .. } => Some((name.clone(), namespace.clone())),
         CertificateSource::Directory(_) | CertificateSource::Memory => None,
     };
-    let needs = Needs {
+    let needs = RequiredPermissions {
         lease: lease.clone(),
         secret,
     };
@@ -164,8 +164,8 @@ pub async fn start(
     } else {
         config.effective.clone()
     };
-    let shared = Shared::telling(
-        Arc::new(Wall),
+    let shared = ServiceState::telling(
+        Arc::new(SystemClock),
         known.clone(),
         &config.version,
         effective,
@@ -187,7 +187,7 @@ pub async fn start(
     );
     certificates.refresh().await?;
     let addresses = listeners.addresses();
-    let parts = Parts {
+    let parts = Components {
         config,
         clients,
         clouds,
@@ -202,7 +202,7 @@ pub async fn start(
         known,
     };
     let task = tokio::spawn(parts.supervise(deciders, shutdown));
-    Ok(Running {
+    Ok(RunningService {
         addresses,
         shared,
         task,
@@ -224,16 +224,16 @@ fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunEr
 }
 
 /// What the providers say about sick nodes.
-fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<Repair> {
-    let of = |provider: &Arc<dyn CloudProvider>| Repair {
-        serves: Served::only(provider.node_class_kinds()),
+fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> {
+    let of = |provider: &Arc<dyn CloudProvider>| RepairPolicies {
+        serves: ServedNodeClasses::only(provider.node_class_kinds()),
         policies: provider.repair_policies(),
     };
     providers.iter().map(of).collect()
 }
 
 /// Label keys that some provider defines.
-fn well_known(clouds: &Clouds) -> WellKnown {
+fn well_known(clouds: &CloudProviders) -> WellKnown {
     clouds
         .all()
         .map(|cloud| cloud.well_known())
@@ -248,26 +248,26 @@ fn well_known(clouds: &Clouds) -> WellKnown {
         })
 }
 
-struct Parts {
+struct Components {
     config: Config,
     clients: Clients,
-    clouds: Clouds,
-    kinds: Vec<Kind>,
+    clouds: CloudProviders,
+    kinds: Vec<ResourceKind>,
     namespace: String,
     node_classes: Vec<NodeClassKind>,
     lease: Option<(String, String)>,
     listeners: Listeners,
     certificates: Certificates,
     debug: DebugAccess,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     known: WellKnown,
 }
 
 /// A part with its name and how it ended.
-type Ended = (&'static str, Result<(), RunError>);
+type ComponentExit = (&'static str, Result<(), RunError>);
 
 /// The ends of the parts, in the order in which they are asked for.
-struct Ends {
+struct ShutdownTokens {
     /// Watches, notices, certificates, probes, election.
     inputs: CancellationToken,
     http: CancellationToken,
@@ -277,14 +277,14 @@ struct Ends {
     stopping: Arc<AtomicBool>,
 }
 
-impl Parts {
+impl Components {
     async fn supervise(
         self,
         deciders: Vec<Box<dyn Decider>>,
         shutdown: Shutdown,
     ) -> Result<(), RunError> {
         let (shared, timeout) = (Arc::clone(&self.shared), self.config.shutdown_timeout);
-        let ends = Ends {
+        let ends = ShutdownTokens {
             inputs: CancellationToken::new(),
             http: CancellationToken::new(),
             effects: CancellationToken::new(),
@@ -321,7 +321,11 @@ impl Parts {
         result
     }
 
-    fn spawn(self, deciders: Vec<Box<dyn Decider>>, ends: &Ends) -> JoinSet<Ended> {
+    fn spawn(
+        self,
+        deciders: Vec<Box<dyn Decider>>,
+        ends: &ShutdownTokens,
+    ) -> JoinSet<ComponentExit> {
         let Self {
             config,
             clients,
@@ -336,24 +340,24 @@ impl Parts {
             shared,
             known,
         } = self;
-        let mut tasks: JoinSet<Ended> = JoinSet::new();
-        let liveness = Arc::new(Liveness::default());
+        let mut tasks: JoinSet<ComponentExit> = JoinSet::new();
+        let liveness = Arc::new(WatchHealth::default());
         let (inputs, received) = mpsc::channel(driver::INPUTS);
         let (commands, orders) = mpsc::unbounded_channel();
 
-        let limiter = Arc::new(Limiter::new(
+        let limiter = Arc::new(TokenBucket::new(
             config.kube_client_qps,
             config.kube_client_burst,
         ));
-        let license = Arc::new(License::new());
-        let api = Api::new(
+        let license = Arc::new(LeadershipDeadline::new());
+        let api = ApiWriter::new(
             clients.main.clone(),
             limiter,
-            Arc::new(Kinds::new(node_classes.clone())),
+            Arc::new(ResourceKinds::new(node_classes.clone())),
             Arc::clone(&license),
         );
         let (events, send_events) = Events::new(api.clone(), Arc::clone(&shared));
-        let outside = Outside {
+        let outside = EffectClients {
             api,
             clouds: clouds.clone(),
             events,
@@ -376,8 +380,8 @@ impl Parts {
             config.seed,
             shared.now(),
         )
-        .serving(Served::only(node_classes.clone()));
-        let memory = Arc::new(Memory::of(&namespace));
+        .serving(ServedNodeClasses::only(node_classes.clone()));
+        let memory = Arc::new(ExtenderState::of(&namespace));
         let driver = Driver {
             engine,
             shared: Arc::clone(&shared),
@@ -403,7 +407,7 @@ impl Parts {
             tasks.spawn(named("watch", watch.run(ends.inputs.clone())));
         }
         for provider in clouds.all() {
-            let poll = notices::run(
+            let poll = interruption_notices::run(
                 Arc::clone(provider),
                 inputs.clone(),
                 Arc::clone(&shared),
@@ -444,25 +448,25 @@ impl Parts {
             &mut tasks,
             "extender",
             ends.inputs.clone(),
-            effects::poke::run(
+            effects::wake_pods::run(
                 clients.main.clone(),
                 Arc::clone(&shared),
                 Arc::clone(&memory),
                 Arc::clone(&counters),
             ),
         );
-        let webhooks = App {
-            world: Arc::<Shared>::clone(&shared),
+        let webhooks = WebhookState {
+            world: Arc::<ServiceState>::clone(&shared),
             counters,
             memory,
-            rules: Arc::new(mortise_webhooks::admission::Rules {
+            rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
                 deny_impossible: config.deny_impossible,
                 offline: false,
                 node_class_kinds: node_classes,
             }),
             conversion: config.conversion,
         };
-        let service = Service {
+        let service = HttpsService {
             shared,
             webhooks,
             debug: Arc::new(debug),
@@ -485,13 +489,13 @@ impl Parts {
     }
 }
 
-async fn named(name: &'static str, part: impl Future<Output = ()>) -> Ended {
+async fn named(name: &'static str, part: impl Future<Output = ()>) -> ComponentExit {
     part.await;
     (name, Ok(()))
 }
 
 fn spawn_until(
-    tasks: &mut JoinSet<Ended>,
+    tasks: &mut JoinSet<ComponentExit>,
     name: &'static str,
     end: CancellationToken,
     part: impl Future<Output = ()> + Send + 'static,
@@ -506,7 +510,7 @@ fn spawn_until(
 }
 
 /// Runs the driver on a thread of its own.
-async fn driver_thread(driver: Driver) -> Ended {
+async fn driver_thread(driver: Driver) -> ComponentExit {
     let (done, ended) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
     let spawned = std::thread::Builder::new()
@@ -529,13 +533,13 @@ async fn driver_thread(driver: Driver) -> Ended {
 /// Without an election: leads from the start, and asks the API server for a sign of life.
 async fn lead_alone(
     client: kube::Client,
-    liveness: Arc<Liveness>,
-    license: Arc<License>,
-    inputs: mpsc::Sender<Message>,
+    liveness: Arc<WatchHealth>,
+    license: Arc<LeadershipDeadline>,
+    inputs: mpsc::Sender<DriverMessage>,
 ) {
     license.extend_for_ever();
     if inputs
-        .send(Message::Input(Input::Leading(true)))
+        .send(DriverMessage::Input(EngineInput::Leading(true)))
         .await
         .is_err()
     {
@@ -552,7 +556,7 @@ async fn lead_alone(
 }
 
 /// Ends in order: no more decisions, no more inputs, last answers, last effects, and then the Lease.
-async fn end(ends: Ends, mut tasks: JoinSet<Ended>) {
+async fn end(ends: ShutdownTokens, mut tasks: JoinSet<ComponentExit>) {
     ends.stopping.store(true, Ordering::Relaxed);
     ends.inputs.cancel();
     ends.http.cancel();

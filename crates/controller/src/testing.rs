@@ -7,16 +7,16 @@ use mortise_core::apis::NodePool;
 use mortise_core::apis::k8s;
 use mortise_core::deciders::{DeciderId, after};
 use mortise_core::effect::ObjectRef;
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::WellKnown;
-use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::PodKey;
-use mortise_core::record::{Blocker, Reason, Record, Verdict};
+use mortise_core::record::{PoolBlocker, Reason, Record, Verdict};
 use mortise_core::resources::Resources;
 use serde_json::json;
 
 use crate::clock::Clock;
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 
 /// A clock that stands.
 #[derive(Clone, Copy, Debug)]
@@ -80,9 +80,9 @@ fn objects() -> Vec<Object> {
 }
 
 /// The world, published and confirmed, with a loaded certificate and a loop that turned.
-pub(crate) fn shared() -> Arc<Shared> {
+pub(crate) fn shared() -> Arc<ServiceState> {
     let now = noon();
-    let shared = Shared::new(
+    let shared = ServiceState::new(
         Arc::new(Stopped(now)),
         WellKnown::kwok(),
         "9.9.9",
@@ -90,13 +90,13 @@ pub(crate) fn shared() -> Arc<Shared> {
     );
     let mut index = Index::new(WellKnown::kwok(), true, now);
     for object in objects() {
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
     index.set_synced();
     let promise = Nomination {
         pod: PodKey::new("shop", "web-2"),
         uid: "uid-web-2".into(),
-        place: Place::Node("n2".into()),
+        place: NominationTarget::Node("n2".into()),
         requests: Resources::of(1500, 0).with("pods", 1),
         priority: 0,
         from: now,
@@ -131,7 +131,7 @@ pub(crate) fn shared() -> Arc<Shared> {
             Verdict::Unschedulable,
             vec![Reason::PoolRefused {
                 pool: "general".into(),
-                blocker: Blocker::Resources,
+                blocker: PoolBlocker::Resources,
                 constraint: "no instance type has enough cpu".to_owned(),
                 detail: String::new(),
             }],

@@ -33,18 +33,18 @@ struct Ping {
 }
 
 /// Requests that carry everything that the configuration says, as the client library's own service does.
-pub(crate) type Service =
+pub(crate) type KubeTransport =
     BoxCloneService<http::Request<Body>, http::Response<hyper::body::Incoming>, BoxError>;
 
 /// A client that speaks HTTP/2 to servers that offer it, and HTTP/1.1 to others. Nothing is sent yet.
 ///
 /// # Errors
 /// Credentials or certificates that cannot be used.
-pub(crate) fn client(config: &kube::Config) -> Result<ClientBuilder<Service>, kube::Error> {
+pub(crate) fn client(config: &kube::Config) -> Result<ClientBuilder<KubeTransport>, kube::Error> {
     pinging(config, PING)
 }
 
-fn pinging(config: &kube::Config, ping: Ping) -> Result<ClientBuilder<Service>, kube::Error> {
+fn pinging(config: &kube::Config, ping: Ping) -> Result<ClientBuilder<KubeTransport>, kube::Error> {
     let mut connector = TimeoutConnector::new(tls(config)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);

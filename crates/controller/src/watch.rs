@@ -27,9 +27,9 @@ use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{ApiResource, WatchEvent};
-use mortise_core::engine::Input;
+use mortise_core::engine::EngineInput;
 use mortise_core::freshness::WatchState;
-use mortise_core::index::{News, Object, ObjectKey, Source};
+use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -37,11 +37,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, jitter};
-use crate::driver::Message;
+use crate::driver::DriverMessage;
 use crate::effects::retry;
-use crate::liveness::Liveness;
-use crate::objects::{Identity, Kind};
-use crate::shared::Shared;
+use crate::objects::{ObjectIdentity, ResourceKind};
+use crate::service_state::ServiceState;
+use crate::watch_health::WatchHealth;
 
 /// Objects per page of a list. 500 pods are some 3 MB of text, which is held for a moment.
 const PAGE: u32 = 500;
@@ -61,17 +61,17 @@ const CALM: Duration = Duration::from_secs(60);
 
 /// One kind, watched.
 pub(crate) struct Watch {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ResourceKind,
     pub(crate) client: kube::Client,
-    pub(crate) inputs: mpsc::Sender<Message>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) inputs: mpsc::Sender<DriverMessage>,
+    pub(crate) shared: Arc<ServiceState>,
+    pub(crate) liveness: Arc<WatchHealth>,
     /// How many kinds have not been listed yet.
     pub(crate) unlisted: Arc<AtomicUsize>,
 }
 
 /// Why a watch ended.
-enum End {
+enum WatchEnd {
     /// It ended as watches do: go on from the version.
     Resume(String),
     /// The version is too old.
@@ -98,7 +98,7 @@ impl Watch {
         }
     }
 
-    async fn watch(&self) -> Result<(), End> {
+    async fn watch(&self) -> Result<(), WatchEnd> {
         let resource = ApiResource {
             group: self.kind.group.to_owned(),
             version: self.kind.version.to_owned(),
@@ -110,8 +110,8 @@ impl Watch {
             kind: self.kind.kind.to_owned(),
             plural: self.kind.plural.to_owned(),
         };
-        let api: Api<Item> = Api::all_with(self.client.clone(), &resource);
-        let mut state = State {
+        let api: Api<WatchedObject> = Api::all_with(self.client.clone(), &resource);
+        let mut state = WatchProgress {
             unreadable: BTreeSet::new(),
             broken: false,
             listed: false,
@@ -131,9 +131,9 @@ impl Watch {
             };
             match end {
                 Ok(next) => version = Some(next),
-                Err(End::Closed) => return Err(End::Closed),
-                Err(End::Resume(next)) => version = Some(next),
-                Err(End::Relist) => {
+                Err(WatchEnd::Closed) => return Err(WatchEnd::Closed),
+                Err(WatchEnd::Resume(next)) => version = Some(next),
+                Err(WatchEnd::Relist) => {
                     tracing::info!(
                         kind = self.kind.kind,
                         "the watch fell behind; listing again"
@@ -153,7 +153,7 @@ impl Watch {
                     }
                 }
                 // A list shows which of the two it is. To a kind that is only quiet it proves as much as a bookmark.
-                Err(End::Quiet(last)) => {
+                Err(WatchEnd::Quiet(last)) => {
                     state.quiet_since = last.parse().ok();
                     self.shared.metrics.watch_restarted(self.kind.kind);
                     tracing::debug!(
@@ -161,7 +161,7 @@ impl Watch {
                         "nothing came for too long; listing again"
                     );
                 }
-                Err(End::Failed {
+                Err(WatchEnd::Failed {
                     version: last,
                     error,
                 }) => {
@@ -174,7 +174,7 @@ impl Watch {
         }
     }
 
-    fn broke(&self, state: &mut State, error: &str, failures: u32) {
+    fn broke(&self, state: &mut WatchProgress, error: &str, failures: u32) {
         self.shared.metrics.watch_restarted(self.kind.kind);
         self.shows_nothing(state);
         // One refused connection is common (a rolling API server); several in a row are news.
@@ -195,14 +195,14 @@ impl Watch {
     }
 
     /// Until it stands again, the picture proves nothing.
-    fn shows_nothing(&self, state: &mut State) {
+    fn shows_nothing(&self, state: &mut WatchProgress) {
         if !state.broken && self.kind.is_vital() {
             state.broken = true;
             self.liveness.watch_broke(true);
         }
     }
 
-    async fn stands(&self, state: &mut State) -> Result<(), End> {
+    async fn stands(&self, state: &mut WatchProgress) -> Result<(), WatchEnd> {
         self.liveness.answered();
         if state.broken {
             state.broken = false;
@@ -212,7 +212,11 @@ impl Watch {
     }
 
     /// Reads the whole list. Objects are handed on as they come; what is gone is found at the end, by key.
-    async fn list(&self, api: &Api<Item>, state: &mut State) -> Result<String, End> {
+    async fn list(
+        &self,
+        api: &Api<WatchedObject>,
+        state: &mut WatchProgress,
+    ) -> Result<String, WatchEnd> {
         let mut keys = BTreeSet::new();
         let mut params = ListParams::default().limit(PAGE);
         // Every page shows the cluster at the version of the first one.
@@ -223,7 +227,9 @@ impl Watch {
             let page = match answered(api.list(&params)).await {
                 Ok(page) => page,
                 // The list took longer than the server remembers.
-                Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
+                Err(kube::Error::Api(status)) if status.code == 410 => {
+                    return Err(WatchEnd::Relist);
+                }
                 Err(error) => return Err(failed(None, &error)),
             };
             self.liveness.answered();
@@ -242,11 +248,13 @@ impl Watch {
         }
         let version = version.unwrap_or_default();
         state.unreadable.retain(|key| keys.contains(key));
-        self.send(Message::Input(Input::News(News::Listed {
-            kind: self.kind.index.clone(),
-            keys,
-            version: version.parse().ok(),
-        })))
+        self.send(DriverMessage::Input(EngineInput::News(
+            ObjectEvent::Listed {
+                kind: self.kind.index.clone(),
+                keys,
+                version: version.parse().ok(),
+            },
+        )))
         .await?;
         if state.hides {
             tracing::warn!(
@@ -260,7 +268,7 @@ impl Watch {
             state.listed = true;
             tracing::debug!(resource = self.kind.resource(), "listed");
             if self.unlisted.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.send(Message::Input(Input::Synced)).await?;
+                self.send(DriverMessage::Input(EngineInput::Synced)).await?;
             }
         }
         Ok(version)
@@ -268,16 +276,16 @@ impl Watch {
 
     async fn follow(
         &self,
-        api: &Api<Item>,
+        api: &Api<WatchedObject>,
         mut version: String,
-        state: &mut State,
+        state: &mut WatchProgress,
         backoff: &mut Backoff,
-    ) -> Result<String, End> {
+    ) -> Result<String, WatchEnd> {
         let spread = u32::try_from(jitter(Duration::from_secs(50)).as_secs()).unwrap_or(0);
         let params = WatchParams::default().timeout(WATCH_SECONDS + spread);
         let stream = match answered(api.watch(&params, &version)).await {
             Ok(stream) => stream.boxed(),
-            Err(kube::Error::Api(status)) if status.code == 410 => return Err(End::Relist),
+            Err(kube::Error::Api(status)) if status.code == 410 => return Err(WatchEnd::Relist),
             Err(error) => return Err(failed(Some(version), &error)),
         };
         if !state.hides {
@@ -291,14 +299,14 @@ impl Watch {
                 // A watch that ends as soon as it began is no end of its time: asking again at once would go on for ever.
                 Ok(None) if begun.elapsed() < BRIEF => {
                     let error = "it ended at once".to_owned();
-                    return Err(End::Failed {
+                    return Err(WatchEnd::Failed {
                         version: Some(version),
                         error,
                     });
                 }
-                Ok(None) => return Err(End::Resume(version)),
+                Ok(None) => return Err(WatchEnd::Resume(version)),
                 Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
-                Err(_) => return Err(End::Quiet(version)),
+                Err(_) => return Err(WatchEnd::Quiet(version)),
             };
             if state.hides && !matches!(event, WatchEvent::Error(_)) {
                 state.hides = false;
@@ -316,10 +324,9 @@ impl Watch {
                     item.version.clone_into(&mut version);
                     let key = self.kind.key(&item.namespace, &item.name);
                     state.unreadable.remove(&key);
-                    self.send(Message::Input(Input::News(News::Deleted(
-                        key,
-                        item.version.parse().ok(),
-                    ))))
+                    self.send(DriverMessage::Input(EngineInput::News(
+                        ObjectEvent::Deleted(key, item.version.parse().ok()),
+                    )))
                     .await?;
                 }
                 WatchEvent::Bookmark(mark) => {
@@ -327,9 +334,9 @@ impl Watch {
                     version = mark.metadata.resource_version;
                     self.is(WatchState::Bookmark(version.parse().ok())).await?;
                 }
-                WatchEvent::Error(status) if status.code == 410 => return Err(End::Relist),
+                WatchEvent::Error(status) if status.code == 410 => return Err(WatchEnd::Relist),
                 WatchEvent::Error(status) => {
-                    return Err(End::Failed {
+                    return Err(WatchEnd::Failed {
                         version: Some(version),
                         error: status.message,
                     });
@@ -338,21 +345,26 @@ impl Watch {
         }
     }
 
-    async fn seen(&self, item: Item, key: &ObjectKey, state: &mut State) -> Result<(), End> {
+    async fn seen(
+        &self,
+        item: WatchedObject,
+        key: &ObjectKey,
+        state: &mut WatchProgress,
+    ) -> Result<(), WatchEnd> {
         match item.read(&self.kind) {
             Ok(object) => {
                 state.unreadable.remove(key);
-                self.send(Message::Input(Input::News(News::Applied(
-                    object,
-                    Source::Watch,
-                ))))
+                self.send(DriverMessage::Input(EngineInput::News(
+                    ObjectEvent::Applied(object, EventSource::Watch),
+                )))
                 .await
             }
             Err(error) => {
                 self.shared.metrics.unparsable(self.kind.kind);
                 if state.unreadable.insert(key.clone()) {
-                    let news = News::Unreadable(key.clone());
-                    self.send(Message::Input(Input::News(news))).await?;
+                    let news = ObjectEvent::Unreadable(key.clone());
+                    self.send(DriverMessage::Input(EngineInput::News(news)))
+                        .await?;
                     tracing::warn!(
                         resource = self.kind.resource(),
                         namespace = item.namespace,
@@ -367,14 +379,17 @@ impl Watch {
     }
 
     /// Says how this watch is.
-    async fn is(&self, state: WatchState) -> Result<(), End> {
+    async fn is(&self, state: WatchState) -> Result<(), WatchEnd> {
         let kind = self.kind.index.clone();
-        self.send(Message::Input(Input::Watch { kind, state }))
+        self.send(DriverMessage::Input(EngineInput::Watch { kind, state }))
             .await
     }
 
-    async fn send(&self, message: Message) -> Result<(), End> {
-        self.inputs.send(message).await.map_err(|_| End::Closed)
+    async fn send(&self, message: DriverMessage) -> Result<(), WatchEnd> {
+        self.inputs
+            .send(message)
+            .await
+            .map_err(|_| WatchEnd::Closed)
     }
 }
 
@@ -384,14 +399,14 @@ async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resu
     answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))))
 }
 
-fn failed(version: Option<String>, error: &kube::Error) -> End {
-    End::Failed {
+fn failed(version: Option<String>, error: &kube::Error) -> WatchEnd {
+    WatchEnd::Failed {
         version,
         error: retry::message(error),
     }
 }
 
-struct State {
+struct WatchProgress {
     unreadable: BTreeSet<ObjectKey>,
     broken: bool,
     listed: bool,
@@ -403,7 +418,7 @@ struct State {
 
 /// An object as it came, with the little that is read of it in any case.
 #[derive(Clone)]
-struct Item {
+struct WatchedObject {
     name: String,
     namespace: String,
     version: String,
@@ -411,27 +426,27 @@ struct Item {
     meta: ObjectMeta,
 }
 
-impl Item {
-    fn read(&self, kind: &Kind) -> Result<Object, serde_json::Error> {
+impl WatchedObject {
+    fn read(&self, kind: &ResourceKind) -> Result<Object, serde_json::Error> {
         kind.read(self.text.get())
     }
 }
 
-impl fmt::Debug for Item {
+impl fmt::Debug for WatchedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}@{}", self.namespace, self.name, self.version)
     }
 }
 
-impl<'de> Deserialize<'de> for Item {
+impl<'de> Deserialize<'de> for WatchedObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let Identity {
+        let ObjectIdentity {
             name,
             namespace,
             resource_version: version,
             ..
-        } = Identity::read(text.get()).map_err(serde::de::Error::custom)?;
+        } = ObjectIdentity::read(text.get()).map_err(serde::de::Error::custom)?;
         Ok(Self {
             name,
             namespace,
@@ -442,7 +457,7 @@ impl<'de> Deserialize<'de> for Item {
     }
 }
 
-impl kube::Resource for Item {
+impl kube::Resource for WatchedObject {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 

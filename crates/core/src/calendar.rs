@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::apis::nodepool::NodePool;
 use crate::names::PoolName;
-use crate::values::{Allowance, Budget, Holds};
+use crate::values::{Allowance, BudgetActivity, CompiledBudget};
 
 /// Reasons that budgets are about, as they spell them.
 pub const REASONS: [&str; 3] = ["Underutilized", "Empty", "Drifted"];
@@ -26,14 +26,14 @@ pub struct Calendar {
     /// End, excluded.
     pub until: Timestamp,
     /// Each budget, in the order of the pool.
-    pub budgets: Vec<BudgetDays>,
+    pub budgets: Vec<BudgetSchedule>,
     /// What the budgets allow together. Reasons for which they do the same stand together.
-    pub reasons: Vec<ReasonDays>,
+    pub reasons: Vec<ReasonSchedule>,
 }
 
 /// When one budget holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BudgetDays {
+pub struct BudgetSchedule {
     /// How many nodes it allows, as written.
     pub nodes: String,
     /// Its reasons; `None` for all.
@@ -43,7 +43,7 @@ pub struct BudgetDays {
     /// Its duration, if it has one.
     pub duration: Option<String>,
     /// How often it holds, also after these days.
-    pub holds: Holds,
+    pub holds: BudgetActivity,
     /// Why it cannot be used: then it allows nothing, for any reason.
     pub error: Option<String>,
     /// When it holds: begin and end, the end excluded.
@@ -52,24 +52,24 @@ pub struct BudgetDays {
 
 /// What is allowed for some reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReasonDays {
+pub struct ReasonSchedule {
     /// The reasons, never empty.
     pub reasons: Vec<&'static str>,
     /// A budget that always holds allows none: not in these days, and not later.
     pub never: bool,
     /// What is allowed when: one after the other, without gaps, each different from the one before.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CalendarInterval>,
 }
 
 /// A time during which the same is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CalendarInterval {
     /// Begin.
     pub from: Timestamp,
     /// End, excluded.
     pub until: Timestamp,
     /// What is allowed.
-    pub allowed: Allowed,
+    pub allowed: AllowedDisruptions,
     /// That many nodes, where the size of the pool was given; `None` means no limit, or no size.
     pub nodes: Option<i64>,
     /// The budgets that hold, by their position.
@@ -78,7 +78,7 @@ pub struct Step {
 
 /// How many nodes may be on their way out at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
+pub enum AllowedDisruptions {
     /// No budget holds.
     All,
     /// None.
@@ -87,7 +87,7 @@ pub enum Allowed {
     Limited(Vec<Allowance>),
 }
 
-impl fmt::Display for Allowed {
+impl fmt::Display for AllowedDisruptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
@@ -116,8 +116,8 @@ pub fn calendar(pool: &NodePool, from: Timestamp, nodes: Option<i64>) -> Calenda
         .checked_add(SignedDuration::from_hours(24 * DAYS))
         .unwrap_or(Timestamp::MAX);
     let budgets = pool.budgets();
-    let parsed: Vec<&Budget> = budgets.iter().collect();
-    let days: Vec<BudgetDays> = parsed
+    let parsed: Vec<&CompiledBudget> = budgets.iter().collect();
+    let days: Vec<BudgetSchedule> = parsed
         .iter()
         .enumerate()
         .map(|(at, budget)| of_budget(pool, at, budget, from, until))
@@ -131,9 +131,9 @@ pub fn calendar(pool: &NodePool, from: Timestamp, nodes: Option<i64>) -> Calenda
         .collect();
     times.sort_unstable();
     times.dedup();
-    let mut reasons: Vec<ReasonDays> = Vec::new();
+    let mut reasons: Vec<ReasonSchedule> = Vec::new();
     for reason in REASONS {
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<CalendarInterval> = Vec::new();
         for (at, begin) in times.iter().enumerate() {
             let end = times.get(at + 1).copied().unwrap_or(until);
             let (allowed, holding) = allowed(&parsed, &days, reason, *begin);
@@ -145,7 +145,7 @@ pub fn calendar(pool: &NodePool, from: Timestamp, nodes: Option<i64>) -> Calenda
                 Some(last) if last.allowed == allowed && last.budgets == holding => {
                     last.until = end;
                 }
-                _ => steps.push(Step {
+                _ => steps.push(CalendarInterval {
                     from: *begin,
                     until: end,
                     allowed,
@@ -156,11 +156,11 @@ pub fn calendar(pool: &NodePool, from: Timestamp, nodes: Option<i64>) -> Calenda
         }
         let never = parsed.iter().zip(&days).any(|(budget, days)| {
             days.error.is_some()
-                || days.holds == Holds::Always && budget.covers(reason) && is_zero(budget)
+                || days.holds == BudgetActivity::Always && budget.covers(reason) && is_zero(budget)
         });
         match reasons.iter_mut().find(|known| known.steps == steps) {
             Some(known) => known.reasons.push(reason),
-            None => reasons.push(ReasonDays {
+            None => reasons.push(ReasonSchedule {
                 reasons: vec![reason],
                 never,
                 steps,
@@ -177,7 +177,7 @@ pub fn calendar(pool: &NodePool, from: Timestamp, nodes: Option<i64>) -> Calenda
 }
 
 /// Allows no node, however many there are.
-fn is_zero(budget: &Budget) -> bool {
+fn is_zero(budget: &CompiledBudget) -> bool {
     budget
         .allowance()
         .is_ok_and(|allowed| matches!(allowed, Allowance::Nodes(0) | Allowance::Percent(0)))
@@ -186,20 +186,20 @@ fn is_zero(budget: &Budget) -> bool {
 fn of_budget(
     pool: &NodePool,
     at: usize,
-    budget: &Budget,
+    budget: &CompiledBudget,
     from: Timestamp,
     until: Timestamp,
-) -> BudgetDays {
+) -> BudgetSchedule {
     let written = pool
         .spec
         .disruption
         .as_ref()
         .and_then(|disruption| disruption.budgets.as_ref()?.get(at));
     let (holds, spans) = match budget.window() {
-        Ok(None) | Err(_) => (Holds::Always, vec![(from, until)]),
+        Ok(None) | Err(_) => (BudgetActivity::Always, vec![(from, until)]),
         Ok(Some(window)) => (window.holds(from), window.spans(from, until)),
     };
-    BudgetDays {
+    BudgetSchedule {
         nodes: written.map_or_else(|| "10%".to_owned(), |written| written.nodes.clone()),
         reasons: written.and_then(|written| written.reasons.clone()),
         schedule: written.and_then(|written| written.schedule.clone()),
@@ -212,11 +212,11 @@ fn of_budget(
 
 /// What is allowed at a time, and the budgets that say so.
 fn allowed(
-    budgets: &[&Budget],
-    days: &[BudgetDays],
+    budgets: &[&CompiledBudget],
+    days: &[BudgetSchedule],
     reason: &str,
     at: Timestamp,
-) -> (Allowed, Vec<usize>) {
+) -> (AllowedDisruptions, Vec<usize>) {
     let mut limits: Vec<Allowance> = Vec::new();
     let (mut holding, mut none) = (Vec::new(), false);
     for (position, (budget, days)) in budgets.iter().zip(days).enumerate() {
@@ -243,9 +243,9 @@ fn allowed(
     limits.sort_unstable();
     limits.dedup_by_key(|limit| std::mem::discriminant(limit));
     let allowed = match (none, limits.is_empty()) {
-        (true, _) => Allowed::None,
-        (false, true) => Allowed::All,
-        (false, false) => Allowed::Limited(limits),
+        (true, _) => AllowedDisruptions::None,
+        (false, true) => AllowedDisruptions::All,
+        (false, false) => AllowedDisruptions::Limited(limits),
     };
     (allowed, holding)
 }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(calendar.reasons.len(), 1);
         assert_eq!(calendar.reasons[0].reasons, REASONS);
         assert_eq!(steps(&calendar, "Empty"), ["Mon 00:00 10% = 3"]);
-        assert_eq!(calendar.budgets[0].holds, Holds::Always);
+        assert_eq!(calendar.budgets[0].holds, BudgetActivity::Always);
         assert!(!calendar.reasons[0].never);
     }
 
@@ -342,7 +342,7 @@ mod tests {
             json!([{ "nodes": "0", "schedule": "@hourly", "duration": "1h" }]),
             None,
         );
-        assert_eq!(always.budgets[0].holds, Holds::Always);
+        assert_eq!(always.budgets[0].holds, BudgetActivity::Always);
         assert!(always.reasons[0].never);
         assert_eq!(always.budgets[0].spans, [(always.from, always.until)]);
         let all = of(json!([{ "nodes": "100%" }]), Some(10));
@@ -355,7 +355,7 @@ mod tests {
         );
         assert_eq!(
             (later.budgets[0].holds, later.budgets[0].spans.len()),
-            (Holds::Sometimes, 0)
+            (BudgetActivity::Sometimes, 0)
         );
     }
 

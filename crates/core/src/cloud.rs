@@ -146,7 +146,7 @@ pub struct LaunchRequest {
 
 /// A machine that a launch made, or that was already there for the same claim.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Launched {
+pub struct LaunchedInstance {
     /// Its id.
     pub provider_id: ProviderId,
     /// Image it runs, when images have ids.
@@ -163,7 +163,7 @@ pub struct Launched {
 
 /// A (type, zone, capacity type) that the cloud could not give just now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Unavailable {
+pub struct UnavailableOffering {
     /// Instance type name.
     pub instance_type: Arc<str>,
     /// Zone name.
@@ -181,7 +181,7 @@ pub enum LaunchError {
         /// What the cloud said.
         message: String,
         /// The offerings that were found empty.
-        unavailable: Vec<Unavailable>,
+        unavailable: Vec<UnavailableOffering>,
     },
     /// The node class is missing or not ready. The claim is given up.
     #[error("node class is not ready: {message}")]
@@ -227,14 +227,14 @@ pub struct CloudError {
 /// Answer to [`CloudProvider::terminate`]. It is asked again until the machine is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Terminated {
+pub enum TerminationStatus {
     /// Termination was asked for, or is under way.
     Started,
     /// There is no such machine (any more).
     Gone,
 }
 
-/// A machine as [`CloudProvider::instances`] lists it.
+/// A machine as [`CloudProvider::list_instances`] lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Instance {
     /// Its id.
@@ -250,7 +250,7 @@ pub struct Instance {
 /// What a cloud announces about machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoticeKind {
+pub enum InterruptionKind {
     /// The machine will be taken back within minutes.
     SpotInterruption,
     /// The machine is more likely than others to be taken back.
@@ -265,7 +265,7 @@ pub enum NoticeKind {
     Other,
 }
 
-impl NoticeKind {
+impl InterruptionKind {
     /// The metric label, which is upstream's `message_type` value.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -282,11 +282,11 @@ impl NoticeKind {
 
 /// One message from a cloud. It is acknowledged (deleted from the queue) only when what it asks for has been decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Notice {
+pub struct InterruptionNotice {
     /// The queue's handle of the message, for the acknowledgement.
     pub id: Arc<str>,
     /// What it announces.
-    pub kind: NoticeKind,
+    pub kind: InterruptionKind,
     /// The machines concerned, by the last part of their provider id (such as `i-0123`).
     pub instances: Vec<Arc<str>>,
     /// When the cloud sent it.
@@ -340,14 +340,14 @@ pub trait CloudProvider: Send + Sync + 'static {
     fn launch<'a>(
         &'a self,
         request: &'a LaunchRequest,
-    ) -> BoxFuture<'a, Result<Launched, LaunchError>>;
+    ) -> BoxFuture<'a, Result<LaunchedInstance, LaunchError>>;
 
     /// Ends a machine. `claim` is the claim it belongs to, for clouds that keep machines as objects.
     fn terminate<'a>(
         &'a self,
         machine: &'a ProviderId,
         claim: &'a str,
-    ) -> BoxFuture<'a, Result<Terminated, CloudError>>;
+    ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>>;
 
     /// One machine, by its id and nothing else; `None` when the cloud knows no such machine, or has ended it. A machine that
     /// may only not be visible yet is an error.
@@ -358,7 +358,7 @@ pub trait CloudProvider: Send + Sync + 'static {
 
     /// Every machine of this cluster. It may leave some out that were launched or tagged a moment ago: what is not in it is
     /// not gone, see [`CloudProvider::instance`].
-    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>>;
+    fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>>;
 
     /// Why a claim's machine differs from what its node class now asks for; `None` when it does not.
     fn drifted<'a>(
@@ -368,7 +368,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<String>, CloudError>>;
 
     /// Waits for messages (long poll); `None` when the cloud sends none at all.
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>>;
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>>;
 
     /// Removes a message from the queue.
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>>;

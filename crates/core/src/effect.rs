@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{
-    CloudError, Instance, LaunchError, LaunchRequest, Launched, NodeClassObject, ResolvedNodeClass,
-    Terminated,
+    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, NodeClassObject,
+    ResolvedNodeClass, TerminationStatus,
 };
 use crate::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName, ProviderId, Uid};
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 /// An object that effects and records speak of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -254,18 +254,21 @@ impl Effect {
 
 /// What one provider said when it was asked for its machines.
 #[derive(Clone, Debug)]
-pub struct Listing {
+pub struct InstanceListing {
     /// Its name.
     pub provider: Arc<str>,
     /// Node classes whose machines it makes.
-    pub serves: Served,
+    pub serves: ServedNodeClasses,
     /// All its machines; an error says nothing about any of them, least of all that there are none.
     pub machines: Result<Vec<Instance>, CloudError>,
 }
 
 /// The machines of the provider that serves a class; `None` when that provider did not answer or is not there.
 #[must_use]
-pub fn machines_for<'a>(listings: &'a [Listing], class: &NodeClassKey) -> Option<&'a [Instance]> {
+pub fn machines_for<'a>(
+    listings: &'a [InstanceListing],
+    class: &NodeClassKey,
+) -> Option<&'a [Instance]> {
     listings
         .iter()
         .filter(|listing| listing.serves.covers(class))
@@ -274,7 +277,7 @@ pub fn machines_for<'a>(listings: &'a [Listing], class: &NodeClassKey) -> Option
 
 /// What an effect gave.
 #[derive(Clone, Debug)]
-pub enum Done {
+pub enum EffectOutput {
     /// Written (created, patched); the new object was handed to the index before this outcome.
     Written,
     /// Deletion was accepted, or there was nothing to delete.
@@ -282,11 +285,11 @@ pub enum Done {
     /// The eviction was accepted. A pod that was gone, or is another by now, is an error: not found, or a conflict.
     Evicted,
     /// The machine is there.
-    Launched(Box<Launched>),
+    Launched(Box<LaunchedInstance>),
     /// How far the termination is.
-    Terminated(Terminated),
+    Terminated(TerminationStatus),
     /// Machines of every provider, those included that could not be asked. Sorted by provider name.
-    Instances(Vec<Listing>),
+    Instances(Vec<InstanceListing>),
     /// So many pods were listed, and handed to the index.
     PodsListed(usize),
     /// The machine that was asked for by its id; `None`: there is no such machine (any more).
@@ -362,5 +365,5 @@ pub struct Outcome {
     /// The effect.
     pub effect: Arc<Effect>,
     /// What became of it.
-    pub result: Result<Done, EffectError>,
+    pub result: Result<EffectOutput, EffectError>,
 }

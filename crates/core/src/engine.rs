@@ -13,26 +13,26 @@ use jiff::Timestamp;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::catalog::Catalog;
-use crate::cloud::{LaunchError, Notice};
-use crate::deciders::{Decider, DeciderId, Delivery, Step, StepInput};
-use crate::effect::{Done, Effect, EffectError, Outcome};
-use crate::feasible::Feasible;
+use crate::cloud::{InterruptionNotice, LaunchError};
+use crate::deciders::{Decider, DeciderId, InboxMessage, Step, StepInput};
+use crate::effect::{Effect, EffectError, EffectOutput, Outcome};
+use crate::feasible::FeasiblePods;
 use crate::freshness::{Freshness, WatchState};
-use crate::index::{Changes, Index, News, ObjectKind};
+use crate::index::{Changes, Index, ObjectEvent, ObjectKind};
 use crate::labels::WellKnown;
-use crate::ledger::{Coming, LedgerOp, PoolUsage, most_of};
+use crate::ledger::{ExpectedClaim, LedgerOp, PoolUsage, most_of};
+use crate::metric_event::MetricEvent;
 use crate::names::Uid;
 use crate::record::Record;
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::tally::Tally;
 
 /// What the engine is told.
 #[derive(Debug)]
-pub enum Input {
+pub enum EngineInput {
     /// News of objects.
-    News(News),
+    News(ObjectEvent),
     /// A watch says how it is.
     Watch {
         /// What it watches.
@@ -46,7 +46,7 @@ pub enum Input {
     Outcome {
         /// Who asked for it.
         decider: DeciderId,
-        /// When: the term of its [`Order`].
+        /// When: the term of its [`EffectRequest`].
         term: Term,
         /// What became of it.
         outcome: Outcome,
@@ -56,7 +56,7 @@ pub enum Input {
         /// Provider name.
         provider: Arc<str>,
         /// The message.
-        notice: Notice,
+        notice: InterruptionNotice,
     },
     /// kube-scheduler has a node for a pod: it asked the extender, and some node was left.
     Feasible {
@@ -76,7 +76,7 @@ pub struct Term(u64);
 
 /// An effect on its way out.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct EffectRequest {
     /// Who asked for it, and gets the outcome.
     pub decider: DeciderId,
     /// When it asked.
@@ -87,26 +87,26 @@ pub struct Order {
 
 /// What came of committing one or more steps.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct CommitOutput {
     /// To be carried out.
-    pub orders: Vec<Order>,
+    pub orders: Vec<EffectRequest>,
     /// To be shown.
     pub records: Vec<Record>,
     /// To be counted.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<MetricEvent>,
 }
 
-struct Slot {
+struct DeciderSlot {
     id: DeciderId,
     /// Never stepped: what the next term begins with.
     blank: Box<dyn Decider>,
     decider: Option<Box<dyn Decider>>,
     changes: Changes,
-    inbox: Vec<Delivery>,
+    inbox: Vec<InboxMessage>,
     wake: Option<Timestamp>,
 }
 
-impl Slot {
+impl DeciderSlot {
     fn new(blank: Box<dyn Decider>, now: Timestamp) -> Self {
         Self {
             id: blank.id(),
@@ -126,35 +126,35 @@ impl Slot {
         self.changes = Changes::everything();
         // Messages of clouds are facts, whoever leads.
         self.inbox
-            .retain(|each| matches!(each, Delivery::Notice { .. }));
+            .retain(|each| matches!(each, InboxMessage::Notice { .. }));
         self.wake = Some(now);
     }
 }
 
 /// One step, ready to be run on any thread.
-pub struct Job {
+pub struct StepJob {
     id: DeciderId,
     term: Term,
     decider: Box<dyn Decider>,
     snapshot: Snapshot,
     changes: Changes,
-    inbox: Vec<Delivery>,
+    inbox: Vec<InboxMessage>,
     settings: Arc<Settings>,
-    feasible: Arc<Feasible>,
+    feasible: Arc<FeasiblePods>,
     freshness: Arc<Freshness>,
     seed: u64,
     now: Timestamp,
 }
 
 /// A step that has been run, to be committed.
-pub struct Finished {
+pub struct CompletedStep {
     id: DeciderId,
     term: Term,
     decider: Box<dyn Decider>,
     step: Step,
 }
 
-impl Job {
+impl StepJob {
     /// Who steps.
     #[must_use]
     pub const fn id(&self) -> DeciderId {
@@ -162,7 +162,7 @@ impl Job {
     }
 
     /// Runs the step. `stop` turns true when the answer so far should be given.
-    pub fn run(self, stop: &dyn Fn() -> bool) -> Finished {
+    pub fn run(self, stop: &dyn Fn() -> bool) -> CompletedStep {
         let Self {
             id,
             term,
@@ -187,7 +187,7 @@ impl Job {
             seed,
         };
         let step = decider.step(&input, stop);
-        Finished {
+        CompletedStep {
             id,
             term,
             decider,
@@ -199,9 +199,9 @@ impl Job {
 /// Index, ledger and deciders.
 pub struct Engine {
     index: Index,
-    slots: Vec<Slot>,
+    slots: Vec<DeciderSlot>,
     settings: Arc<Settings>,
-    feasible: Arc<Feasible>,
+    feasible: Arc<FeasiblePods>,
     freshness: Arc<Freshness>,
     leading: bool,
     term: Term,
@@ -222,7 +222,7 @@ impl Engine {
     ) -> Self {
         let slots = deciders
             .into_iter()
-            .map(|decider| Slot::new(decider, now))
+            .map(|decider| DeciderSlot::new(decider, now))
             .collect();
         Self {
             index: Index::new(well_known, true, now),
@@ -240,35 +240,35 @@ impl Engine {
 
     /// Says which kinds of node classes this process serves; call it before the first input. Without it: every kind.
     #[must_use]
-    pub fn serving(mut self, served: Served) -> Self {
+    pub fn serving(mut self, served: ServedNodeClasses) -> Self {
         self.index = self.index.serving(served);
         self
     }
 
     /// Takes an input in.
-    pub fn apply(&mut self, input: Input, now: Timestamp) {
+    pub fn apply(&mut self, input: EngineInput, now: Timestamp) {
         match input {
-            Input::News(news) => {
+            EngineInput::News(news) => {
                 self.index.set_time(now);
                 Arc::make_mut(&mut self.freshness).heard(&news, now);
                 self.index.apply(news);
             }
-            Input::Watch { kind, state } => {
+            EngineInput::Watch { kind, state } => {
                 Arc::make_mut(&mut self.freshness).told(&kind, state, now);
             }
-            Input::Synced => self.index.set_synced(),
-            Input::Outcome {
+            EngineInput::Synced => self.index.set_synced(),
+            EngineInput::Outcome {
                 decider,
                 term,
                 outcome,
             } => self.outcome(decider, term, outcome, now),
-            Input::Notice { provider, notice } => self.deliver(
+            EngineInput::Notice { provider, notice } => self.deliver(
                 DeciderId::Interruption,
-                Delivery::Notice { provider, notice },
+                InboxMessage::Notice { provider, notice },
             ),
             // Nothing is stepped because of it: it only keeps what is stepped from buying.
-            Input::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
-            Input::Leading(leading) => self.lead(leading, now),
+            EngineInput::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
+            EngineInput::Leading(leading) => self.lead(leading, now),
         }
     }
 
@@ -289,7 +289,7 @@ impl Engine {
     fn outcome(&mut self, decider: DeciderId, term: Term, outcome: Outcome, now: Timestamp) {
         let is_current = term == self.term;
         match (&*outcome.effect, &outcome.result) {
-            (Effect::Resolve(class), Ok(Done::Resolved(resolved))) => {
+            (Effect::Resolve(class), Ok(EffectOutput::Resolved(resolved))) => {
                 let catalog = Catalog::build(resolved.instance_types.clone());
                 self.index.set_catalog(&class.key, Arc::new(catalog));
             }
@@ -311,7 +311,7 @@ impl Engine {
                 if self.index.claim(&claim.name()).is_none() {
                     self.index.change_ledger(LedgerOp::Settle(claim.name()));
                 }
-                let place = crate::ledger::Place::Claim(claim.name());
+                let place = crate::ledger::NominationTarget::Claim(claim.name());
                 let held: Vec<_> = self
                     .snapshot(now)
                     .ledger
@@ -325,11 +325,11 @@ impl Engine {
             _ => {}
         }
         if is_current {
-            self.deliver(decider, Delivery::Outcome(outcome));
+            self.deliver(decider, InboxMessage::Outcome(outcome));
         }
     }
 
-    fn deliver(&mut self, to: DeciderId, delivery: Delivery) {
+    fn deliver(&mut self, to: DeciderId, delivery: InboxMessage) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == to) {
             slot.inbox.push(delivery);
         }
@@ -415,7 +415,7 @@ impl Engine {
     }
 
     /// Takes a decider out for one step. `None` if it is out already or unknown.
-    pub fn prepare(&mut self, id: DeciderId, now: Timestamp) -> Option<Job> {
+    pub fn prepare(&mut self, id: DeciderId, now: Timestamp) -> Option<StepJob> {
         let snapshot = (*self.snapshot(now)).clone();
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let decider = slot.decider.take()?;
@@ -428,7 +428,7 @@ impl Engine {
             std::mem::take(&mut slot.inbox),
         );
         slot.wake = None;
-        Some(Job {
+        Some(StepJob {
             id,
             term: self.term,
             decider,
@@ -444,8 +444,8 @@ impl Engine {
     }
 
     /// Puts a decider back and lets its step take effect. Of a step that began in an earlier term nothing is left.
-    pub fn commit(&mut self, finished: Finished, now: Timestamp) -> Turn {
-        let Finished {
+    pub fn commit(&mut self, finished: CompletedStep, now: Timestamp) -> CommitOutput {
+        let CompletedStep {
             id,
             term,
             decider,
@@ -461,9 +461,9 @@ impl Engine {
             }
         }
         if !is_current {
-            return Turn::default();
+            return CommitOutput::default();
         }
-        let mut turn = Turn {
+        let mut turn = CommitOutput {
             orders: Vec::with_capacity(step.effects.len()),
             records: step.records,
             tallies: step.tallies,
@@ -500,7 +500,7 @@ impl Engine {
                     continue;
                 }
                 usage.count(&most);
-                self.index.change_ledger(LedgerOp::Expect(Coming {
+                self.index.change_ledger(LedgerOp::Expect(ExpectedClaim {
                     claim: claim.name(),
                     pool,
                     capacity: Some(most),
@@ -508,7 +508,7 @@ impl Engine {
                     from: now,
                 }));
             }
-            turn.orders.push(Order {
+            turn.orders.push(EffectRequest {
                 decider: id,
                 term,
                 effect: Arc::new(effect),
@@ -536,8 +536,8 @@ impl Engine {
 
     /// Steps everything that is due, in order, until nothing is; for the simulator and tests. `limit` bounds the number of
     /// steps, so that two deciders that wake each other for ever are seen as the error they are.
-    pub fn turn(&mut self, now: Timestamp, limit: usize, stop: &dyn Fn() -> bool) -> Turn {
-        let mut all = Turn::default();
+    pub fn turn(&mut self, now: Timestamp, limit: usize, stop: &dyn Fn() -> bool) -> CommitOutput {
+        let mut all = CommitOutput::default();
         for _ in 0..limit {
             let Some(id) = self.due(now) else { break };
             let Some(job) = self.prepare(id, now) else {

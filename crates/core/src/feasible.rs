@@ -26,12 +26,12 @@ const SWEEP_MS: i64 = 1_000;
 
 /// Pods with a feasible node, by UID, with the time of the newest call.
 #[derive(Clone, Debug, Default)]
-pub struct Feasible {
+pub struct FeasiblePods {
     seen: BTreeMap<Uid, Timestamp>,
     swept: Option<Timestamp>,
 }
 
-impl Feasible {
+impl FeasiblePods {
     /// The scheduler had a node for the pod at this time.
     pub fn see(&mut self, pod: Uid, at: Timestamp) {
         if self.swept.is_none_or(|swept| after(swept, SWEEP_MS) <= at) {
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let at = |ms| after(Timestamp::UNIX_EPOCH, ms);
-        let mut feasible = Feasible::default();
+        let mut feasible = FeasiblePods::default();
         for pod in 0..30_000 {
             feasible.see(format!("{pod}").as_str().into(), at(pod / 10));
         }

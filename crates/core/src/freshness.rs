@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::deciders::{DeciderId, since};
-use crate::index::{News, ObjectKind, Source};
+use crate::index::{EventSource, ObjectEvent, ObjectKind};
 
 /// A watch that does not stand is old after this.
 const BROKEN_MS: i64 = 10_000;
@@ -124,29 +124,29 @@ impl Freshness {
     }
 
     /// Takes in from whom news come.
-    pub fn heard(&mut self, news: &News, now: Timestamp) {
+    pub fn heard(&mut self, news: &ObjectEvent, now: Timestamp) {
         if self.watches.is_empty() {
             return;
         }
         match news {
-            News::Applied(object, source) => {
+            ObjectEvent::Applied(object, source) => {
                 let kind = object.key().kind();
                 let Some(watch) = self.watches.get_mut(&kind) else {
                     return;
                 };
                 match (source, object.version()) {
-                    (Source::Watch, version) => watch.shows(version, now),
-                    (Source::Write, Some(version)) => watch.owes(version, now),
-                    (Source::Write, None) => {}
+                    (EventSource::Watch, version) => watch.shows(version, now),
+                    (EventSource::Write, Some(version)) => watch.owes(version, now),
+                    (EventSource::Write, None) => {}
                 }
             }
-            News::Listed { kind, version, .. } => {
+            ObjectEvent::Listed { kind, version, .. } => {
                 if let Some(watch) = self.watches.get_mut(kind) {
                     watch.shows(*version, now);
                 }
             }
             // Our own writes end objects too; what a watch shows of that comes with its next word.
-            News::Deleted(..) | News::Unreadable(_) => {}
+            ObjectEvent::Deleted(..) | ObjectEvent::Unreadable(_) => {}
         }
     }
 
@@ -273,10 +273,10 @@ mod tests {
     use crate::deciders::after;
     use crate::index::Object;
 
-    fn pool(version: u64, source: Source) -> News {
+    fn pool(version: u64, source: EventSource) -> ObjectEvent {
         let value = json!({ "metadata": { "name": "p", "resourceVersion": version.to_string() } });
         let pool = serde_json::from_value(value).unwrap();
-        News::Applied(Object::Pool(Box::new(pool)), source)
+        ObjectEvent::Applied(Object::Pool(Box::new(pool)), source)
     }
 
     fn at(ms: i64) -> Timestamp {
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn what_nobody_follows_is_never_old() {
         let mut freshness = Freshness::default();
-        freshness.heard(&pool(1, Source::Write), at(0));
+        freshness.heard(&pool(1, EventSource::Write), at(0));
         assert_eq!(how(&freshness, 1_000_000), None);
     }
 
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(how(&freshness, 104_999), None);
         assert_eq!(how(&freshness, 105_000), Some(Age::Broken));
         // A list is as good as a watch for its moment.
-        let list = News::Listed {
+        let list = ObjectEvent::Listed {
             kind: kind.clone(),
             keys: std::collections::BTreeSet::new(),
             version: Some(7),
@@ -317,7 +317,7 @@ mod tests {
         // That it stands again says nothing about what it shows.
         freshness.told(&kind, WatchState::Stands, at(200_000));
         assert_eq!(how(&freshness, 200_001), Some(Age::Silent));
-        freshness.heard(&pool(8, Source::Watch), at(200_002));
+        freshness.heard(&pool(8, EventSource::Watch), at(200_002));
         assert_eq!(how(&freshness, 200_003), None);
     }
 
@@ -326,17 +326,17 @@ mod tests {
         let mut freshness = Freshness::default();
         let kind = ObjectKind::Pool;
         freshness.told(&kind, WatchState::Stands, at(0));
-        freshness.heard(&pool(5, Source::Watch), at(0));
-        freshness.heard(&pool(5, Source::Write), at(0));
+        freshness.heard(&pool(5, EventSource::Watch), at(0));
+        freshness.heard(&pool(5, EventSource::Write), at(0));
         assert_eq!(how(&freshness, 10_000), None, "it has shown that");
-        freshness.heard(&pool(8, Source::Write), at(1_000));
-        freshness.heard(&pool(9, Source::Write), at(6_000));
-        freshness.heard(&pool(7, Source::Watch), at(10_000));
+        freshness.heard(&pool(8, EventSource::Write), at(1_000));
+        freshness.heard(&pool(9, EventSource::Write), at(6_000));
+        freshness.heard(&pool(7, EventSource::Watch), at(10_000));
         assert_eq!(how(&freshness, 11_000), Some(Age::Behind));
         freshness.told(&kind, WatchState::Bookmark(Some(8)), at(12_000));
         assert_eq!(how(&freshness, 15_999), None);
         assert_eq!(how(&freshness, 16_000), Some(Age::Behind));
-        freshness.heard(&pool(9, Source::Watch), at(17_000));
+        freshness.heard(&pool(9, EventSource::Watch), at(17_000));
         assert_eq!(how(&freshness, 60_000), None);
     }
 

@@ -4,9 +4,9 @@
 
 use serde_json::Value;
 
-use crate::migrate::finding::Log;
-use crate::migrate::yaml::{Content, Document, Node, documents, read};
-use crate::migrate::{Finding, about_us, is_part, label, list_items, others};
+use crate::migrate::finding::FindingLog;
+use crate::migrate::yaml::{Document, Node, NodeContent, documents, read};
+use crate::migrate::{MigrationFinding, about_us, is_part, label, list_items, unconverted};
 
 /// An object in a text.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Manifest {
 
 /// A document that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Torn {
+pub struct UnparsableDocument {
     /// Line of the text, counted from 1.
     pub line: usize,
     /// What is wrong there.
@@ -29,7 +29,7 @@ pub struct Torn {
 
 /// The objects of a YAML or JSON text in their order; those of a `List` one by one. Empty documents are left out.
 #[must_use]
-pub fn manifests(text: &str) -> Vec<Result<Manifest, Torn>> {
+pub fn manifests(text: &str) -> Vec<Result<Manifest, UnparsableDocument>> {
     let mut found = Vec::new();
     for Document { body, line, .. } in documents(text) {
         match read(&body, line) {
@@ -42,7 +42,7 @@ pub fn manifests(text: &str) -> Vec<Result<Manifest, Torn>> {
                     found.extend(items.into_iter().map(|root| Ok(Manifest { root })));
                 }
             }
-            Err((line, problem)) => found.push(Err(Torn {
+            Err((line, problem)) => found.push(Err(UnparsableDocument {
                 line,
                 problem,
                 ours: about_us(&body),
@@ -108,21 +108,25 @@ impl Manifest {
 
     /// What looks as if something should have been put in its place.
     #[must_use]
-    pub fn placeholders(&self, file: &str) -> Vec<Finding> {
-        self.remarks(file, others::placeholders)
+    pub fn placeholders(&self, file: &str) -> Vec<MigrationFinding> {
+        self.remarks(file, unconverted::placeholders)
     }
 
     /// Names of older versions in an object of another kind, such as a node selector.
     #[must_use]
-    pub fn old_names(&self, file: &str) -> Vec<Finding> {
-        self.remarks(file, others::report)
+    pub fn old_names(&self, file: &str) -> Vec<MigrationFinding> {
+        self.remarks(file, unconverted::report)
     }
 
-    fn remarks(&self, file: &str, look: impl Fn(&Node, &mut Log<'_>)) -> Vec<Finding> {
+    fn remarks(
+        &self,
+        file: &str,
+        look: impl Fn(&Node, &mut FindingLog<'_>),
+    ) -> Vec<MigrationFinding> {
         let mut findings = Vec::new();
         look(
             &self.root,
-            &mut Log {
+            &mut FindingLog {
                 file,
                 object: label(&self.root),
                 findings: &mut findings,
@@ -138,8 +142,8 @@ fn find<'a>(node: &'a Node, field: &str, line: usize) -> (usize, Option<&'a Node
         return (line, Some(node));
     }
     match &node.content {
-        Content::Scalar(_) => (line, None),
-        Content::Map { entries, .. } => {
+        NodeContent::Scalar(_) => (line, None),
+        NodeContent::Map { entries, .. } => {
             // Names may have dots in them: the longest one that fits is meant.
             let fitting = entries.iter().filter_map(|entry| {
                 let rest = after(field, &entry.key.text)?;
@@ -150,7 +154,7 @@ fn find<'a>(node: &'a Node, field: &str, line: usize) -> (usize, Option<&'a Node
                 None => (line, None),
             }
         }
-        Content::List { items, .. } => {
+        NodeContent::List { items, .. } => {
             let index = field.strip_prefix('[').and_then(|rest| {
                 let (number, rest) = rest.split_once(']')?;
                 Some((number.parse::<usize>().ok()?, rest))

@@ -23,14 +23,14 @@ use crate::cloud::InstanceType;
 use crate::labels;
 use crate::money::MicroUsd;
 use crate::names::{NodeClassKey, PoolName};
-use crate::objects::{requirements_of, resources_of};
+use crate::object_ext::{requirements_of, resources_of};
 use crate::requirements::{Requirement, Requirements};
 use crate::snapshot::Snapshot;
 use crate::values::PriceChange;
 
 /// Another overlay that is about the same things with the same right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rival {
+pub struct ConflictingOverlay {
     /// Its name.
     pub name: Arc<str>,
     /// Instance types of which both change the price of the same offering.
@@ -88,7 +88,7 @@ impl NodeOverlay {
 /// For each other overlay of equal weight that sets the same things: one pass over the instance types that both may be about,
 /// for each pool.
 #[must_use]
-pub fn rivals(snapshot: &Snapshot, overlay: &NodeOverlay) -> Vec<Rival> {
+pub fn rivals(snapshot: &Snapshot, overlay: &NodeOverlay) -> Vec<ConflictingOverlay> {
     let (own, resources) = (overlay.requirements(), overlay.resources());
     let name = overlay.name();
     let views = views(snapshot);
@@ -125,7 +125,7 @@ pub fn rivals(snapshot: &Snapshot, overlay: &NodeOverlay) -> Vec<Rival> {
             }
         }
         if !price.is_empty() || !capacity.is_empty() {
-            found.push(Rival {
+            found.push(ConflictingOverlay {
                 name: Arc::clone(other_name),
                 price: price.len(),
                 capacity: capacity.len(),
@@ -145,7 +145,7 @@ pub(crate) fn annotations(
 ) -> Vec<&'static str> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let (Some(with), Some(without)) = (
-        snapshot.overlaid.get(name),
+        snapshot.overlaid_catalogs.get(name),
         snapshot.catalogs.get(&pool.node_class_key()),
     ) else {
         return Vec::new();
@@ -198,7 +198,7 @@ fn labels_of(pool: &NodePool) -> Requirements {
 }
 
 /// A type of a pool on its way through the overlays.
-struct Changing {
+struct OverlaidType {
     of: InstanceType,
     /// Weight of the overlay that has set the price of each offering.
     priced: BTreeMap<usize, i32>,
@@ -230,7 +230,7 @@ pub(crate) fn overlaid(
             Some((name, catalog, labels_of(pool)))
         })
         .collect();
-    let mut changing: BTreeMap<(usize, usize), Changing> = BTreeMap::new();
+    let mut changing: BTreeMap<(usize, usize), OverlaidType> = BTreeMap::new();
     for overlay in ordered {
         let Some(change) = overlay.price_change() else {
             continue; // the definition refuses it; stored all the same, it does nothing
@@ -260,7 +260,7 @@ pub(crate) fn overlaid(
             else {
                 continue;
             };
-            let changing = changing.entry((view, at)).or_insert_with(|| Changing {
+            let changing = changing.entry((view, at)).or_insert_with(|| OverlaidType {
                 of: InstanceType::clone(each),
                 priced: BTreeMap::new(),
                 sized: BTreeMap::new(),
@@ -288,7 +288,11 @@ pub(crate) fn overlaid(
 }
 
 /// An overlay of equal weight has set the same thing already.
-fn contradicts(changing: Option<&Changing>, overlay: &NodeOverlay, offerings: &[usize]) -> bool {
+fn contradicts(
+    changing: Option<&OverlaidType>,
+    overlay: &NodeOverlay,
+    offerings: &[usize],
+) -> bool {
     let Some(changing) = changing else {
         return false;
     };
@@ -302,7 +306,7 @@ fn contradicts(changing: Option<&Changing>, overlay: &NodeOverlay, offerings: &[
 }
 
 /// Sets what no heavier overlay has set.
-fn apply(overlay: &NodeOverlay, change: PriceChange, offerings: &[usize], to: &mut Changing) {
+fn apply(overlay: &NodeOverlay, change: PriceChange, offerings: &[usize], to: &mut OverlaidType) {
     let weight = overlay.weight();
     if overlay.sets_price() {
         for position in offerings {

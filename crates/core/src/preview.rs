@@ -22,7 +22,7 @@ use crate::snapshot::{NodeKey, Snapshot, StateNode};
 
 /// Machines that an edit concerns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Concerned {
+pub struct AffectedNodes {
     /// Machines of the pool, or of the class, that are not going already.
     pub all: BTreeSet<NodeKey>,
     /// Those that drift because of the edit.
@@ -31,7 +31,7 @@ pub struct Concerned {
 
 /// What it costs to replace the drifting machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replacement {
+pub struct ReplacementCost {
     /// Price of all concerned machines now; `None` when one is not known.
     pub before: Option<MicroUsd>,
     /// Their price once the drifting ones are replaced; `None` when one is not known.
@@ -49,7 +49,7 @@ pub fn edited_pool(
     now: Timestamp,
     snapshot: &Snapshot,
     edited: &NodePool,
-) -> (Snapshot, Concerned) {
+) -> (Snapshot, AffectedNodes) {
     let mut edited = edited.clone();
     let hash = edited.hash().to_string();
     let annotations = edited.metadata.annotations.get_or_insert_default();
@@ -63,7 +63,7 @@ pub fn edited_pool(
     if let Some(present) = &present {
         edited.status = present.status.clone();
     }
-    let mut concerned = Concerned::default();
+    let mut concerned = AffectedNodes::default();
     for node in snapshot.nodes_of_pool(name.as_str()) {
         let Some(claim) = standing(node) else {
             continue;
@@ -87,7 +87,11 @@ pub fn edited_pool(
 /// The machines that an edit of a node class concerns: when its hash changes, all that were made from its present state,
 /// as the hash annotations of class and claims tell (`<group>/<kind>-hash`, with `-version`).
 #[must_use]
-pub fn edited_class(snapshot: &Snapshot, class: &NodeClassKey, hash_changes: bool) -> Concerned {
+pub fn edited_class(
+    snapshot: &Snapshot,
+    class: &NodeClassKey,
+    hash_changes: bool,
+) -> AffectedNodes {
     let hash = format!("{}-hash", labels::node_class_key(&class.group, &class.kind));
     let version = format!("{hash}-version");
     let annotations = snapshot
@@ -100,7 +104,7 @@ pub fn edited_class(snapshot: &Snapshot, class: &NodeClassKey, hash_changes: boo
             .into_iter()
             .all(|key| of_class(key).is_some() && claim.annotation(key) == of_class(key))
     };
-    let mut concerned = Concerned::default();
+    let mut concerned = AffectedNodes::default();
     for node in snapshot.nodes.values() {
         let Some(claim) = standing(node).filter(|claim| claim.node_class_key() == *class) else {
             continue;
@@ -121,9 +125,9 @@ pub fn edited_class(snapshot: &Snapshot, class: &NodeClassKey, hash_changes: boo
 pub fn replacement(
     now: Timestamp,
     view: &Snapshot,
-    concerned: &Concerned,
+    concerned: &AffectedNodes,
     stop: &dyn Fn() -> bool,
-) -> Option<Replacement> {
+) -> Option<ReplacementCost> {
     let price = |keys: &mut dyn Iterator<Item = &NodeKey>| -> Option<MicroUsd> {
         keys.map(|key| view.nodes.get(&**key)?.price).sum()
     };
@@ -162,7 +166,7 @@ pub fn replacement(
         .flat_map(|unplaced| &unplaced.pods)
         .filter(|(_, uid)| moved.contains(uid))
         .count();
-    Some(Replacement {
+    Some(ReplacementCost {
         before,
         after: staying
             .zip(plan.price())

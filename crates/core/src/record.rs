@@ -5,13 +5,13 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::deciders::{DeciderId, Obstacle};
+use crate::deciders::{DeciderId, DrainBlocker};
 use crate::effect::ObjectRef;
 use crate::freshness::OldWatch;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName, ProviderId};
 use crate::resources::quantity;
-use crate::scheduling::Unkept;
+use crate::scheduling::NominationFailure;
 
 /// What was decided about a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -20,7 +20,7 @@ pub enum Verdict {
     /// A pod is expected on an existing or coming node.
     Nominated,
     /// A new node was decided.
-    NodeDecided,
+    NodePlanned,
     /// A pod fits nowhere.
     Unschedulable,
     /// A pod is not ours to place.
@@ -63,7 +63,7 @@ impl Verdict {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Nominated => "nominated",
-            Self::NodeDecided => "node_decided",
+            Self::NodePlanned => "node_planned",
             Self::Unschedulable => "unschedulable",
             Self::Ignored => "ignored",
             Self::LeftToScheduler => "left_to_scheduler",
@@ -88,11 +88,11 @@ impl Verdict {
 /// What kind of thing keeps a pool from taking a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Blocker {
+pub enum PoolBlocker {
     /// The pool or its node class is not ready.
     NotReady,
     /// Launches of the pool are held back because its machines do not register.
-    HeldBack,
+    LaunchesPaused,
     /// The pool's own requirements leave no type.
     NoTypes,
     /// The pool may have no further node.
@@ -133,13 +133,13 @@ pub enum Blocker {
     Devices,
 }
 
-impl Blocker {
+impl PoolBlocker {
     /// Word for summaries.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::NotReady => "not_ready",
-            Self::HeldBack => "held_back",
+            Self::LaunchesPaused => "held_back",
             Self::NoTypes => "no_types",
             Self::NodeLimit => "node_limit",
             Self::Limit => "limit",
@@ -175,16 +175,19 @@ pub enum Reason {
     OnNode { node: NodeName },
     /// Goes to the node of this claim.
     OnClaim { claim: ClaimName },
-    /// Other pods, or what the node turned out to be, leave no place on it.
-    NoPlaceOn { node: String, why: Unkept },
+    /// The nomination to this node is no longer valid.
+    NominationInvalid {
+        node: String,
+        why: NominationFailure,
+    },
     /// It is expected on this ready node, and kube-scheduler has not put it there; in its words.
     NotTakenOn { node: String, message: String },
     /// kube-scheduler refused it on these ready nodes, where it was expected; its newest words.
-    RefusedOn { nodes: Vec<String>, message: String },
-    /// It was expected on these nodes, which nobody uses now; why not on the last one, and until when no other is launched.
-    InVain {
+    RejectedOn { nodes: Vec<String>, message: String },
+    /// Nominations to these unused nodes failed; the last failure, and when the next node may be launched.
+    LaunchBackoff {
         nodes: Vec<String>,
-        why: Unkept,
+        why: NominationFailure,
         until: Timestamp,
     },
     /// For these pods.
@@ -206,14 +209,14 @@ pub enum Reason {
     /// A pool cannot take the pod: the constraint, in upstream's words, and what it comes down to, in ours (may be empty).
     PoolRefused {
         pool: PoolName,
-        blocker: Blocker,
+        blocker: PoolBlocker,
         constraint: String,
         detail: String,
     },
     /// No usable pool at all.
     NoPools,
     /// The nearest instance type misses by this much, in the units of [`crate::resources::Resources`].
-    Missed {
+    NearestTypeShortfall {
         instance_type: String,
         resource: String,
         by: i64,
@@ -237,9 +240,9 @@ pub enum Reason {
     /// Nobody needs it, or somebody asked for it to go.
     Deleted,
     /// It goes by force: which decider ended it, and why.
-    Ended { by: String },
+    ClaimDeleted { by: String },
     /// The cloud does not have its machine any more.
-    MachineGone { machine: ProviderId },
+    InstanceGone { machine: ProviderId },
     /// No claim speaks for this machine.
     NoClaim { machine: ProviderId },
     /// Nothing that cannot be taken back is done on what an old watch says.
@@ -259,9 +262,9 @@ pub enum Reason {
     /// The pool's budget allows no more.
     Budget { pool: PoolName, allowed: i64 },
     /// The node is promised to a pod.
-    Promised { pod: PodKey },
+    PodNominated { pod: PodKey },
     /// It changed (or its pods changed) too recently.
-    Resting { until: Timestamp },
+    CooldownActive { until: Timestamp },
     /// Its price is not known.
     UnknownPrice,
     /// No cheaper way was found.
@@ -269,7 +272,7 @@ pub enum Reason {
     /// More than one new node would be needed.
     NeedsMoreNodes { count: usize },
     /// These pods would have no place.
-    PodsWithoutPlace { pods: Vec<PodKey> },
+    PodsUnschedulable { pods: Vec<PodKey> },
     /// A pool's limit would not hold.
     Limit { pool: PoolName, message: String },
     /// The pool is to have so many nodes, and has so many.
@@ -285,9 +288,9 @@ pub enum Reason {
         until: Timestamp,
     },
     /// Something holds a drain up: what, whose, since when, the facts, and what would clear it.
-    InTheWay(Obstacle),
+    DrainBlocked(DrainBlocker),
     /// A premise of the command no longer holds.
-    Stale { what: String },
+    PremiseChanged { what: String },
     /// The cloud or the API server failed.
     Failed { error: String },
     /// A condition has this value for this reason.
@@ -305,19 +308,19 @@ impl fmt::Display for Reason {
         match self {
             Self::OnNode { node } => write!(f, "on node {node}"),
             Self::OnClaim { claim } => write!(f, "on the node of claim {claim}"),
-            Self::NoPlaceOn { node, why } => {
-                write!(f, "node {node} has no place for it any more: {why}")
+            Self::NominationInvalid { node, why } => {
+                write!(f, "nomination to node {node} is no longer valid: {why}")
             }
             Self::NotTakenOn { node, message } => write!(
                 f,
                 "node {node} is ready and should take it, but kube-scheduler has not placed it there; it says: {message}"
             ),
-            Self::InVain { nodes, why, until } => write!(
+            Self::LaunchBackoff { nodes, why, until } => write!(
                 f,
-                "it was expected on {}, which nobody uses now (the last one had no place for it: {why}), so no further node is launched for it before {until:.0}",
+                "nominated to {}, which are unused (last failure: {why}); the next node is launched after {until:.0}",
                 nodes.join(", ")
             ),
-            Self::RefusedOn { nodes, message } => write!(
+            Self::RejectedOn { nodes, message } => write!(
                 f,
                 "kube-scheduler refused it on {}, where it should fit, so no further node is launched for it now; it says: {message}",
                 nodes.join(", ")
@@ -360,7 +363,7 @@ impl fmt::Display for Reason {
                 write!(f, "pool {pool}: {text}")
             }
             Self::NoPools => f.write_str("there is no pool that is ready"),
-            Self::Missed {
+            Self::NearestTypeShortfall {
                 instance_type,
                 resource,
                 by,
@@ -379,8 +382,8 @@ impl fmt::Display for Reason {
                 since,
             } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
-            Self::Ended { by } => f.write_str(by),
-            Self::MachineGone { machine } => write!(f, "machine {machine} is gone"),
+            Self::ClaimDeleted { by } => f.write_str(by),
+            Self::InstanceGone { machine } => write!(f, "machine {machine} is gone"),
             Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
             Self::Outdated(old) => old.fmt(f),
             Self::NodeIsReady => f.write_str("its node is ready"),
@@ -390,12 +393,12 @@ impl fmt::Display for Reason {
             Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),
             Self::DoNotDisruptNode => f.write_str("the node must not be disrupted"),
             Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
-            Self::Promised { pod } => write!(f, "promised to pod {pod}"),
-            Self::Resting { until } => write!(f, "resting until {until}"),
+            Self::PodNominated { pod } => write!(f, "promised to pod {pod}"),
+            Self::CooldownActive { until } => write!(f, "resting until {until}"),
             Self::UnknownPrice => f.write_str("its price is not known"),
             Self::NotCheaper { old, new } => write!(f, "not cheaper: {old} now, {new} then"),
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
-            Self::PodsWithoutPlace { pods } => write!(f, "no place for {}", list(pods)),
+            Self::PodsUnschedulable { pods } => write!(f, "no place for {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
             Self::Replicas {
                 pool,
@@ -410,13 +413,13 @@ impl fmt::Display for Reason {
                 f,
                 "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
             ),
-            Self::InTheWay(obstacle) => {
-                let Obstacle {
+            Self::DrainBlocked(obstacle) => {
+                let DrainBlocker {
                     since, unblocks, ..
                 } = obstacle;
                 write!(f, "{obstacle} (since {since}); {unblocks}")
             }
-            Self::Stale { what } => write!(f, "no longer true: {what}"),
+            Self::PremiseChanged { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),
             Self::ConditionIs {
                 condition,

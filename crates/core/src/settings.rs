@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cloud::RepairPolicy;
 use crate::scheduling::SpreadDefaults;
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub struct Settings {
     pub gates: FeatureGates,
     /// Conditions of nodes that call for repair, by provider.
     #[serde(skip)]
-    pub repair: Vec<Repair>,
+    pub repair: Vec<RepairPolicies>,
     /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
     pub hold_ms: i64,
     /// How long new pods are kept off a node before its pods are looked at for the last time.
@@ -108,9 +108,9 @@ impl Default for Settings {
 
 /// What a provider says about sick nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
+pub struct RepairPolicies {
     /// Node classes whose nodes it is about.
-    pub serves: Served,
+    pub serves: ServedNodeClasses,
     /// Bad conditions. May be empty.
     pub policies: Vec<RepairPolicy>,
 }

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use mortise_core::apis::absent::without_nulls;
-use mortise_core::apis::crds::{CrdSet, Manifest};
+use mortise_core::apis::crds::{CrdManifest, CrdSet};
 use mortise_core::apis::{
     CapacityBuffer, Ec2NodeClass, KwokNodeClass, NodeClaim, NodeOverlay, NodePool,
 };
@@ -53,7 +53,7 @@ fn manifests_are_current() {
             std::fs::create_dir_all(&folder).unwrap();
         }
         let manifests = set.manifests();
-        for Manifest {
+        for CrdManifest {
             file_name,
             definition,
         } in manifests
@@ -125,7 +125,7 @@ fn whole_numbers(value: Value) -> Value {
 #[test]
 fn every_field_is_described() {
     for set in CrdSet::ALL {
-        for Manifest {
+        for CrdManifest {
             file_name,
             definition,
         } in set.manifests()
@@ -280,7 +280,7 @@ fn contract() {
         "a listed difference is gone: remove it from the list"
     );
     for set in CrdSet::ALL {
-        for Manifest { definition, .. } in set.manifests() {
+        for CrdManifest { definition, .. } in set.manifests() {
             let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
             // One recording stands for the buffers of both sets without a cloud.
             let set = if name.starts_with("capacitybuffers") && set == CrdSet::Kwok {

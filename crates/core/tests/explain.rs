@@ -13,13 +13,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::labels;
 use mortise_core::names::PodKey;
-use mortise_core::record::{Blocker, Reason};
-use mortise_core::scheduling::{Explanation, SolveOptions, Standing, explain};
+use mortise_core::record::{PoolBlocker, Reason};
+use mortise_core::scheduling::{PodExplanation, PodSchedulingState, SolveOptions, explain};
 use one_pool::{World, ZONES, merge, node, pod, pool};
 use serde_json::{Value, json};
 
 /// The cluster with the pod `p`, and what is said about the pod.
-fn told(world: &World) -> Explanation {
+fn told(world: &World) -> PodExplanation {
     let snapshot = world.snapshot();
     let key = PodKey::new("default", "p");
     let pod = Arc::clone(snapshot.pods.get(&key).unwrap());
@@ -32,7 +32,7 @@ fn told(world: &World) -> Explanation {
 }
 
 /// Everything that is said, in one text.
-fn text(explanation: &Explanation) -> String {
+fn text(explanation: &PodExplanation) -> String {
     let reasons = explanation.reasons.iter().map(ToString::to_string);
     std::iter::once(explanation.standing.to_string())
         .chain(reasons)
@@ -41,7 +41,7 @@ fn text(explanation: &Explanation) -> String {
 }
 
 /// What blocks the only pool.
-fn blocker(explanation: &Explanation) -> Option<Blocker> {
+fn blocker(explanation: &PodExplanation) -> Option<PoolBlocker> {
     explanation.reasons.iter().find_map(|reason| match reason {
         Reason::PoolRefused { blocker, .. } => Some(*blocker),
         _ => None,
@@ -149,7 +149,7 @@ fn sold_out(mut world: World, is: impl Fn(&str, &str) -> bool) -> World {
 }
 
 /// Which kind of thing is in the way of the only pool, and texts that name it.
-type Expected = (Blocker, &'static [&'static str]);
+type Expected = (PoolBlocker, &'static [&'static str]);
 
 /// Pods that some pool refuses.
 fn refused() -> Vec<(&'static str, World, Expected)> {
@@ -175,51 +175,51 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
     };
     let zone = labels::TOPOLOGY_ZONE;
     vec![
-        ("too much CPU", plain(requests(json!({"cpu": "20"}))), (Blocker::Resources, &["amd64-16 has 15900m of cpu", "20 are asked", "lacks 4100m of cpu"])),
-        ("CPU in the wrong unit", plain(requests(json!({"cpu": "2000000"}))), (Blocker::Resources, &["of cpu", "2M are asked"])),
-        ("too much memory", plain(requests(json!({"memory": "65Gi"}))), (Blocker::Resources, &["-16 has", "of memory", "65Gi are asked"])),
-        ("too much local disk", plain(requests(json!({"ephemeral-storage": "200Gi"}))), (Blocker::Resources, &["100Gi of ephemeral-storage"])),
-        ("a device that no type has", plain(requests(json!({"vendor.com/gpu": "1"}))), (Blocker::Resources, &["no type that comes into question has vendor.com/gpu"])),
+        ("too much CPU", plain(requests(json!({"cpu": "20"}))), (PoolBlocker::Resources, &["amd64-16 has 15900m of cpu", "20 are asked", "lacks 4100m of cpu"])),
+        ("CPU in the wrong unit", plain(requests(json!({"cpu": "2000000"}))), (PoolBlocker::Resources, &["of cpu", "2M are asked"])),
+        ("too much memory", plain(requests(json!({"memory": "65Gi"}))), (PoolBlocker::Resources, &["-16 has", "of memory", "65Gi are asked"])),
+        ("too much local disk", plain(requests(json!({"ephemeral-storage": "200Gi"}))), (PoolBlocker::Resources, &["100Gi of ephemeral-storage"])),
+        ("a device that no type has", plain(requests(json!({"vendor.com/gpu": "1"}))), (PoolBlocker::Resources, &["no type that comes into question has vendor.com/gpu"])),
         ("more devices than a type has", {
             let mut world = plain(requests(json!({"vendor.com/gpu": "8"})));
             for of in &mut world.types {
                 of.capacity = of.capacity.clone().with("vendor.com/gpu", 2);
             }
             world
-        }, (Blocker::Resources, &["has 2 of vendor.com/gpu", "8 are asked", "lacks 6"])),
+        }, (PoolBlocker::Resources, &["has 2 of vendor.com/gpu", "8 are asked", "lacks 6"])),
         ("DaemonSets take the rest", plain(requests(json!({"cpu": "15"}))).daemon_set(daemon_set(json!({"resources": {"requests": {"cpu": "1"}}}))),
-            (Blocker::DaemonSets, &["of which DaemonSets take 1", "16 are asked"])),
+            (PoolBlocker::DaemonSets, &["of which DaemonSets take 1", "16 are asked"])),
         ("a DaemonSet has the host port", plain(p(json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}]})))
-            .daemon_set(daemon_set(json!({"ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}))), (Blocker::HostPorts, &["host port", "9100", "DaemonSet"])),
-        ("a taint", in_pool(json!([]), taint("NoSchedule"), p(json!({}))), (Blocker::Taint, &["taint team=red:NoSchedule is not tolerated"])),
-        ("a taint that evicts", in_pool(json!([]), taint("NoExecute"), p(json!({}))), (Blocker::Taint, &["team=red:NoExecute"])),
-        ("a label that nobody has", plain(select("tier", "gold")), (Blocker::Labels, &["no node of the pool has label tier"])),
-        ("a mistyped label", plain(select("kubernetes.io/arh", "amd64")), (Blocker::Labels, &["kubernetes.io/arh"])),
+            .daemon_set(daemon_set(json!({"ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}))), (PoolBlocker::HostPorts, &["host port", "9100", "DaemonSet"])),
+        ("a taint", in_pool(json!([]), taint("NoSchedule"), p(json!({}))), (PoolBlocker::Taint, &["taint team=red:NoSchedule is not tolerated"])),
+        ("a taint that evicts", in_pool(json!([]), taint("NoExecute"), p(json!({}))), (PoolBlocker::Taint, &["team=red:NoExecute"])),
+        ("a label that nobody has", plain(select("tier", "gold")), (PoolBlocker::Labels, &["no node of the pool has label tier"])),
+        ("a mistyped label", plain(select("kubernetes.io/arh", "amd64")), (PoolBlocker::Labels, &["kubernetes.io/arh"])),
         ("a value that contradicts itself", plain(p(json!({"nodeSelector": {"tier": "gold"}, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver"]}]}]}}}}))), (Blocker::Labels, &["tier"])),
-        ("an unknown zone", plain(select(zone, "z9")), (Blocker::Types, &["topology.kubernetes.io/zone In [z9], as the pod asks", "z1 (4)"])),
+            {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver"]}]}]}}}}))), (PoolBlocker::Labels, &["tier"])),
+        ("an unknown zone", plain(select(zone, "z9")), (PoolBlocker::Types, &["topology.kubernetes.io/zone In [z9], as the pod asks", "z1 (4)"])),
         ("another architecture", {
             let mut world = plain(select(labels::ARCH, "arm64"));
             world.types.retain(|of| of.name.starts_with("amd64"));
             world
-        }, (Blocker::Types, &["kubernetes.io/arch In [arm64], as the pod asks", "amd64 (2)"])),
-        ("another operating system", plain(select(labels::OS, "windows")), (Blocker::Types, &["kubernetes.io/os In [windows]", "linux (4)"])),
-        ("an unknown instance type", plain(select(labels::INSTANCE_TYPE, "huge")), (Blocker::Types, &["node.kubernetes.io/instance-type In [huge]"])),
-        ("a node by name", plain(select(labels::HOSTNAME, "gone")), (Blocker::HostName, &["kubernetes.io/hostname In [gone]", "a new node has a name of its own"])),
+        }, (PoolBlocker::Types, &["kubernetes.io/arch In [arm64], as the pod asks", "amd64 (2)"])),
+        ("another operating system", plain(select(labels::OS, "windows")), (PoolBlocker::Types, &["kubernetes.io/os In [windows]", "linux (4)"])),
+        ("an unknown instance type", plain(select(labels::INSTANCE_TYPE, "huge")), (PoolBlocker::Types, &["node.kubernetes.io/instance-type In [huge]"])),
+        ("a node by name", plain(select(labels::HOSTNAME, "gone")), (PoolBlocker::HostName, &["kubernetes.io/hostname In [gone]", "a new node has a name of its own"])),
         ("what the pool excludes", in_pool(requires(zone, &["z1"]), json!({}), affinity_to_nodes(&[json!({"key": zone, "operator": "NotIn", "values": ["z1"]})])),
-            (Blocker::Labels, &["the pod asks for topology.kubernetes.io/zone NotIn [z1]", "the pool for topology.kubernetes.io/zone In [z1]"])),
+            (PoolBlocker::Labels, &["the pod asks for topology.kubernetes.io/zone NotIn [z1]", "the pool for topology.kubernetes.io/zone In [z1]"])),
         ("two alternatives", plain(affinity_to_nodes(&[json!({"key": zone, "operator": "In", "values": ["z9"]}), json!({"key": "tier", "operator": "Exists"})])),
-            (Blocker::Labels, &["alternative 1: none of 4 types has topology.kubernetes.io/zone In [z9]", "alternative 2: no node of the pool has label tier"])),
+            (PoolBlocker::Labels, &["alternative 1: none of 4 types has topology.kubernetes.io/zone In [z9]", "alternative 2: no node of the pool has label tier"])),
         ("a capacity type that is not sold", {
             let mut world = plain(select(labels::CAPACITY_TYPE, "spot"));
             for of in &mut world.types {
                 of.offerings.retain(|offering| offering.capacity_type.as_str() != "spot");
             }
             world
-        }, (Blocker::Offerings, &["spot"])),
-        ("a capacity type that is sold out", sold_out(plain(select(labels::CAPACITY_TYPE, "spot")), |_, way| way == "spot"), (Blocker::SoldOut, &["sold out at present", "(spot)"])),
-        ("a zone that is sold out", sold_out(plain(select(zone, "z2")), |zone, _| zone == "z2"), (Blocker::SoldOut, &["sold out at present", "in z2"])),
-        ("everything is sold out", sold_out(plain(p(json!({}))), |_, _| true), (Blocker::NoTypes, &["sold out at present"])),
+        }, (PoolBlocker::Offerings, &["spot"])),
+        ("a capacity type that is sold out", sold_out(plain(select(labels::CAPACITY_TYPE, "spot")), |_, way| way == "spot"), (PoolBlocker::SoldOut, &["sold out at present", "(spot)"])),
+        ("a zone that is sold out", sold_out(plain(select(zone, "z2")), |zone, _| zone == "z2"), (PoolBlocker::SoldOut, &["sold out at present", "in z2"])),
+        ("everything is sold out", sold_out(plain(p(json!({}))), |_, _| true), (PoolBlocker::NoTypes, &["sold out at present"])),
         ("reserved capacity that is used up", {
             let mut world = plain(select(labels::CAPACITY_TYPE, "reserved"));
             for of in &mut world.types {
@@ -230,27 +230,27 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
                 of.offerings.push(own);
             }
             world
-        }, (Blocker::SoldOut, &["reserved capacity is used up"])),
-        ("a pool whose own requirements leave nothing", in_pool(requires(labels::ARCH, &["s390x"]), json!({}), p(json!({}))), (Blocker::NoTypes, &["kubernetes.io/arch In [s390x], as the pool asks"])),
-        ("a pool that is not ready", in_pool(json!([]), status(json!({})), p(json!({}))), (Blocker::NotReady, &["NodeClassReady is False", "no subnet matches"])),
-        ("a pool that is being deleted", in_pool(json!([]), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}}), p(json!({}))), (Blocker::NotReady, &["being deleted"])),
-        ("the limit on nodes", in_pool(json!([]), limits(json!({"nodes": "0"})), p(json!({}))), (Blocker::NodeLimit, &["limit nodes is 0"])),
-        ("the limit on CPU", in_pool(json!([]), limits(json!({"cpu": "3"})), p(json!({}))), (Blocker::Limit, &["limit cpu is 3", "smallest type that would do has 4"])),
-        ("a limit that leaves small types", in_pool(json!([]), limits(json!({"cpu": "10"})), requests(json!({"cpu": "8"}))), (Blocker::Limit, &["limit cpu is 10", "smallest type that would do has 16"])),
+        }, (PoolBlocker::SoldOut, &["reserved capacity is used up"])),
+        ("a pool whose own requirements leave nothing", in_pool(requires(labels::ARCH, &["s390x"]), json!({}), p(json!({}))), (PoolBlocker::NoTypes, &["kubernetes.io/arch In [s390x], as the pool asks"])),
+        ("a pool that is not ready", in_pool(json!([]), status(json!({})), p(json!({}))), (PoolBlocker::NotReady, &["NodeClassReady is False", "no subnet matches"])),
+        ("a pool that is being deleted", in_pool(json!([]), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}}), p(json!({}))), (PoolBlocker::NotReady, &["being deleted"])),
+        ("the limit on nodes", in_pool(json!([]), limits(json!({"nodes": "0"})), p(json!({}))), (PoolBlocker::NodeLimit, &["limit nodes is 0"])),
+        ("the limit on CPU", in_pool(json!([]), limits(json!({"cpu": "3"})), p(json!({}))), (PoolBlocker::Limit, &["limit cpu is 3", "smallest type that would do has 4"])),
+        ("a limit that leaves small types", in_pool(json!([]), limits(json!({"cpu": "10"})), requests(json!({"cpu": "8"}))), (PoolBlocker::Limit, &["limit cpu is 10", "smallest type that would do has 16"])),
         ("minValues", in_pool(json!([{"key": labels::INSTANCE_TYPE, "operator": "Exists", "minValues": 4}]), json!({}), requests(json!({"cpu": "8"}))),
-            (Blocker::MinValues, &["node.kubernetes.io/instance-type has 2 values left, minValues is 4"])),
+            (PoolBlocker::MinValues, &["node.kubernetes.io/instance-type has 2 values left, minValues is 4"])),
         ("a volume in a zone of another pool", in_pool(requires(zone, &["z1"]), json!({}), with_claim("data")).volume_claim(volume_claim("data", "", Some("pv"))).volume(volume_in("pv", "z3")),
-            (Blocker::Volumes, &["volumes", "topology.kubernetes.io/zone In [z3]", "the pool for topology.kubernetes.io/zone In [z1]"])),
+            (PoolBlocker::Volumes, &["volumes", "topology.kubernetes.io/zone In [z3]", "the pool for topology.kubernetes.io/zone In [z1]"])),
         ("a volume away from where the pod must be", plain({
             let mut both = with_claim("data");
             both["spec"]["nodeSelector"] = json!({zone: "z1"});
             both
-        }).volume_claim(volume_claim("data", "", Some("pv"))).volume(volume_in("pv", "z3")), (Blocker::Volumes, &["topology.kubernetes.io/zone In [z3]"])),
-        ("anti-affinity in every zone", a_pod_in_every_zone(None).pending(among_pods("podAntiAffinity", "a", zone)), (Blocker::PodAntiAffinity, &["anti-affinity by topology.kubernetes.io/zone to pods with app in (a)", "in every domain"])),
-        ("others' anti-affinity in every zone", a_pod_in_every_zone(Some("p")).pending(p(json!({}))), (Blocker::PodAntiAffinity, &["pods with anti-affinity by topology.kubernetes.io/zone to pods with app in (p), of which this is one"])),
-        ("affinity to nobody", plain(among_pods("podAffinity", "nobody", zone)), (Blocker::PodAffinity, &["pods with app in (nobody): there are none"])),
-        ("affinity to a node that is full", a_pod_in_every_zone(None).pending(among_pods("podAffinity", "a", labels::HOSTNAME)), (Blocker::PodAffinity, &["affinity by kubernetes.io/hostname", "no room"])),
-        ("spread over what no node has", plain(spread("rack")), (Blocker::Spread, &["over rack with maxSkew 1 leaves no domain"])),
+        }).volume_claim(volume_claim("data", "", Some("pv"))).volume(volume_in("pv", "z3")), (PoolBlocker::Volumes, &["topology.kubernetes.io/zone In [z3]"])),
+        ("anti-affinity in every zone", a_pod_in_every_zone(None).pending(among_pods("podAntiAffinity", "a", zone)), (PoolBlocker::PodAntiAffinity, &["anti-affinity by topology.kubernetes.io/zone to pods with app in (a)", "in every domain"])),
+        ("others' anti-affinity in every zone", a_pod_in_every_zone(Some("p")).pending(p(json!({}))), (PoolBlocker::PodAntiAffinity, &["pods with anti-affinity by topology.kubernetes.io/zone to pods with app in (p), of which this is one"])),
+        ("affinity to nobody", plain(among_pods("podAffinity", "nobody", zone)), (PoolBlocker::PodAffinity, &["pods with app in (nobody): there are none"])),
+        ("affinity to a node that is full", a_pod_in_every_zone(None).pending(among_pods("podAffinity", "a", labels::HOSTNAME)), (PoolBlocker::PodAffinity, &["affinity by kubernetes.io/hostname", "no room"])),
+        ("spread over what no node has", plain(spread("rack")), (PoolBlocker::Spread, &["over rack with maxSkew 1 leaves no domain"])),
         ("spread where the pool is not", {
             let full = json!({"cpu": "1", "memory": "1Gi", "pods": "1"});
             let full = |name: &str, zone: &str| node(name, zone, json!({"status": {"capacity": full, "allocatable": full}}));
@@ -259,7 +259,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
             }]})))
                 .node(full("n1", "z1")).running("n1", pod("r1", "a", "1", json!({})))
                 .node(full("n2", "z2")).running("n2", pod("r2", "other", "1", json!({})))
-        }, (Blocker::Spread, &["maxSkew 1", "z2", "topology.kubernetes.io/zone In [z1]"])),
+        }, (PoolBlocker::Spread, &["maxSkew 1", "z2", "topology.kubernetes.io/zone In [z1]"])),
     ]
 }
 
@@ -378,7 +378,7 @@ fn every_kind_of_blocker_is_named() {
         let told = told(&world);
         let said = text(&told);
         let named = parts.iter().all(|part| said.contains(part));
-        if told.standing != Standing::NoPlace || blocker(&told) != Some(want) || !named {
+        if told.standing != PodSchedulingState::NoPlace || blocker(&told) != Some(want) || !named {
             wrong.push(format!(
                 "{name}: want {want:?} {parts:?}, got {:?}: {said}",
                 blocker(&told)

@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
-use mortise_core::deciders::{Proposal, StepInput, Survey, Terms, consider, survey};
-use mortise_core::feasible::Feasible;
+use mortise_core::deciders::{Proposal, ReplacementPricing, StepInput, Survey, consider, survey};
+use mortise_core::feasible::FeasiblePods;
 use mortise_core::freshness::Freshness;
 use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
-use mortise_core::ledger::{LedgerOp, Nomination, Place};
+use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::{NamespacedName, NodeName};
 use mortise_core::pods::EvictionCost;
 use mortise_core::resources::Resources;
@@ -115,7 +115,7 @@ fn nominate(record: &Value, world: &mut World) {
         Arc::make_mut(&mut world.snapshot.ledger).apply(LedgerOp::Nominate(Nomination {
             pod: NamespacedName::new("nowhere", format!("nominated-{at}")),
             uid: format!("nominated-{at}").into(),
-            place: Place::Node(name.into()),
+            place: NominationTarget::Node(name.into()),
             requests: Resources::default(),
             priority: 0,
             from: world.now,
@@ -216,7 +216,7 @@ fn compare_simulation(id: &str, simulation: &Value, input: &StepInput<'_>, table
         .flatten()
         .filter_map(|name| name.as_str().map(NodeName::from))
         .collect();
-    let ours = match consider(input, &nodes, Terms::AnyPrice, &|| false) {
+    let ours = match consider(input, &nodes, ReplacementPricing::AnyPrice, &|| false) {
         Ok(found) => format!("{} new", found.claims.len()),
         Err(why) if why.starts_with("Not all pods would schedule") => "not all".to_owned(),
         Err(why) => why,
@@ -362,7 +362,7 @@ fn disruption_agrees_with_recorded_answers() {
             changes: &changes,
             inbox: &inbox,
             settings: &settings,
-            feasible: &Feasible::default(),
+            feasible: &FeasiblePods::default(),
             freshness: &Freshness::default(),
             seed: 0,
         };
@@ -413,9 +413,9 @@ fn disruption_agrees_with_recorded_answers() {
             }
             let (method, terms) = match stage["method"].as_str() {
                 Some("Emptiness") => ("emptiness", None),
-                Some("Drift") => ("drift", Some(Terms::AnyPrice)),
-                Some("MultiNodeConsolidation") => ("multi", Some(Terms::Cheaper)),
-                Some("SingleNodeConsolidation") => ("single", Some(Terms::Cheaper)),
+                Some("Drift") => ("drift", Some(ReplacementPricing::AnyPrice)),
+                Some("MultiNodeConsolidation") => ("multi", Some(ReplacementPricing::Cheaper)),
+                Some("SingleNodeConsolidation") => ("single", Some(ReplacementPricing::Cheaper)),
                 _ => continue,
             };
             if record["kind"] != "pass" || in_queue || stage["validationSnapshot"].is_object() {

@@ -22,7 +22,7 @@ use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::labels::WellKnown;
 use mortise_core::money::MicroUsd;
-use mortise_core::pods::{EvictionCost, HostPort, Source, requests};
+use mortise_core::pods::{EvictionCost, HostPort, RequestSource, requests};
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::{Pod, PodClasses};
@@ -44,12 +44,12 @@ fn pod_requests() {
         let ours = |source| requests(&pod, source).map_err(|error| error.to_string());
         same(
             "requestsForPods",
-            ours(Source::SpecAndStatus)?,
+            ours(RequestSource::SpecAndStatus)?,
             want("requestsForPods")?,
         )?;
         same(
             "requestsForSpecOnly",
-            ours(Source::Spec)?,
+            ours(RequestSource::Spec)?,
             want("requestsForSpecOnly")?.with("pods", 1),
         )
     });
@@ -102,7 +102,7 @@ fn pod_predicates() {
         let old_group = owners
             .into_iter()
             .any(|owner| owner.api_version.starts_with("extensions/"));
-        let pod = Pod::ingest(&object, &mut PodClasses::default());
+        let pod = Pod::from_api(&object, &mut PodClasses::default());
         let time = |key: &str| -> Result<Timestamp, String> {
             text(case, key)?.parse().map_err(|error| format!("{error}"))
         };

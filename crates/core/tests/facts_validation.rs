@@ -9,11 +9,11 @@ mod facts;
 
 use facts::check;
 use mortise_core::apis::CrdSet;
-use mortise_core::apis::validation::{Fault, Weight, faults};
+use mortise_core::apis::validation::{FieldIssue, IssueSeverity, faults};
 use mortise_core::labels::WellKnown;
 use serde_json::{Value, json};
 
-fn texts(found: &[Fault]) -> Vec<String> {
+fn texts(found: &[FieldIssue]) -> Vec<String> {
     found
         .iter()
         .map(|fault| format!("{:?} {fault}", fault.weight))
@@ -21,7 +21,7 @@ fn texts(found: &[Fault]) -> Vec<String> {
 }
 
 /// `Ok` when a verdict is the recorded one.
-fn agrees(valid: bool, found: &[Fault]) -> Result<(), String> {
+fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
     if valid == found.is_empty() {
         Ok(())
     } else if valid {
@@ -42,7 +42,7 @@ fn definitions_take_what_api_servers_take() {
         let previous = case.get("previous").filter(|previous| !previous.is_null());
         let mut found = faults(set, &WellKnown::core(), kind, &case["object"], previous);
         // The API server knows nothing beyond the definition.
-        found.retain(|fault| fault.weight == Weight::Schema);
+        found.retain(|fault| fault.weight == IssueSeverity::Schema);
         agrees(case["accepted"] == json!(true), &found)
     });
 }
@@ -58,7 +58,7 @@ fn pools_are_valid_as_at_run_time() {
             &case["object"],
             None,
         );
-        found.retain(|fault| fault.weight != Weight::Doubtful);
+        found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
         // An empty taint value is refused by the pattern of the definition and never reaches the check at run time.
         found.retain(|fault| !(fault.field.ends_with(".value") && fault.value == "\"\""));
         agrees(case["valid"] == json!(true), &found)
@@ -76,7 +76,7 @@ fn kubelet_settings_are_valid_as_recorded() {
             "securityGroupSelectorTerms": [{ "id": "sg-1" }],
             "subnetSelectorTerms": [{ "id": "subnet-1" }],
         } });
-        let mut found: Vec<Fault> = faults(
+        let mut found: Vec<FieldIssue> = faults(
             CrdSet::Aws,
             &WellKnown::aws(),
             "EC2NodeClass",

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use mortise_core::resources::{Limits, Resources};
 use mortise_core::values::{
-    Budget, Budgets, Format, GoDuration, NillableDuration, PriceChange, Quantity,
+    BudgetSet, CompiledBudget, Format, GoDuration, NillableDuration, PriceChange, Quantity,
 };
 use serde_json::Value;
 
@@ -284,7 +284,7 @@ fn now(case: &Value) -> Result<Timestamp, String> {
         .map_err(|error: jiff::Error| error.to_string())
 }
 
-fn budget(of: &Value) -> Result<Budget, String> {
+fn budget(of: &Value) -> Result<CompiledBudget, String> {
     let duration = of["duration"]
         .as_str()
         .map(GoDuration::parse)
@@ -292,7 +292,7 @@ fn budget(of: &Value) -> Result<Budget, String> {
         .map_err(|e| e.to_string())?;
     let reasons = of.get("reasons").filter(|r| !r.is_null()).map(texts);
     let nodes = of["nodes"].as_str().unwrap_or("10%");
-    Ok(Budget::new(
+    Ok(CompiledBudget::new(
         nodes,
         of["schedule"].as_str(),
         duration,
@@ -317,7 +317,7 @@ fn budget_allowed() {
     /// The largest 32-bit number stands for no limit.
     const UNLIMITED: i64 = i32::MAX as i64;
     check("budget_allowed", |case| {
-        let budgets: Budgets = case["budgets"]
+        let budgets: BudgetSet = case["budgets"]
             .as_array()
             .into_iter()
             .flatten()

@@ -13,14 +13,14 @@ use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, Offering};
-use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, Place, PoolUsage};
+use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, NominationTarget, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Requirement, Requirements};
 use mortise_core::resources::Resources;
-use mortise_core::served::Served;
+use mortise_core::served_node_classes::ServedNodeClasses;
 use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
@@ -58,8 +58,8 @@ fn pod(name: &str, version: u64, more: Value) -> Object {
 }
 
 /// The end of a list of these objects.
-fn listed(kind: ObjectKind, objects: &[Object], version: u64) -> News {
-    News::Listed {
+fn listed(kind: ObjectKind, objects: &[Object], version: u64) -> ObjectEvent {
+    ObjectEvent::Listed {
         kind,
         keys: objects.iter().map(Object::key).collect(),
         version: Some(version),
@@ -80,26 +80,44 @@ fn json_patch_merge(target: &mut Value, patch: &Value) {
 #[test]
 fn older_news_and_late_answers_change_nothing() {
     let mut index = index();
-    assert!(index.apply(News::Applied(node("n1", 5, json!({})), Source::Watch)));
+    assert!(index.apply(ObjectEvent::Applied(
+        node("n1", 5, json!({})),
+        EventSource::Watch
+    )));
     assert!(
-        !index.apply(News::Applied(node("n1", 4, json!({})), Source::Write)),
+        !index.apply(ObjectEvent::Applied(
+            node("n1", 4, json!({})),
+            EventSource::Write
+        )),
         "an older answer"
     );
     assert!(
-        !index.apply(News::Applied(node("n1", 5, json!({})), Source::Watch)),
+        !index.apply(ObjectEvent::Applied(
+            node("n1", 5, json!({})),
+            EventSource::Watch
+        )),
         "the same again"
     );
     assert!(
-        index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
+        index.apply(ObjectEvent::Applied(
+            node("n1", 6, json!({})),
+            EventSource::Write
+        )),
         "our own write, before the watch shows it"
     );
-    assert!(index.apply(News::Deleted(ObjectKey::Node("n1".into()), None)));
+    assert!(index.apply(ObjectEvent::Deleted(ObjectKey::Node("n1".into()), None)));
     assert!(
-        !index.apply(News::Applied(node("n1", 6, json!({})), Source::Write)),
+        !index.apply(ObjectEvent::Applied(
+            node("n1", 6, json!({})),
+            EventSource::Write
+        )),
         "an answer that comes after the deletion"
     );
     assert!(
-        index.apply(News::Applied(node("n1", 9, json!({})), Source::Watch)),
+        index.apply(ObjectEvent::Applied(
+            node("n1", 9, json!({})),
+            EventSource::Watch
+        )),
         "a new node of the same name"
     );
     assert_eq!(index.freeze(Timestamp::UNIX_EPOCH).nodes.len(), 1);
@@ -109,9 +127,15 @@ fn older_news_and_late_answers_change_nothing() {
 fn a_list_removes_what_it_does_not_name() {
     let mut index = index();
     for name in ["a", "b", "c"] {
-        index.apply(News::Applied(pod(name, 1, json!({})), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            pod(name, 1, json!({})),
+            EventSource::Watch,
+        ));
     }
-    index.apply(News::Applied(pod("b", 1, json!({})), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        pod("b", 1, json!({})),
+        EventSource::Watch,
+    ));
     index.apply(listed(ObjectKind::Pod, &[pod("b", 1, json!({}))], 9));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let names: Vec<_> = snapshot
@@ -127,12 +151,15 @@ fn a_list_removes_what_it_does_not_name() {
 #[test]
 fn a_node_and_its_claim_are_one_machine() {
     let mut index = index();
-    index.apply(News::Applied(claim("c1", 1, json!({})), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        claim("c1", 1, json!({})),
+        EventSource::Watch,
+    ));
     assert_eq!(index.freeze(Timestamp::UNIX_EPOCH).nodes.len(), 1);
-    index.apply(News::Applied(claim("c1", 2, json!({ "status": { "providerID": "kwok://n1", "capacity": { "cpu": "4" }, "allocatable": { "cpu": "3900m" } } })), Source::Watch));
-    index.apply(News::Applied(
+    index.apply(ObjectEvent::Applied(claim("c1", 2, json!({ "status": { "providerID": "kwok://n1", "capacity": { "cpu": "4" }, "allocatable": { "cpu": "3900m" } } })), EventSource::Watch));
+    index.apply(ObjectEvent::Applied(
         node("n1", 3, json!({ "metadata": { "labels": { "x": "y" } }, "spec": { "taints": [{ "key": "karpenter.sh/unregistered", "effect": "NoExecute" }, { "key": "own", "effect": "NoSchedule" }] } })),
-        Source::Watch,
+        EventSource::Watch,
     ));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(snapshot.nodes.len(), 1, "merged by provider id");
@@ -151,14 +178,17 @@ fn a_node_and_its_claim_are_one_machine() {
     );
 
     let labels = json!({ "metadata": { "labels": { "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true" } }, "status": { "allocatable": { "cpu": "3" } }, "spec": { "taints": [{ "key": "own", "effect": "NoSchedule" }] } });
-    index.apply(News::Applied(node("n1", 4, labels), Source::Watch));
-    index.apply(News::Applied(
+    index.apply(ObjectEvent::Applied(
+        node("n1", 4, labels),
+        EventSource::Watch,
+    ));
+    index.apply(ObjectEvent::Applied(
         pod(
             "p",
             5,
             json!({ "spec": { "nodeName": "n1" }, "status": { "phase": "Running" } }),
         ),
-        Source::Watch,
+        EventSource::Watch,
     ));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let machine = snapshot.node("n1").unwrap();
@@ -175,8 +205,8 @@ fn a_node_and_its_claim_are_one_machine() {
         (3000, 500, 2500)
     );
 
-    index.apply(News::Deleted(ObjectKey::Claim("c1".into()), None));
-    index.apply(News::Deleted(ObjectKey::Node("n1".into()), None));
+    index.apply(ObjectEvent::Deleted(ObjectKey::Claim("c1".into()), None));
+    index.apply(ObjectEvent::Deleted(ObjectKey::Node("n1".into()), None));
     let after = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(
         (after.nodes.len(), after.named.len(), after.claims.len()),
@@ -194,10 +224,16 @@ fn nodes_of_nobody_count_as_they_are_and_what_goes_does_not_count() {
     let mut index = index();
     // Without a provider id, a claim and a pool.
     let theirs = json!({ "spec": { "providerID": null }, "status": { "allocatable": { "cpu": "2" }, "capacity": { "cpu": "2" } } });
-    index.apply(News::Applied(node("theirs", 1, theirs), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        node("theirs", 1, theirs),
+        EventSource::Watch,
+    ));
     for name in ["stays", "goes", "ends"] {
         let launched = json!({ "status": { "providerID": format!("kwok://{name}"), "capacity": { "cpu": "4" }, "allocatable": { "cpu": "4" } } });
-        index.apply(News::Applied(claim(name, 2, launched), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            claim(name, 2, launched),
+            EventSource::Watch,
+        ));
     }
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let machine = snapshot.node("theirs").unwrap();
@@ -216,8 +252,14 @@ fn nodes_of_nobody_count_as_they_are_and_what_goes_does_not_count() {
     };
     let deleted = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": ["karpenter.sh/termination"] } });
     let ending = json!({ "status": { "conditions": [{ "type": "InstanceTerminating", "status": "True", "reason": "InstanceTerminating", "lastTransitionTime": "1970-01-01T00:00:00Z" }] } });
-    index.apply(News::Applied(launched("goes", deleted), Source::Watch));
-    index.apply(News::Applied(launched("ends", ending), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        launched("goes", deleted),
+        EventSource::Watch,
+    ));
+    index.apply(ObjectEvent::Applied(
+        launched("ends", ending),
+        EventSource::Watch,
+    ));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let deleting = |name: &str| snapshot.node_of_claim(name).unwrap().deleting;
     assert_eq!(["stays", "goes", "ends"].map(deleting), [false, true, true]);
@@ -229,9 +271,12 @@ fn nodes_of_nobody_count_as_they_are_and_what_goes_does_not_count() {
 
 #[test]
 fn promises_end_with_the_bind_and_survive_a_restart() {
-    let place = Place::Claim("c1".into());
+    let place = NominationTarget::Claim("c1".into());
     let mut index = index();
-    index.apply(News::Applied(pod("p", 1, json!({})), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        pod("p", 1, json!({})),
+        EventSource::Watch,
+    ));
     index.change_ledger(LedgerOp::Nominate(Nomination {
         pod: mortise_core::names::PodKey::new("default", "p"),
         uid: "uid-p".into(),
@@ -249,9 +294,9 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
             .count(),
         1
     );
-    index.apply(News::Applied(
+    index.apply(ObjectEvent::Applied(
         pod("p", 2, json!({ "spec": { "nodeName": "n" } })),
-        Source::Watch,
+        EventSource::Watch,
     ));
     assert_eq!(
         index
@@ -263,8 +308,11 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
     );
 
     let mut fresh = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
-    fresh.apply(News::Applied(claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } })), Source::Watch));
-    fresh.apply(News::Applied(pod("p", 1, json!({})), Source::Watch));
+    fresh.apply(ObjectEvent::Applied(claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } })), EventSource::Watch));
+    fresh.apply(ObjectEvent::Applied(
+        pod("p", 1, json!({})),
+        EventSource::Watch,
+    ));
     fresh.set_synced();
     let snapshot = fresh.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(
@@ -279,7 +327,10 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
         snapshot.ledger.fence("c1").map(|fence| fence.reason),
         Some(FenceReason::Disruption)
     );
-    fresh.apply(News::Applied(claim("c1", 2, json!({})), Source::Watch));
+    fresh.apply(ObjectEvent::Applied(
+        claim("c1", 2, json!({})),
+        EventSource::Watch,
+    ));
     assert!(
         fresh
             .freeze(Timestamp::UNIX_EPOCH)
@@ -288,7 +339,7 @@ fn promises_end_with_the_bind_and_survive_a_restart() {
             .is_none(),
         "the annotation went, the fence goes"
     );
-    fresh.apply(News::Deleted(ObjectKey::Claim("c1".into()), None));
+    fresh.apply(ObjectEvent::Deleted(ObjectKey::Claim("c1".into()), None));
     assert_eq!(
         fresh
             .freeze(Timestamp::UNIX_EPOCH)
@@ -309,14 +360,20 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     };
     let minutes = |count: i64| Some(count * 60);
     for name in ["tried", "queued"] {
-        index.apply(News::Applied(pod(name, 1, json!({})), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            pod(name, 1, json!({})),
+            EventSource::Watch,
+        ));
     }
     let promised = json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });
-    index.apply(News::Applied(claim("c1", 1, promised), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        claim("c1", 1, promised),
+        EventSource::Watch,
+    ));
     let news = |name, version, message: &str| {
         let said = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message });
         let pod = pod(name, version, json!({ "status": { "conditions": [said] } }));
-        News::Applied(pod, Source::Watch)
+        ObjectEvent::Applied(pod, EventSource::Watch)
     };
     index.apply(news("tried", 2, "0/0 nodes are available"));
     assert_eq!(
@@ -328,7 +385,10 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     let ready = json!({ "status": { "providerID": "kwok://c1", "conditions": [
         { "type": "Initialized", "status": "True", "reason": "Initialized", "lastTransitionTime": "1970-01-01T00:01:00Z" },
     ] } });
-    index.apply(News::Applied(claim("c1", 3, ready), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        claim("c1", 3, ready),
+        EventSource::Watch,
+    ));
     assert_eq!(until(&mut index, "uid-tried"), minutes(1 + 5));
     index.set_time(Timestamp::from_second(70).unwrap());
     index.apply(news("tried", 4, "0/0 nodes are available"));
@@ -355,7 +415,10 @@ fn a_ready_machine_holds_its_room_until_its_pods_were_tried() {
     assert_eq!(until(&mut index, "uid-tried"), None);
     // Its claim still names it, and so does every update of the claim.
     let label = json!({ "metadata": { "labels": { "a": "b" }, "annotations": { "mortise.sh/nominated-pods": "uid-tried,uid-queued" } } });
-    index.apply(News::Applied(claim("c1", 7, label), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        claim("c1", 7, label),
+        EventSource::Watch,
+    ));
     assert_eq!(until(&mut index, "uid-tried"), None, "it is not read back");
 }
 
@@ -388,7 +451,7 @@ fn pods_that_need_no_node_are_not_pending() {
     ];
     for (name, more, pending) in cases {
         let mut index = index();
-        index.apply(News::Applied(pod(name, 1, more), Source::Watch));
+        index.apply(ObjectEvent::Applied(pod(name, 1, more), EventSource::Watch));
         assert_eq!(
             index.freeze(Timestamp::UNIX_EPOCH).pending.len() == 1,
             pending,
@@ -400,7 +463,10 @@ fn pods_that_need_no_node_are_not_pending() {
 #[test]
 fn freezing_twice_without_news_gives_the_same_generation() {
     let mut index = index();
-    index.apply(News::Applied(node("n", 1, json!({})), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        node("n", 1, json!({})),
+        EventSource::Watch,
+    ));
     let first = index.freeze(Timestamp::UNIX_EPOCH);
     let second = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(first.generation, second.generation);
@@ -409,7 +475,10 @@ fn freezing_twice_without_news_gives_the_same_generation() {
         second.nodes.values().next().unwrap()
     ));
     index.take_changes();
-    index.apply(News::Applied(node("n", 2, json!({})), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        node("n", 2, json!({})),
+        EventSource::Watch,
+    ));
     assert_eq!(
         index.freeze(Timestamp::UNIX_EPOCH).generation,
         first.generation + 1
@@ -425,7 +494,7 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
         kind: "KWOKNodeClass",
         plural: "kwoknodeclasses",
     };
-    let mut index = index().serving(Served::only([kind]));
+    let mut index = index().serving(ServedNodeClasses::only([kind]));
     let class = |group: &str| json!({ "group": group, "kind": "KWOKNodeClass", "name": "default" });
     let theirs = || json!({ "spec": { "nodeClassRef": class("other.test") } });
     let pool = |version: &str, group: &str| {
@@ -436,9 +505,12 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
         Object::Pool(Box::new(serde_json::from_value(value).unwrap()))
     };
     for object in [claim("ours", 1, json!({})), claim("theirs", 1, theirs())] {
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
-    index.apply(News::Applied(pool("1", "other.test"), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        pool("1", "other.test"),
+        EventSource::Watch,
+    ));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let names = |snapshot: &Snapshot| -> Vec<String> {
         let claims = snapshot.claims.sorted().into_iter();
@@ -463,8 +535,14 @@ fn what_refers_to_classes_of_others_is_known_by_name_only() {
     );
 
     // Replaced by one of ours, and the other way round.
-    index.apply(News::Applied(pool("2", "karpenter.kwok.sh"), Source::Watch));
-    index.apply(News::Applied(claim("ours", 2, theirs()), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        pool("2", "karpenter.kwok.sh"),
+        EventSource::Watch,
+    ));
+    index.apply(ObjectEvent::Applied(
+        claim("ours", 2, theirs()),
+        EventSource::Watch,
+    ));
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     assert_eq!(names(&snapshot), [""; 0]);
     assert_eq!(snapshot.nodes.len(), 0);
@@ -512,21 +590,24 @@ fn overlays_change_the_catalogue_of_pools_and_the_price_of_their_machines() {
         .unwrap()
     };
     for name in ["default", "other"] {
-        index.apply(News::Applied(
+        index.apply(ObjectEvent::Applied(
             Object::Pool(Box::new(pool(name))),
-            Source::Watch,
+            EventSource::Watch,
         ));
     }
     let bought = json!({ "metadata": { "labels": {
         labels::INSTANCE_TYPE: "small", labels::TOPOLOGY_ZONE: "a", labels::CAPACITY_TYPE: "on-demand",
     } } });
-    index.apply(News::Applied(claim("machine", 1, bought), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        claim("machine", 1, bought),
+        EventSource::Watch,
+    ));
     let overlay = |version: u64, price: &str| {
         let object = json!({ "metadata": { "name": "o", "resourceVersion": version.to_string() }, "spec": {
             "requirements": [{ "key": labels::NODEPOOL, "operator": "In", "values": ["default"] }], "price": price } });
-        News::Applied(
+        ObjectEvent::Applied(
             Object::Overlay(Box::new(serde_json::from_value(object).unwrap())),
-            Source::Watch,
+            EventSource::Watch,
         )
     };
     // Price in the pool, in the other pool, of the machine; and whether deciders are told to look again.
@@ -548,14 +629,19 @@ fn overlays_change_the_catalogue_of_pools_and_the_price_of_their_machines() {
     assert_eq!(look(&mut index), (250_000, 1_000_000, 250_000, true));
     // The same again, and a pool that changes nothing of it.
     index.apply(overlay(2, "0.25"));
-    index.apply(News::Applied(
+    index.apply(ObjectEvent::Applied(
         Object::Pool(Box::new(pool("other"))),
-        Source::Watch,
+        EventSource::Watch,
     ));
     assert_eq!(look(&mut index), (250_000, 1_000_000, 250_000, false));
     index.apply(overlay(3, "0.5"));
     assert_eq!(look(&mut index), (500_000, 1_000_000, 500_000, true));
-    index.apply(News::Deleted(ObjectKey::Overlay("o".into()), None));
+    index.apply(ObjectEvent::Deleted(ObjectKey::Overlay("o".into()), None));
     assert_eq!(look(&mut index), (1_000_000, 1_000_000, 1_000_000, true));
-    assert!(index.freeze(Timestamp::UNIX_EPOCH).overlaid.is_empty());
+    assert!(
+        index
+            .freeze(Timestamp::UNIX_EPOCH)
+            .overlaid_catalogs
+            .is_empty()
+    );
 }

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use mortise_core::index::{Index, News, Object, ObjectKey, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey};
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{Place, PoolUsage};
+use mortise_core::ledger::{NominationTarget, PoolUsage};
 use mortise_core::snapshot::Snapshot;
 use proptest::prelude::*;
 use serde_json::json;
@@ -73,28 +73,28 @@ fn machine(of: &Happens, index: &mut Index) {
     }
     let node = json!({"metadata": {"name": name, "uid": name, "labels": all_labels}, "spec": {"providerID": id}, "status": {"capacity": amounts, "allocatable": amounts}});
     let claim = Object::Claim(Box::new(serde_json::from_value(claim).unwrap()));
-    index.apply(News::Applied(claim, Source::Watch));
+    index.apply(ObjectEvent::Applied(claim, EventSource::Watch));
     if !of.which.is_multiple_of(3) {
         let node = Object::Node(Box::new(serde_json::from_value(node).unwrap()));
-        index.apply(News::Applied(node, Source::Watch));
+        index.apply(ObjectEvent::Applied(node, EventSource::Watch));
     }
 }
 
 fn apply(of: &Happens, index: &mut Index) {
     match of.what {
-        0..=3 => drop(index.apply(News::Applied(pod(of), Source::Watch))),
+        0..=3 => drop(index.apply(ObjectEvent::Applied(pod(of), EventSource::Watch))),
         4 => {
             let key = pod(of).key();
-            index.apply(News::Deleted(key, None));
+            index.apply(ObjectEvent::Deleted(key, None));
         }
         5 => {
-            index.apply(News::Deleted(
+            index.apply(ObjectEvent::Deleted(
                 ObjectKey::Node(format!("node-{}", of.node).into()),
                 None,
             ));
         }
         6 => {
-            index.apply(News::Deleted(
+            index.apply(ObjectEvent::Deleted(
                 ObjectKey::Claim(format!("claim-{}", of.node).into()),
                 None,
             ));
@@ -126,7 +126,7 @@ fn check(snapshot: &Snapshot) {
         }
     }
     let mut known = Crowd::new();
-    for (key, nodes) in snapshot.crowds.alike() {
+    for (key, nodes) in snapshot.pod_labels.by_labels() {
         for (place, count) in nodes.iter() {
             let key = (
                 key.namespace.to_string(),
@@ -138,8 +138,8 @@ fn check(snapshot: &Snapshot) {
     }
     assert_eq!(known, alike);
     let known: BTreeMap<(u32, String), u32> = snapshot
-        .crowds
-        .guards()
+        .pod_labels
+        .anti_affinity_pods()
         .flat_map(|guards| {
             let id = guards.class().unwrap().id;
             let places = guards.places.iter();
@@ -172,7 +172,10 @@ fn check(snapshot: &Snapshot) {
     order.sort_by_key(|node| (!node.initialized, node.name().to_owned(), node.key.clone()));
     let keys = |node: &std::sync::Arc<mortise_core::snapshot::StateNode>| node.key.clone();
     let order: Vec<_> = order.into_iter().map(keys).collect();
-    assert_eq!(snapshot.lineup.iter().map(keys).collect::<Vec<_>>(), order);
+    assert_eq!(
+        snapshot.ordered_nodes.iter().map(keys).collect::<Vec<_>>(),
+        order
+    );
 
     let mut values: BTreeMap<(String, String), u32> = BTreeMap::new();
     for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
@@ -199,8 +202,8 @@ fn check(snapshot: &Snapshot) {
                 .count(&node.capacity);
         }
     }
-    assert_eq!(*snapshot.going, going);
-    let known = snapshot.in_use.iter();
+    assert_eq!(*snapshot.deleting, going);
+    let known = snapshot.pool_usage.iter();
     let known: BTreeMap<_, _> = known
         .map(|(pool, usage)| (pool.to_string(), usage.clone()))
         .collect();
@@ -229,9 +232,9 @@ proptest! {
 }
 
 /// Bound pods are counted on Nodes only.
-fn node_of(place: &Place) -> String {
+fn node_of(place: &NominationTarget) -> String {
     match place {
-        Place::Node(node) => node.to_string(),
-        Place::Claim(claim) => panic!("a bound pod counts on claim {claim}"),
+        NominationTarget::Node(node) => node.to_string(),
+        NominationTarget::Claim(claim) => panic!("a bound pod counts on claim {claim}"),
     }
 }

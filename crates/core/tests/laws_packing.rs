@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use mortise_core::apis::NodePool;
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
@@ -118,11 +118,17 @@ impl Tiny {
         .unwrap();
         let types = self.types.iter().enumerate().map(instance_type).collect();
         index.set_catalog(&pool.node_class_key(), Arc::new(Catalog::build(types)));
-        index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            Object::Pool(Box::new(pool)),
+            EventSource::Watch,
+        ));
         for (app, of) in self.deployments.iter().enumerate() {
             for at in 0..of.replicas {
                 let pod = serde_json::from_value(pod(app, at, of)).unwrap();
-                index.apply(News::Applied(Object::Pod(Box::new(pod)), Source::Watch));
+                index.apply(ObjectEvent::Applied(
+                    Object::Pod(Box::new(pod)),
+                    EventSource::Watch,
+                ));
             }
         }
         index.set_synced();

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
-use mortise_core::index::{Index, News, Object, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::labels::WellKnown;
 use proptest::prelude::*;
 use serde_json::json;
@@ -23,8 +23,8 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::Pool(name.into())
 }
 
-fn listed(names: &[&str], version: Option<u64>) -> News {
-    News::Listed {
+fn listed(names: &[&str], version: Option<u64>) -> ObjectEvent {
+    ObjectEvent::Listed {
         kind: ObjectKind::Pool,
         keys: names.iter().map(|name| key(name)).collect(),
         version,
@@ -45,8 +45,8 @@ fn names(index: &mut Index) -> Vec<String> {
 #[test]
 fn what_was_made_after_a_list_was_read_survives_it() {
     let mut index = index();
-    index.apply(News::Applied(pool("old", 5), Source::Watch));
-    index.apply(News::Applied(pool("ours", 12), Source::Write));
+    index.apply(ObjectEvent::Applied(pool("old", 5), EventSource::Watch));
+    index.apply(ObjectEvent::Applied(pool("ours", 12), EventSource::Write));
     index.apply(listed(&[], Some(10)));
     assert_eq!(names(&mut index), ["ours"]);
     index.apply(listed(&[], Some(12)));
@@ -56,34 +56,34 @@ fn what_was_made_after_a_list_was_read_survives_it() {
 #[test]
 fn what_went_while_a_list_was_read_stays_away() {
     let mut index = index();
-    index.apply(News::Applied(pool("a", 5), Source::Watch));
-    index.apply(News::Deleted(key("a"), Some(12)));
-    index.apply(News::Applied(pool("a", 5), Source::Watch));
+    index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
+    index.apply(ObjectEvent::Deleted(key("a"), Some(12)));
+    index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
     index.apply(listed(&["a"], Some(10)));
     assert_eq!(names(&mut index), [""; 0]);
     // An answer that was under way while the list was read which leaves its object out.
     index.apply(listed(&[], Some(20)));
-    index.apply(News::Applied(pool("b", 18), Source::Write));
+    index.apply(ObjectEvent::Applied(pool("b", 18), EventSource::Write));
     assert_eq!(names(&mut index), [""; 0]);
-    index.apply(News::Applied(pool("b", 21), Source::Write));
+    index.apply(ObjectEvent::Applied(pool("b", 21), EventSource::Write));
     assert_eq!(names(&mut index), ["b"]);
 }
 
 #[test]
 fn the_end_of_an_older_object_is_not_the_end_of_the_next_one() {
     let mut index = index();
-    index.apply(News::Applied(pool("a", 5), Source::Watch));
-    index.apply(News::Applied(pool("a", 9), Source::Write));
-    index.apply(News::Deleted(key("a"), Some(7)));
+    index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
+    index.apply(ObjectEvent::Applied(pool("a", 9), EventSource::Write));
+    index.apply(ObjectEvent::Deleted(key("a"), Some(7)));
     assert_eq!(names(&mut index), ["a"]);
-    index.apply(News::Deleted(key("a"), Some(11)));
+    index.apply(ObjectEvent::Deleted(key("a"), Some(11)));
     assert_eq!(names(&mut index), [""; 0]);
 }
 
 #[test]
 fn a_list_without_a_version_is_newer_than_everything() {
     let mut index = index();
-    index.apply(News::Applied(pool("a", 5), Source::Watch));
+    index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
     index.apply(listed(&[], None));
     assert_eq!(names(&mut index), [""; 0]);
 }
@@ -163,9 +163,9 @@ impl World {
         };
     }
 
-    fn applied(&mut self, name: String, version: u64, source: Source) {
+    fn applied(&mut self, name: String, version: u64, source: EventSource) {
         self.index
-            .apply(News::Applied(pool(&name, version), source));
+            .apply(ObjectEvent::Applied(pool(&name, version), source));
         let told = self.told.entry(name).or_default();
         *told = version.max(*told);
     }
@@ -176,14 +176,14 @@ impl World {
             Watch::Lists { at, rest, keys } => {
                 let (at, keys) = (*at, keys.clone());
                 if let Some((name, version)) = rest.pop_front() {
-                    self.applied(name, version, Source::Watch);
+                    self.applied(name, version, EventSource::Watch);
                     return true;
                 }
                 let told: Vec<_> = self.told.keys().cloned().collect();
                 for name in told.into_iter().filter(|name| !keys.contains(&key(name))) {
                     self.gone.insert(name, at);
                 }
-                self.index.apply(News::Listed {
+                self.index.apply(ObjectEvent::Listed {
                     kind: ObjectKind::Pool,
                     keys,
                     version: Some(at),
@@ -199,9 +199,10 @@ impl World {
                 let (version, name, is_there) = (*version, name.clone(), *is_there);
                 self.watch = Watch::Follows(version);
                 if is_there {
-                    self.applied(name, version, Source::Watch);
+                    self.applied(name, version, EventSource::Watch);
                 } else {
-                    self.index.apply(News::Deleted(key(&name), Some(version)));
+                    self.index
+                        .apply(ObjectEvent::Deleted(key(&name), Some(version)));
                     self.gone.insert(name, version);
                 }
                 true
@@ -231,7 +232,7 @@ impl World {
                 if !self.answers.is_empty() {
                     let which = usize::from(which) % self.answers.len();
                     let (name, version) = self.answers.remove(which);
-                    self.applied(name, version, Source::Write);
+                    self.applied(name, version, EventSource::Write);
                 }
             }
             Happens::Comes => {
@@ -273,7 +274,7 @@ proptest! {
             world.check();
         }
         for (name, version) in std::mem::take(&mut world.answers) {
-            world.applied(name, version, Source::Write);
+            world.applied(name, version, EventSource::Write);
         }
         let there: Vec<_> = world.objects.keys().cloned().collect();
         prop_assert_eq!(names(&mut world.index), there);

@@ -10,7 +10,7 @@ mod small_world;
 
 use mortise_core::apis::crds::CrdSet;
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::validation::{Weight, faults, template_faults};
+use mortise_core::apis::validation::{IssueSeverity, faults, template_faults};
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::PoolUsage;
 use serde_json::{Value, json};
@@ -203,7 +203,7 @@ fn own_annotations_of_a_template_are_refused_and_told_in_a_condition() {
         let pool = pool(&format!("mortise.sh/{key}"));
         let found = faults(CrdSet::Core, &known, "NodePool", &pool, None);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].weight, Weight::Unusable);
+        assert_eq!(found[0].weight, IssueSeverity::Unusable);
         assert_eq!(
             found[0].field,
             format!("spec.template.metadata.annotations[\"mortise.sh/{key}\"]")

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use mortise_core::deciders::after;
 use mortise_core::labels;
-use mortise_core::ledger::Place;
+use mortise_core::ledger::NominationTarget;
 use mortise_core::record::Verdict;
 use mortise_core::snapshot::Stalled;
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ fn places(world: &mut SmallWorld) -> BTreeMap<String, String> {
     for pod in snapshot.pods.values() {
         let promised = snapshot.ledger.nomination(&pod.uid);
         let place = match (&pod.node, promised.map(|promise| &promise.place)) {
-            (Some(node), _) | (None, Some(Place::Node(node))) => node.to_string(),
-            (None, Some(Place::Claim(claim))) => claim.to_string(),
+            (Some(node), _) | (None, Some(NominationTarget::Node(node))) => node.to_string(),
+            (None, Some(NominationTarget::Claim(claim))) => claim.to_string(),
             (None, None) => continue,
         };
         all.insert(pod.key.to_string(), place);
@@ -223,7 +223,7 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
     );
     let told = world.events_of("FailedScheduling");
     let last = &told.last().unwrap().message;
-    assert!(last.contains("which nobody uses now"), "{last}");
+    assert!(last.contains("which are unused"), "{last}");
     // Once machines are what they should be, the next one is the last.
     world.cpu_of_nodes = None;
     let before = world.claim_times().len();

@@ -10,8 +10,8 @@ mod small_world;
 
 use mortise_core::deciders::{DeciderId, after};
 use mortise_core::effect::Effect;
-use mortise_core::engine::Input;
-use mortise_core::index::{News, ObjectKey};
+use mortise_core::engine::EngineInput;
+use mortise_core::index::{ObjectEvent, ObjectKey};
 use mortise_core::record::{Reason, Verdict};
 use serde_json::json;
 use small_world::{SmallWorld, Todo};
@@ -43,7 +43,7 @@ fn the_decision_says_why_and_the_claim_says_for_whom() {
     let mut world = SmallWorld::ordinary();
     world.pods("web", 2, 500, &json!({}));
     world.run(5_000);
-    let decided = world.records_of(Verdict::NodeDecided);
+    let decided = world.records_of(Verdict::NodePlanned);
     assert_eq!(decided.len(), 1);
     let text: Vec<String> = decided[0].reasons.iter().map(ToString::to_string).collect();
     assert!(text[0].starts_with("for default/web-"), "{text:?}");
@@ -384,8 +384,8 @@ fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
             let key = world.engine.snapshot(now).pending.sorted()[0].0.clone();
             let finished = job.run(&|| false);
             if goes && ms > 0 {
-                let news = News::Deleted(ObjectKey::Pod(key), None);
-                world.engine.apply(Input::News(news), now);
+                let news = ObjectEvent::Deleted(ObjectKey::Pod(key), None);
+                world.engine.apply(EngineInput::News(news), now);
             }
             world.engine.commit(finished, now);
             promises = world.engine.snapshot(now).ledger.nominations().count();
@@ -405,7 +405,7 @@ fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
     world.run(50);
     let asked = world.names("Pod").remove(0);
     let uid = world.get("Pod", &asked).unwrap()["metadata"]["uid"].clone();
-    let signal = Input::Feasible {
+    let signal = EngineInput::Feasible {
         pod: uid.as_str().unwrap().into(),
         at: world.now,
     };
@@ -443,7 +443,7 @@ fn a_pod_that_the_scheduler_never_refused_is_left_to_it_for_ten_seconds() {
     // The small world's scheduler refuses no pod that has a condition.
     let waits = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "" }] } });
     world.pods("web", 1, 500, &waits);
-    let signal = Input::Feasible {
+    let signal = EngineInput::Feasible {
         pod: "uid-1".into(),
         at: world.now,
     };

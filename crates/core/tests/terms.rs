@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use mortise_core::deciders::{Decider, DeciderId, Delivery, Step, StepInput};
+use mortise_core::deciders::{Decider, DeciderId, InboxMessage, Step, StepInput};
 use mortise_core::effect::{Effect, EffectError, Outcome};
-use mortise_core::engine::{Engine, Input};
+use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
 use mortise_core::settings::Settings;
@@ -38,7 +38,7 @@ fn replacing() -> SmallWorld {
 
 fn lead(world: &mut SmallWorld, leading: bool) {
     let now = world.now;
-    world.engine.apply(Input::Leading(leading), now);
+    world.engine.apply(EngineInput::Leading(leading), now);
 }
 
 fn has_taint(world: &SmallWorld) -> bool {
@@ -133,7 +133,7 @@ impl Decider for Counting {
     }
     fn step(&mut self, input: &StepInput<'_>, _: &dyn Fn() -> bool) -> Step {
         let answers = input.inbox.iter();
-        let answers = answers.filter(|each| matches!(each, Delivery::Outcome(_)));
+        let answers = answers.filter(|each| matches!(each, InboxMessage::Outcome(_)));
         self.answers.fetch_add(answers.count(), Ordering::Relaxed);
         self.steps += 1;
         let mut step = Step::default();
@@ -159,10 +159,10 @@ fn a_step_and_an_answer_of_an_earlier_term_come_to_nothing() {
         1,
         now,
     );
-    engine.apply(Input::Synced, now);
-    engine.apply(Input::Leading(true), now);
+    engine.apply(EngineInput::Synced, now);
+    engine.apply(EngineInput::Leading(true), now);
     let first = engine.turn(now, 10, &|| false).orders.remove(0);
-    let answer = |term| Input::Outcome {
+    let answer = |term| EngineInput::Outcome {
         decider: DeciderId::GarbageCollection,
         term,
         outcome: Outcome {
@@ -177,8 +177,8 @@ fn a_step_and_an_answer_of_an_earlier_term_come_to_nothing() {
     // The lease goes and comes back while a step is computed: it remembers, and is not heard.
     engine.apply(answer(first.term), now);
     let job = engine.prepare(DeciderId::GarbageCollection, now).unwrap();
-    engine.apply(Input::Leading(false), now);
-    engine.apply(Input::Leading(true), now);
+    engine.apply(EngineInput::Leading(false), now);
+    engine.apply(EngineInput::Leading(true), now);
     assert!(engine.due(now).is_none(), "one step at a time");
     let old = engine.commit(job.run(&|| false), now);
     assert!(old.orders.is_empty() && old.records.is_empty());

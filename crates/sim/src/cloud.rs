@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    CapacityType, Instance, InstanceType, LaunchError, Launched, Offering, Unavailable,
+    CapacityType, Instance, InstanceType, LaunchError, LaunchedInstance, Offering,
+    UnavailableOffering,
 };
 use mortise_core::deciders::after;
 use mortise_core::labels;
@@ -21,7 +22,7 @@ const SHORTAGE_MS: i64 = 3 * 60_000;
 
 /// One machine.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct SimInstance {
     /// Claim it was made for.
     pub claim: String,
     /// UID of that claim: launching the same claim again finds this machine.
@@ -44,8 +45,8 @@ pub struct Machine {
 #[derive(Debug, Default)]
 pub struct Cloud {
     types: Vec<Arc<InstanceType>>,
-    machines: BTreeMap<ProviderId, Machine>,
-    empty_until: BTreeMap<Unavailable, Timestamp>,
+    machines: BTreeMap<ProviderId, SimInstance>,
+    empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
     shortage_per_mille: u64,
 }
@@ -62,13 +63,13 @@ impl Cloud {
     }
 
     /// Machines that are there.
-    pub fn machines(&self) -> impl Iterator<Item = (&ProviderId, &Machine)> {
+    pub fn machines(&self) -> impl Iterator<Item = (&ProviderId, &SimInstance)> {
         self.machines.iter()
     }
 
     /// A machine.
     #[must_use]
-    pub fn machine(&self, id: &ProviderId) -> Option<&Machine> {
+    pub fn machine(&self, id: &ProviderId) -> Option<&SimInstance> {
         self.machines.get(id)
     }
 
@@ -84,7 +85,7 @@ impl Cloud {
         claim: &NodeClaim,
         now: Timestamp,
         rng: &mut Rng,
-    ) -> Result<(Launched, bool), LaunchError> {
+    ) -> Result<(LaunchedInstance, bool), LaunchError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         if let Some((id, machine)) = self
             .machines
@@ -116,7 +117,7 @@ impl Cloud {
         let mut empty = Vec::new();
         let mut chosen = None;
         for (_, each, offering) in offers {
-            let pool = Unavailable {
+            let pool = UnavailableOffering {
                 instance_type: Arc::clone(&each.name),
                 zone: Arc::clone(&offering.zone),
                 capacity_type: offering.capacity_type,
@@ -147,7 +148,7 @@ impl Cloud {
         };
         self.count += 1;
         let id = ProviderId::from(format!("sim:///{}/i-{:08x}", offering.zone, self.count));
-        let machine = Machine {
+        let machine = SimInstance {
             claim: claim.name().to_string(),
             claim_uid: uid,
             labels: node_labels(claim, &instance_type, &offering),
@@ -172,7 +173,7 @@ impl Cloud {
     }
 
     /// Takes a machine away.
-    pub(crate) fn remove(&mut self, id: &ProviderId) -> Option<Machine> {
+    pub(crate) fn remove(&mut self, id: &ProviderId) -> Option<SimInstance> {
         self.machines.remove(id)
     }
 
@@ -207,7 +208,7 @@ impl Cloud {
     }
 }
 
-fn instance((id, machine): (&ProviderId, &Machine)) -> Instance {
+fn instance((id, machine): (&ProviderId, &SimInstance)) -> Instance {
     Instance {
         provider_id: id.clone(),
         claim: Some(machine.claim.clone()),
@@ -216,8 +217,8 @@ fn instance((id, machine): (&ProviderId, &Machine)) -> Instance {
     }
 }
 
-fn launched(id: &ProviderId, machine: &Machine) -> Launched {
-    Launched {
+fn launched(id: &ProviderId, machine: &SimInstance) -> LaunchedInstance {
+    LaunchedInstance {
         provider_id: id.clone(),
         image_id: Some("image-1".to_owned()),
         labels: machine.labels.clone(),

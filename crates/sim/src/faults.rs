@@ -4,8 +4,8 @@
 
 use mortise_core::deciders::Decider;
 use mortise_core::effect::{Effect, Outcome};
-use mortise_core::engine::Order;
-use mortise_core::life::LifeStep;
+use mortise_core::engine::EffectRequest;
+use mortise_core::lifecycle_step::LifecycleStep;
 use std::sync::Arc;
 
 use crate::simulation::{Action, Simulation};
@@ -32,25 +32,25 @@ const VACANT_MS: i64 = 40_000;
 
 /// Which effects are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum FaultTarget {
     /// Every effect of a kind, as [`Effect::label`] spells it.
     Kind(&'static str),
     /// Every effect that takes this step of a node's life.
-    Step(LifeStep),
+    Step(LifecycleStep),
 }
 
-impl Aim {
+impl FaultTarget {
     fn is_at(self, effect: &Effect) -> bool {
         match self {
             Self::Kind(label) => effect.label() == label,
-            Self::Step(step) => LifeStep::of(effect) == Some(step),
+            Self::Step(step) => LifecycleStep::of(effect) == Some(step),
         }
     }
 }
 
 /// A disturbance that waits for its effect.
 pub(crate) struct Planned {
-    aim: Aim,
+    aim: FaultTarget,
     /// So many effects of the kind pass unharmed first.
     skip: u64,
     fault: Fault,
@@ -61,7 +61,13 @@ pub(crate) struct Planned {
 impl Simulation {
     /// Plans one disturbance, in place of an earlier one that has not come yet; `skip` effects that are aimed at pass
     /// unharmed. `deciders` serve after a crash. What else is on its way at a crash arrives or is lost, as chance has it.
-    pub fn disturb(&mut self, aim: Aim, skip: u64, fault: Fault, deciders: Vec<Box<dyn Decider>>) {
+    pub fn disturb(
+        &mut self,
+        aim: FaultTarget,
+        skip: u64,
+        fault: Fault,
+        deciders: Vec<Box<dyn Decider>>,
+    ) {
         self.planned = Some(Planned {
             aim,
             skip,
@@ -77,7 +83,7 @@ impl Simulation {
     }
 
     /// Does the planned disturbance if this order is the one. `true`: the order was dealt with.
-    pub(crate) fn disturbed(&mut self, replica: usize, order: &Order) -> bool {
+    pub(crate) fn disturbed(&mut self, replica: usize, order: &EffectRequest) -> bool {
         if !self.has_lease {
             return false; // nothing is done anyway
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use mortise_core::deciders::{DeciderId, budget_states, since};
 use mortise_core::effect::{Effect, Event, ObjectRef};
-use mortise_core::engine::Order;
+use mortise_core::engine::EffectRequest;
 use mortise_core::index::ObjectKey;
 use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
@@ -43,7 +43,7 @@ impl Simulation {
 
     /// What disruption deletes keeps within its pool's budget and holds no pod that must not be disrupted, whoever decided it
     /// and whenever.
-    pub(crate) fn check_disruption(&mut self, order: &Order) {
+    pub(crate) fn check_disruption(&mut self, order: &EffectRequest) {
         let Effect::Delete {
             target: ObjectRef::Claim(name),
             ..
@@ -55,7 +55,7 @@ impl Simulation {
         let Some(claim) = self.store.get(&key).cloned() else {
             return;
         };
-        if order.decider != DeciderId::Disruption || crate::store::is_going(&claim) {
+        if order.decider != DeciderId::Disruption || crate::api_server::is_going(&claim) {
             return;
         }
         let node = claim.pointer("/status/nodeName").cloned();
@@ -64,7 +64,7 @@ impl Simulation {
             let annotations = pod.pointer("/metadata/annotations");
             matches!(key, ObjectKey::Pod(_))
                 && here
-                && !crate::store::is_going(pod)
+                && !crate::api_server::is_going(pod)
                 && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
         });
         if is_protected && !is_true(&claim, "Drifted") {
@@ -150,7 +150,7 @@ impl Simulation {
             let going = self
                 .store
                 .get(&ObjectKey::Claim(machine.claim.as_str().into()))
-                .is_none_or(crate::store::is_going);
+                .is_none_or(crate::api_server::is_going);
             if going || machine.ends.is_some() {
                 continue;
             }

@@ -5,8 +5,8 @@ use mortise_core::labels;
 use mortise_core::names::{NodeName, PodKey, ProviderId};
 use serde_json::{Value, json};
 
+use crate::api_server::{has_finalizers, is_going};
 use crate::simulation::{Action, Simulation};
-use crate::store::{has_finalizers, is_going};
 
 /// The Node's name: the instance id, as clouds do.
 fn node_name(id: &ProviderId) -> NodeName {

@@ -25,7 +25,7 @@ pub struct Deployment {
 
 /// Pods that come by chance and end by themselves.
 #[derive(Clone, Debug)]
-pub struct Jobs {
+pub struct JobSpec {
     /// Name; its pods are called `<name>-<number>`.
     pub name: String,
     /// Pod template.
@@ -56,7 +56,7 @@ pub struct Options {
     /// Swinging workloads.
     pub deployments: Vec<Deployment>,
     /// Ending workloads.
-    pub jobs: Vec<Jobs>,
+    pub jobs: Vec<JobSpec>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.
     pub interruption_every_s: i64,
     /// Of a thousand launches that ask for a spot pool, how many find it empty.

@@ -6,27 +6,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::Notice;
+use mortise_core::cloud::InterruptionNotice;
 use mortise_core::deciders::{Decider, after, since};
 use mortise_core::effect::{Effect, EffectError, Outcome};
-use mortise_core::engine::{Engine, Input, Order};
+use mortise_core::engine::{EffectRequest, Engine, EngineInput};
 use mortise_core::freshness::{Freshness, WatchState};
-use mortise_core::index::{News, Object, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::names::{ClaimName, PodKey, ProviderId};
 use mortise_core::record::Record;
 use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
+use crate::api_server::{ApiServer, Change, object};
 use crate::cloud::Cloud;
 use crate::extender::Extender;
 use crate::faults::Planned;
 use crate::options::Options;
-use crate::owners::Owners;
 use crate::rng::Rng;
 use crate::scheduler::{Scheduler, Verdict};
 use crate::stats::Stats;
-use crate::store::{Change, Store, object};
 use crate::watches::WatchFault;
+use crate::workload_controllers::WorkloadControllers;
 
 /// Controllers look around this often.
 const TICK_MS: i64 = 1_000;
@@ -40,9 +40,9 @@ pub(crate) enum Action {
     /// A watch shows changes.
     Watch(Vec<Change>),
     /// An effect of a replica arrives at whoever carries it out.
-    Carry(usize, Order),
+    Carry(usize, EffectRequest),
     /// The outcome of an effect arrives at the replica that asked for it.
-    Answer(usize, Order, Box<Outcome>),
+    Answer(usize, EffectRequest, Box<Outcome>),
     /// The leader hears that the lease is lost.
     LeaseLost,
     /// A replica gets the lease.
@@ -72,7 +72,7 @@ pub(crate) enum Action {
 /// A virtual cluster with the production deciders in it.
 pub struct Simulation {
     pub(crate) options: Options,
-    pub(crate) store: Store,
+    pub(crate) store: ApiServer,
     pub(crate) cloud: Cloud,
     pub(crate) rng: Rng,
     pub(crate) stats: Stats,
@@ -85,7 +85,7 @@ pub struct Simulation {
     /// Whose effect is carried out.
     writer: usize,
     scheduler: Scheduler,
-    owners: Owners,
+    owners: WorkloadControllers,
     extender: Option<Box<dyn Extender>>,
     queue: BTreeMap<(Timestamp, u64), Action>,
     serial: u64,
@@ -111,7 +111,7 @@ pub struct Simulation {
     pub(crate) watch_faults: BTreeMap<ObjectKind, WatchFault>,
     pub(crate) held_back: BTreeMap<ObjectKind, Vec<Change>>,
     /// Messages of the cloud that nobody has acknowledged.
-    pub(crate) notices: BTreeMap<Arc<str>, Notice>,
+    pub(crate) notices: BTreeMap<Arc<str>, InterruptionNotice>,
 }
 
 impl Simulation {
@@ -120,9 +120,9 @@ impl Simulation {
     pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
         let now = options.start;
         let mut engine = replicas::engine(&options, deciders, now);
-        engine.apply(Input::Leading(true), now);
+        engine.apply(EngineInput::Leading(true), now);
         let mut simulation = Self {
-            store: Store::default(),
+            store: ApiServer::default(),
             cloud: Cloud::new(options.catalog.clone(), options.shortage_per_mille),
             rng: Rng::new(options.seed),
             stats: Stats::default(),
@@ -131,7 +131,7 @@ impl Simulation {
             has_lease: true,
             writer: 0,
             scheduler: Scheduler::default(),
-            owners: Owners::new(&options),
+            owners: WorkloadControllers::new(&options),
             extender: None,
             queue: BTreeMap::new(),
             serial: 0,
@@ -202,7 +202,7 @@ impl Simulation {
 
     /// The objects.
     #[must_use]
-    pub const fn store(&self) -> &Store {
+    pub const fn store(&self) -> &ApiServer {
         &self.store
     }
 
@@ -303,7 +303,7 @@ impl Simulation {
     }
 
     /// Tells every replica.
-    pub(crate) fn input(&mut self, input: impl Fn() -> Input) {
+    pub(crate) fn input(&mut self, input: impl Fn() -> EngineInput) {
         for engine in &mut self.replicas {
             engine.apply(input(), self.now);
         }
@@ -385,11 +385,11 @@ impl Simulation {
         {
             for replica in 0..self.replicas.len() {
                 let news = match value.clone().map(|value| self.readable(&key, value)) {
-                    Some(Some(object)) => News::Applied(object, Source::Watch),
+                    Some(Some(object)) => ObjectEvent::Applied(object, EventSource::Watch),
                     Some(None) => break,
-                    None => News::Deleted(key.clone(), Some(version)),
+                    None => ObjectEvent::Deleted(key.clone(), Some(version)),
                 };
-                self.replicas[replica].apply(Input::News(news), self.now);
+                self.replicas[replica].apply(EngineInput::News(news), self.now);
             }
         }
     }
@@ -411,7 +411,7 @@ impl Simulation {
             Action::Watch(changes) => {
                 self.show(changes);
                 for engine in &mut self.replicas {
-                    engine.apply(Input::Synced, self.now);
+                    engine.apply(EngineInput::Synced, self.now);
                 }
             }
             Action::Carry(replica, order) => {
@@ -419,7 +419,7 @@ impl Simulation {
                 self.carry(replica, order);
             }
             Action::Answer(replica, order, outcome) => {
-                let answer = Input::Outcome {
+                let answer = EngineInput::Outcome {
                     decider: order.decider,
                     term: order.term,
                     outcome: *outcome,
@@ -428,7 +428,7 @@ impl Simulation {
             }
             Action::LeaseLost => {
                 let now = self.now;
-                self.engine().apply(Input::Leading(false), now);
+                self.engine().apply(EngineInput::Leading(false), now);
             }
             Action::LeaseWon(replica) => self.lease_won(replica),
             Action::NodeAppears(id) => self.node_appears(&id),
@@ -475,7 +475,8 @@ impl Simulation {
             Some(Verdict::Bind(pod, uid, node)) => {
                 if self.extender.is_some() {
                     let at = self.now;
-                    self.engine().apply(Input::Feasible { pod: uid, at }, at);
+                    self.engine()
+                        .apply(EngineInput::Feasible { pod: uid, at }, at);
                 }
                 self.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
@@ -522,21 +523,22 @@ impl Simulation {
     /// The picture of the replica that wrote, right after its write.
     pub(crate) fn show_write(&mut self, key: &ObjectKey, value: Value) {
         if let Some(object) = self.readable(key, value) {
-            let news = News::Applied(object, Source::Write);
+            let news = ObjectEvent::Applied(object, EventSource::Write);
             let writer = self.writer.min(self.replicas.len().saturating_sub(1));
-            self.replicas[writer].apply(Input::News(news), self.now);
+            self.replicas[writer].apply(EngineInput::News(news), self.now);
         }
     }
 
     /// A message of the cloud. It stays in the queue until it is acknowledged.
-    pub(crate) fn notify(&mut self, notice: Notice) {
+    pub(crate) fn notify(&mut self, notice: InterruptionNotice) {
         self.notices.insert(Arc::clone(&notice.id), notice.clone());
         self.deliver(notice);
     }
 
-    fn deliver(&mut self, notice: Notice) {
+    fn deliver(&mut self, notice: InterruptionNotice) {
         let (provider, now) = ("sim".into(), self.now);
-        self.engine().apply(Input::Notice { provider, notice }, now);
+        self.engine()
+            .apply(EngineInput::Notice { provider, notice }, now);
     }
 
     /// How long a pod of a job runs once it has started.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use mortise_core::deciders::{after, since};
 use mortise_core::effect::{Event, ObjectRef};
 use mortise_core::labels;
-use mortise_core::ledger::Place;
+use mortise_core::ledger::NominationTarget;
 use mortise_core::names::{PodKey, Uid};
 use mortise_core::snapshot::{Pod, Refusal, Snapshot, StateNode};
 
@@ -125,7 +125,7 @@ impl Simulation {
             .filter_map(|pod| {
                 let promise = snapshot.ledger.nomination(&pod.uid);
                 let place = match (&pod.node, promise) {
-                    (Some(node), _) => Place::Node(node.clone()),
+                    (Some(node), _) => NominationTarget::Node(node.clone()),
                     (None, Some(promise)) => promise.place.clone(),
                     (None, None) => return None,
                 };

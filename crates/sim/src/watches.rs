@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use mortise_core::deciders::DeciderId;
 use mortise_core::effect::{Effect, ObjectRef};
-use mortise_core::engine::{Input, Order};
+use mortise_core::engine::{EffectRequest, EngineInput};
 use mortise_core::freshness::{HOLDING, WatchState};
-use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 
+use crate::api_server::{Change, object};
 use crate::simulation::{Action, Simulation};
-use crate::store::{Change, object};
 
 /// A watch shows a change after this.
 const WATCH_MS: i64 = 5;
@@ -62,7 +62,7 @@ impl Simulation {
     }
 
     pub(crate) fn say(&mut self, kind: &ObjectKind, state: WatchState) {
-        self.input(|| Input::Watch {
+        self.input(|| EngineInput::Watch {
             kind: kind.clone(),
             state,
         });
@@ -120,14 +120,14 @@ impl Simulation {
         let version = Some(self.store.version());
         for (key, value) in all {
             self.input(|| {
-                Input::News(match object(&key, value.clone()) {
-                    Ok(object) => News::Applied(object, Source::Watch),
-                    Err(_) => News::Unreadable(key.clone()),
+                EngineInput::News(match object(&key, value.clone()) {
+                    Ok(object) => ObjectEvent::Applied(object, EventSource::Watch),
+                    Err(_) => ObjectEvent::Unreadable(key.clone()),
                 })
             });
         }
         self.input(|| {
-            Input::News(News::Listed {
+            EngineInput::News(ObjectEvent::Listed {
                 kind: kind.clone(),
                 keys: keys.clone(),
                 version,
@@ -136,7 +136,7 @@ impl Simulation {
     }
 
     /// No decider does what cannot be taken back while a watch that it depends on is old.
-    pub(crate) fn check_held(&mut self, replica: usize, orders: &[Order]) {
+    pub(crate) fn check_held(&mut self, replica: usize, orders: &[EffectRequest]) {
         for order in orders.iter().filter(|order| is_final(order)) {
             let (by, now) = (order.decider, self.now());
             if let Some(old) = self.freshness(replica).holds(by, now) {
@@ -150,7 +150,7 @@ impl Simulation {
 }
 
 /// It ends something, by one of those who hold.
-fn is_final(order: &Order) -> bool {
+fn is_final(order: &EffectRequest) -> bool {
     HOLDING.contains(&order.decider)
         && match &*order.effect {
             Effect::Terminate { .. } | Effect::Evict { .. } => true,

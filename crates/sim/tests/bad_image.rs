@@ -9,7 +9,7 @@
 mod world;
 
 use mortise_core::deciders;
-use mortise_core::objects::LAUNCHES_HELD_BACK;
+use mortise_core::object_ext::LAUNCHES_HELD_BACK;
 use mortise_sim::Simulation;
 use world::options;
 

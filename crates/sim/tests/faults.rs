@@ -9,7 +9,7 @@
 mod world;
 
 use mortise_core::deciders;
-use mortise_sim::{Aim, Fault, Simulation};
+use mortise_sim::{Fault, FaultTarget, Simulation};
 use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
@@ -36,7 +36,7 @@ fn survives(fault: Fault) {
     options.interruption_every_s = 240;
     let mut simulation = Simulation::new(options, deciders::all());
     for effect in EFFECTS {
-        simulation.disturb(Aim::Kind(effect), 1, fault, deciders::all());
+        simulation.disturb(FaultTarget::Kind(effect), 1, fault, deciders::all());
         let begin = simulation.now();
         while !simulation.is_undisturbed() {
             assert!(

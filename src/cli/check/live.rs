@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use mortise_core::values::GoDuration;
 use mortise_webhooks::extender::CHECK_SCHEDULER;
-use mortise_webhooks::lint::Level;
+use mortise_webhooks::lint::LintLevel;
 use mortise_webhooks::scheduler_check::Deviation;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -70,7 +70,7 @@ pub(super) async fn call(entry: &Value, at: usize) -> Result<Answered, Deviation
             let pointer = format!("/{}", field.replace('.', "/"));
             let value = entry.pointer(&pointer).filter(|value| !value.is_null());
             Err(Deviation {
-                level: Level::Error,
+                level: LintLevel::Error,
                 field: format!("extenders[{at}].{field}"),
                 value: value.map_or_else(|| "absent".to_owned(), Value::to_string),
                 problem,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use mortise_controller::{Clock, Shared, Shutdown};
+use mortise_controller::{Clock, ServiceState, Shutdown};
 use mortise_core::deciders::{after, since};
 use mortise_sim::{Simulation, Stats};
 use tokio::sync::oneshot;
@@ -73,7 +73,7 @@ impl Clock for VirtualClock {
 /// Plays the cluster and publishes what is seen of it.
 pub(super) struct Player {
     pub(super) simulation: Simulation,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServiceState>,
     pub(super) clock: Arc<VirtualClock>,
     pub(super) pace: Pace,
     /// Ends after so many virtual milliseconds.

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::text::Asked;
+use super::text::SampleRequests;
 
 /// So much of an answer is read; its first line is what counts.
 const MOST: u64 = 1 << 20;
@@ -22,7 +22,11 @@ const MOST: u64 = 1 << 20;
 ///
 /// # Errors
 /// One of them was not answered with 200.
-pub(super) async fn ask(to: SocketAddr, files: &Files, asked: &Asked) -> anyhow::Result<()> {
+pub(super) async fn ask(
+    to: SocketAddr,
+    files: &Files,
+    asked: &SampleRequests,
+) -> anyhow::Result<()> {
     let tls = TlsConnector::from(Arc::new(client(files)?));
     let filter = asked.filter().to_string();
     let questions = [

@@ -8,20 +8,20 @@ use mortise_core::apis::k8s;
 use mortise_core::snapshot::Snapshot;
 use mortise_sim::Extender;
 use mortise_webhooks::extender::wire::Args;
-use mortise_webhooks::extender::{Memory, filter, prioritize};
-use mortise_webhooks::{Counters, World};
+use mortise_webhooks::extender::{ExtenderState, filter, prioritize};
+use mortise_webhooks::{ClusterView, Counters};
 
 /// The extender's handlers without HTTP between. Its memory is its own, so that calls from outside change no history; its
 /// counters are the service's.
 pub(super) struct InProcess {
-    memory: Memory,
+    memory: ExtenderState,
     counters: Arc<Counters>,
 }
 
 impl InProcess {
     pub(super) fn new(counters: Arc<Counters>) -> Self {
         Self {
-            memory: Memory::default(),
+            memory: ExtenderState::default(),
             counters,
         }
     }
@@ -33,7 +33,7 @@ struct Moment {
     now: Timestamp,
 }
 
-impl World for Moment {
+impl ClusterView for Moment {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot)
     }

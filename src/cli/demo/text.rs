@@ -10,11 +10,11 @@ use mortise_core::snapshot::{Pod, Snapshot};
 use mortise_sim::Stats;
 use serde_json::{Value, json};
 
+use super::demo_cluster;
 use super::play::Pace;
-use super::world;
 
 /// Where things are.
-pub(super) struct Places<'a> {
+pub(super) struct DemoEndpoints<'a> {
     pub(super) addresses: Addresses,
     pub(super) directory: &'a Path,
     pub(super) speed: Pace,
@@ -22,14 +22,14 @@ pub(super) struct Places<'a> {
 }
 
 /// What the demo asks about, and proposes to ask: names of what is really there.
-pub(super) struct Asked {
+pub(super) struct SampleRequests {
     /// Nodes that are ready, a few.
     nodes: Vec<String>,
     /// A pod that waits, if one does.
     pod: Option<Arc<Pod>>,
 }
 
-impl Asked {
+impl SampleRequests {
     pub(super) fn about(snapshot: &Snapshot) -> Self {
         Self {
             nodes: ready_nodes(snapshot),
@@ -47,19 +47,19 @@ impl Asked {
         match (&self.pod, self.nodes.first()) {
             (Some(pod), _) => format!("/debug/explain?pod={}", pod.key),
             (None, Some(node)) => format!("/debug/explain?node={node}"),
-            (None, None) => format!("/debug/explain?nodepool={}", world::FIRST_POOL),
+            (None, None) => format!("/debug/explain?nodepool={}", demo_cluster::FIRST_POOL),
         }
     }
 }
 
 /// The first text: addresses and commands.
 pub(super) fn welcome(
-    places: &Places<'_>,
-    asked: &Asked,
+    places: &DemoEndpoints<'_>,
+    asked: &SampleRequests,
     snapshot: &Snapshot,
     took: Duration,
 ) -> String {
-    let Places {
+    let DemoEndpoints {
         addresses,
         directory,
         speed,
@@ -156,7 +156,7 @@ fn ready_nodes(snapshot: &Snapshot) -> Vec<String> {
 fn misfit(snapshot: &Snapshot) -> Option<Arc<Pod>> {
     let pending = || snapshot.pending.values();
     pending()
-        .find(|pod| pod.key.name.starts_with(world::MISFIT))
+        .find(|pod| pod.key.name.starts_with(demo_cluster::MISFIT))
         .or_else(|| pending().next())
         .cloned()
 }

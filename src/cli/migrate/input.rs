@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use mortise_controller::{Clients, RunError};
-use mortise_core::migrate::{Source, of_cluster};
+use mortise_core::migrate::{SourceFile, of_cluster};
 
 /// Name of standard input.
 pub(in crate::cli) const STDIN: &str = "<stdin>";
@@ -31,8 +31,8 @@ const KINDS: [(&str, &str, &str, &[&str]); 4] = [
 ];
 
 /// The texts of files, directories and standard input, in the order given; directories by name.
-pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
-    let mut sources: Vec<Source> = Vec::new();
+pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<SourceFile>> {
+    let mut sources: Vec<SourceFile> = Vec::new();
     for path in paths {
         if path == Path::new("-") {
             push(&mut sources, STDIN.to_owned(), text_of(path)?)?;
@@ -53,13 +53,13 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
     Ok(sources)
 }
 
-fn push(sources: &mut Vec<Source>, name: String, text: String) -> anyhow::Result<()> {
+fn push(sources: &mut Vec<SourceFile>, name: String, text: String) -> anyhow::Result<()> {
     if sources.iter().any(|source| source.name == name) {
         bail!(RunError::Usage(format!(
             "two inputs have the name {name:?}; convert them one after the other, or give the directory above"
         )));
     }
-    sources.push(Source { name, text });
+    sources.push(SourceFile { name, text });
     Ok(())
 }
 
@@ -96,7 +96,7 @@ pub(in crate::cli) fn manifests_below(dir: &Path, files: &mut Vec<PathBuf>) -> a
 }
 
 /// The objects of a cluster, each as a file of its own. Nothing is written.
-pub(super) async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Vec<Source>> {
+pub(super) async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Vec<SourceFile>> {
     let clients = Clients::find(kubeconfig, None).await?;
     let mut sources = Vec::new();
     let mut served = false;

@@ -15,13 +15,13 @@ use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use mortise_core::apis::k8s;
-use mortise_core::index::{Index, News, Object, Source};
-use mortise_core::ledger::{LedgerOp, Nomination, Place};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
+use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::PodKey;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::{Args, Failed, FilterResult, HostPriority, PreemptionArgs};
-use mortise_webhooks::extender::{Memory, filter, preempt, prioritize};
-use mortise_webhooks::{Counters, World};
+use mortise_webhooks::extender::{ExtenderState, filter, preempt, prioritize};
+use mortise_webhooks::{ClusterView, Counters};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -74,7 +74,7 @@ struct Picture {
 struct Shared {
     advice: Advice,
     picture: Mutex<Picture>,
-    memory: Memory,
+    memory: ExtenderState,
     counters: Counters,
 }
 
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-impl World for Shared {
+impl ClusterView for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let now = Timestamp::now();
         let mut picture = self.picture();
@@ -120,7 +120,7 @@ impl Adviser {
         let shared = Arc::new(Shared {
             advice,
             picture: Mutex::default(),
-            memory: Memory::default(),
+            memory: ExtenderState::default(),
             counters: Counters::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0")
@@ -168,7 +168,7 @@ impl Adviser {
             };
             index.change_ledger(LedgerOp::Nominate(Nomination {
                 uid: pod.uid.clone(),
-                place: Place::Node(node.as_str().into()),
+                place: NominationTarget::Node(node.as_str().into()),
                 requests: pod.class.requests.clone(),
                 priority: pod.class.priority,
                 from: now,
@@ -194,7 +194,10 @@ impl Adviser {
         }
         let pod: k8s::Pod = serde_json::from_value(serde_json::to_value(pod)?)?;
         if let Some(index) = &mut self.shared.picture().index {
-            index.apply(News::Applied(Object::Pod(Box::new(pod)), Source::Watch));
+            index.apply(ObjectEvent::Applied(
+                Object::Pod(Box::new(pod)),
+                EventSource::Watch,
+            ));
         }
         Ok(())
     }

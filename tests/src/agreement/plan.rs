@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::requirements::{Requirement, Requirements};
-use mortise_core::scheduling::{REPACK, Reserved, SolveOptions, solve};
+use mortise_core::scheduling::{REPACK, ReservedCapacityMode, SolveOptions, solve};
 use mortise_core::snapshot::Snapshot;
 use mortise_sim::Rng;
 use serde_json::{Value, json};
@@ -52,10 +52,13 @@ impl Scenario {
         for pool in &self.pools {
             let pool: NodePool = serde_json::from_value(pool.clone()).context("a pool")?;
             index.set_catalog(&pool.node_class_key(), Arc::clone(&catalog));
-            index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+            index.apply(ObjectEvent::Applied(
+                Object::Pool(Box::new(pool)),
+                EventSource::Watch,
+            ));
         }
         for object in objects {
-            index.apply(News::Applied(object, Source::Watch));
+            index.apply(ObjectEvent::Applied(object, EventSource::Watch));
         }
         index.set_synced();
         Ok(index)
@@ -69,7 +72,7 @@ impl Scenario {
     pub fn plan(&self, now: Timestamp, snapshot: &Snapshot) -> Result<Plan> {
         let options = SolveOptions {
             pending: true,
-            reserved: Reserved::Strict,
+            reserved: ReservedCapacityMode::Strict,
             repack: REPACK,
             ..SolveOptions::default()
         };

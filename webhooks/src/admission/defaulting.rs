@@ -3,20 +3,24 @@
 //!
 //! Invariant: a field that the user wrote is never touched, so GitOps tools see no fight.
 
-use mortise_core::apis::validation::{Weight, faults};
+use mortise_core::apis::validation::{IssueSeverity, faults};
 use mortise_core::labels::WellKnown;
 use serde_json::{Value, json};
 
-use super::Rules;
-use super::review::{Answer, Request};
+use super::AdmissionSettings;
+use super::review::{AdmissionRequest, AdmissionResult};
 
 /// Answers a defaulting request. What can never work is told along when the definition refuses the object anyway; alone it
 /// is left to validation.
 #[must_use]
-pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answer {
+pub fn default(
+    rules: &AdmissionSettings,
+    well_known: &WellKnown,
+    request: &AdmissionRequest,
+) -> AdmissionResult {
     // The rules are those of the present version.
     if !request.asks_for_a_spec() || request.kind.newer_version().is_some() {
-        return Answer::default();
+        return AdmissionResult::default();
     }
     let patch = match request.kind.kind.as_str() {
         "NodePool" => node_class_ref(rules, &request.object, "/spec/template/spec/nodeClassRef"),
@@ -40,13 +44,16 @@ pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answ
         &object,
         request.before(),
     );
-    found.retain(|fault| fault.weight != Weight::Doubtful);
-    if found.iter().all(|fault| fault.weight != Weight::Schema) {
+    found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
+    if found
+        .iter()
+        .all(|fault| fault.weight != IssueSeverity::Schema)
+    {
         found.clear();
     }
-    let mut answer = Answer {
+    let mut answer = AdmissionResult {
         patch,
-        ..Answer::default()
+        ..AdmissionResult::default()
     };
     found.iter().for_each(|fault| answer.fault(fault));
     answer
@@ -54,7 +61,7 @@ pub fn default(rules: &Rules, well_known: &WellKnown, request: &Request) -> Answ
 
 /// Group and kind of the node class, when the reference leaves them out and only one kind is served. With one of them of
 /// another kind the other is not known here, and the definition refuses what is missing.
-fn node_class_ref(rules: &Rules, object: &Value, at: &str) -> Vec<Value> {
+fn node_class_ref(rules: &AdmissionSettings, object: &Value, at: &str) -> Vec<Value> {
     let ([kind], Some(reference)) = (
         rules.node_class_kinds.as_slice(),
         object.pointer(at).and_then(Value::as_object),
@@ -87,23 +94,23 @@ mod tests {
             kind: "KWOKNodeClass",
             plural: "kwoknodeclasses",
         };
-        let rules = Rules {
+        let rules = AdmissionSettings {
             node_class_kinds: vec![kind],
-            ..Rules::default()
+            ..AdmissionSettings::default()
         };
         let answer = |reference: Value| {
             let object = json!({ "spec": { "template": { "spec": {
                 "nodeClassRef": reference, "requirements": [],
             } } } });
-            let kind = super::super::review::Kind {
+            let kind = super::super::review::GroupVersionKind {
                 kind: "NodePool".to_owned(),
                 ..Default::default()
             };
-            let request = Request {
+            let request = AdmissionRequest {
                 kind,
                 object,
                 operation: "CREATE".to_owned(),
-                ..Request::default()
+                ..AdmissionRequest::default()
             };
             default(&rules, &WellKnown::kwok(), &request)
         };

@@ -9,19 +9,19 @@
 //! Every check here is repeated by the definitions or by the workers as a condition, so nothing is lost when the webhook
 //! is down. An object that is being deleted, and an update that leaves the spec alone, always pass.
 
-mod advice;
+mod checks;
 mod defaulting;
-mod note;
+mod finding;
 mod preview;
 mod review;
 mod scheduler_name;
 mod text;
 mod validation;
 
-pub(crate) use advice::never_allows;
+pub(crate) use checks::never_allows;
 pub use defaulting::default;
-pub use note::{Check, Note};
-pub use review::{Answer, Kind, Request, review};
+pub use finding::{AdmissionFinding, Check};
+pub use review::{AdmissionRequest, AdmissionResult, GroupVersionKind, review};
 pub use scheduler_name::scheduler_name;
 pub use validation::validate;
 
@@ -32,7 +32,7 @@ use mortise_core::snapshot::Snapshot;
 
 /// How admission answers.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct AdmissionSettings {
     /// Deny, instead of warn about, a pool that no instance type can satisfy.
     pub deny_impossible: bool,
     /// Node class kinds that are served, the default one first.
@@ -41,7 +41,7 @@ pub struct Rules {
     pub offline: bool,
 }
 
-impl Rules {
+impl AdmissionSettings {
     /// The definitions that go with the served node classes.
     #[must_use]
     pub fn definitions(&self) -> CrdSet {
@@ -57,11 +57,11 @@ impl Rules {
 }
 
 /// What an answer is given from.
-pub struct Facts<'a> {
+pub struct AdmissionContext<'a> {
     /// The cluster.
     pub snapshot: &'a Snapshot,
     /// How admission answers.
-    pub rules: &'a Rules,
+    pub rules: &'a AdmissionSettings,
     /// Now.
     pub now: Timestamp,
     /// The time for a preview is over. A closure that is true from the start asks for no preview at all.

@@ -7,22 +7,24 @@ use mortise_core::apis::Ec2NodeClass;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
-use mortise_core::preview::{Concerned, Replacement, edited_class, edited_pool, replacement};
+use mortise_core::preview::{
+    AffectedNodes, ReplacementCost, edited_class, edited_pool, replacement,
+};
 use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 
-use super::Facts;
-use super::note::Check;
-use super::review::{Answer, Request};
+use super::AdmissionContext;
+use super::finding::Check;
+use super::review::{AdmissionRequest, AdmissionResult};
 use super::text::count;
 
 /// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
 pub(super) fn pool(
-    facts: &Facts<'_>,
-    request: &Request,
+    facts: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
     pool: &NodePool,
     before: Option<&NodePool>,
-    answer: &mut Answer,
+    answer: &mut AdmissionResult,
 ) {
     if before.is_some_and(|old| old.spec.template == pool.spec.template) {
         let nodes = facts.snapshot.nodes_of_pool(&pool.name()).count();
@@ -34,7 +36,11 @@ pub(super) fn pool(
 }
 
 /// The preview of an edited EC2NodeClass. What its selectors resolve to is known only when it is resolved.
-pub(super) fn ec2_class(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
+pub(super) fn ec2_class(
+    facts: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
+    answer: &mut AdmissionResult,
+) {
     let read = |object: &Value| serde_json::from_value::<Ec2NodeClass>(object.clone()).ok();
     let (Some(new), Some(old)) = (read(&request.object), request.before().and_then(read)) else {
         return;
@@ -63,11 +69,11 @@ pub(super) fn ec2_class(facts: &Facts<'_>, request: &Request, answer: &mut Answe
 }
 
 fn tell(
-    facts: &Facts<'_>,
-    request: &Request,
+    facts: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
     view: &Snapshot,
-    concerned: &Concerned,
-    answer: &mut Answer,
+    concerned: &AffectedNodes,
+    answer: &mut AdmissionResult,
 ) {
     let asked = request.dry_run == Some(true);
     let (drifting, all) = (concerned.drifting.len(), concerned.all.len());
@@ -90,15 +96,15 @@ fn tell(
     answer.warn(Check::Preview, "spec", text);
 }
 
-fn none(request: &Request, all: usize, answer: &mut Answer) {
+fn none(request: &AdmissionRequest, all: usize, answer: &mut AdmissionResult) {
     if request.dry_run == Some(true) && all > 0 {
         let text = format!("drifts none of {}", count(all, "node"));
         answer.warn(Check::Preview, "spec", text);
     }
 }
 
-fn priced(found: &Replacement) -> String {
-    let Replacement {
+fn priced(found: &ReplacementCost) -> String {
+    let ReplacementCost {
         before,
         after,
         homeless,

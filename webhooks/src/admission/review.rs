@@ -1,12 +1,12 @@
 //! The AdmissionReview envelope: one request in, one answer out, whatever the body.
 
 use mortise_core::apis::absent::drop_nulls;
-use mortise_core::apis::obsolete::kind_advice;
+use mortise_core::apis::deprecated_fields::kind_advice;
 use mortise_core::apis::validation::MOST_FAULTS;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::note::Note;
+use super::finding::AdmissionFinding;
 use super::text::shortened;
 use crate::Counters;
 
@@ -16,13 +16,13 @@ const MOST_WARNINGS: usize = 10;
 /// The part of the request that is used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Request {
+pub struct AdmissionRequest {
     /// To be echoed.
     pub uid: String,
     /// Group, version and kind of the object.
-    pub kind: Kind,
+    pub kind: GroupVersionKind,
     /// Group, version and kind that the client sent, before the API server converted the object.
-    pub request_kind: Option<Kind>,
+    pub request_kind: Option<GroupVersionKind>,
     /// Object name; may be empty on create.
     pub name: String,
     /// Namespace; empty for what is not in one.
@@ -45,7 +45,7 @@ fn read_without_nulls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Valu
     Ok(object)
 }
 
-impl Request {
+impl AdmissionRequest {
     /// Something is to be looked at: the object is made, or its spec is changed, and it is not on its way out. Finalizers,
     /// labels and status of any object can always be written.
     #[must_use]
@@ -79,7 +79,7 @@ impl Request {
 /// Group, version and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Kind {
+pub struct GroupVersionKind {
     /// API group.
     pub group: String,
     /// Version.
@@ -88,7 +88,7 @@ pub struct Kind {
     pub kind: String,
 }
 
-impl Kind {
+impl GroupVersionKind {
     /// What to write instead of a version of before; `None` for one that is served.
     #[must_use]
     pub fn newer_version(&self) -> Option<String> {
@@ -98,7 +98,7 @@ impl Kind {
 
 /// What is answered.
 #[derive(Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct AdmissionResult {
     /// Why it is refused; empty = allowed.
     pub denied: Vec<String>,
     /// What the user should know.
@@ -106,16 +106,16 @@ pub struct Answer {
     /// JSON patch operations.
     pub patch: Vec<Value>,
     /// The same as `denied` and `warnings`, piece by piece.
-    pub notes: Vec<Note>,
+    pub notes: Vec<AdmissionFinding>,
 }
 
 #[derive(Deserialize)]
-struct Review {
+struct AdmissionReview {
     #[serde(rename = "apiVersion", default)]
     api_version: String,
     #[serde(default)]
     kind: String,
-    request: Option<Request>,
+    request: Option<AdmissionRequest>,
 }
 
 /// The answer envelope.
@@ -133,12 +133,12 @@ pub struct ReviewAnswer {
 pub fn review(
     body: &[u8],
     counters: &Counters,
-    ask: impl FnOnce(&Request) -> Answer,
+    ask: impl FnOnce(&AdmissionRequest) -> AdmissionResult,
 ) -> ReviewAnswer {
-    let read: Result<Review, String> =
+    let read: Result<AdmissionReview, String> =
         serde_json::from_slice(body).map_err(|error| error.to_string());
     let (api_version, kind, request) = match read {
-        Ok(Review {
+        Ok(AdmissionReview {
             api_version,
             kind,
             request: Some(request),

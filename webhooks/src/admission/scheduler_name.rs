@@ -8,14 +8,14 @@ use mortise_core::labels;
 use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
-use super::review::{Answer, Request};
+use super::review::{AdmissionRequest, AdmissionResult};
 
 const DEFAULT: &str = "default-scheduler";
 
 /// Answers a request about a pod that is made.
 #[must_use]
-pub fn scheduler_name(snapshot: &Snapshot, request: &Request) -> Answer {
-    let none = Answer::default();
+pub fn scheduler_name(snapshot: &Snapshot, request: &AdmissionRequest) -> AdmissionResult {
+    let none = AdmissionResult::default();
     let spec = request.object.get("spec").filter(|spec| spec.is_object());
     let (true, Some(spec)) = (request.operation == "CREATE", spec) else {
         return none;
@@ -33,7 +33,7 @@ pub fn scheduler_name(snapshot: &Snapshot, request: &Request) -> Answer {
         .and_then(|namespace| namespace.metadata.labels.as_ref());
     let wanted = labels.and_then(|labels| labels.get(labels::SCHEDULER));
     match wanted {
-        Some(name) if !name.is_empty() && name != DEFAULT => Answer {
+        Some(name) if !name.is_empty() && name != DEFAULT => AdmissionResult {
             patch: vec![json!({ "op": "add", "path": "/spec/schedulerName", "value": name })],
             ..none
         },

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use mortise_core::apis::validation::Fault;
+use mortise_core::apis::validation::FieldIssue;
 
 /// Longest warning: API servers cut what is longer in sum, and terminals wrap it.
 pub(super) const WARNING_MAX: usize = 120;
@@ -43,8 +43,8 @@ pub(super) fn did_you_mean<S: AsRef<str>>(
 }
 
 /// A fault as a warning: the fix stays, and what is allowed is cut if need be.
-pub(super) fn warning(fault: &Fault) -> String {
-    let Fault {
+pub(super) fn warning(fault: &FieldIssue) -> String {
+    let FieldIssue {
         field,
         value,
         problem,

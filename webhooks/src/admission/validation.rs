@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use mortise_core::apis::deprecated_fields::{self, DeprecationAdvice};
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::obsolete::{self, Advice};
-use mortise_core::apis::validation::{Topic, Weight, faults};
+use mortise_core::apis::validation::{IssueSeverity, IssueTopic, faults};
 use serde_json::Value;
 
-use super::note::Check;
-use super::review::{Answer, Request};
-use super::{Facts, advice, preview};
+use super::finding::Check;
+use super::review::{AdmissionRequest, AdmissionResult};
+use super::{AdmissionContext, checks, preview};
 
 /// Longest text of it that is read: API servers take no longer annotations.
 const LONGEST_WRITTEN: usize = 256 << 10;
@@ -19,10 +19,10 @@ const AS_WRITTEN: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-appl
 
 /// Answers a validation request. Deletions are refused only where an annotation of the object asks for it.
 #[must_use]
-pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
-    let mut answer = Answer::default();
+pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> AdmissionResult {
+    let mut answer = AdmissionResult::default();
     if request.operation == "DELETE" {
-        advice::deletion(facts, request, &mut answer);
+        checks::deletion(facts, request, &mut answer);
         return answer;
     }
     if !request.asks_for_a_spec() {
@@ -34,7 +34,7 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
     }
     if request.kind.newer_version().is_some() {
         // Not converted, so no rule of the present version fits it.
-        for Advice { field, instead, .. } in obsolete::advice(&request.object) {
+        for DeprecationAdvice { field, instead, .. } in deprecated_fields::advice(&request.object) {
             let text = format!("{field}: {instead}");
             answer.warn(Check::Obsolete, field, text);
         }
@@ -47,7 +47,7 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
                 let before = request
                     .before()
                     .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
-                advice::pool(facts, &pool, before.as_ref(), &mut answer);
+                checks::pool(facts, &pool, before.as_ref(), &mut answer);
                 if request.operation == "UPDATE" {
                     preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
                 }
@@ -62,8 +62,8 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
             }
             Err(_) => {}
         },
-        "NodeOverlay" => advice::overlay(facts, &request.object, &mut answer),
-        "CapacityBuffer" => advice::buffer(facts, request, &mut answer),
+        "NodeOverlay" => checks::overlay(facts, &request.object, &mut answer),
+        "CapacityBuffer" => checks::buffer(facts, request, &mut answer),
         "EC2NodeClass" if request.operation == "UPDATE" => {
             preview::ec2_class(facts, request, &mut answer);
         }
@@ -73,14 +73,14 @@ pub fn validate(facts: &Facts<'_>, request: &Request) -> Answer {
 }
 
 /// What the object says of itself.
-fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
+fn itself(facts: &AdmissionContext<'_>, request: &AdmissionRequest, answer: &mut AdmissionResult) {
     let definitions = facts.rules.definitions();
     let known = &facts.snapshot.well_known;
     let kind = request.kind.kind.as_str();
     let mut told = BTreeSet::new();
     for fault in faults(definitions, known, kind, &request.object, request.before()) {
         answer.fault(&fault);
-        if fault.weight == Weight::Doubtful {
+        if fault.weight == IssueSeverity::Doubtful {
             told.insert(fault.field);
         }
     }
@@ -98,8 +98,8 @@ fn itself(facts: &Facts<'_>, request: &Request, answer: &mut Answer) {
     };
     let before = request.before().and_then(written);
     for fault in faults(definitions, known, kind, &now, before.as_ref()) {
-        let dropped = matches!(fault.topic, Topic::UnknownField | Topic::Obsolete);
-        if dropped && fault.weight == Weight::Doubtful && !told.contains(&fault.field) {
+        let dropped = matches!(fault.topic, IssueTopic::UnknownField | IssueTopic::Obsolete);
+        if dropped && fault.weight == IssueSeverity::Doubtful && !told.contains(&fault.field) {
             answer.fault(&fault);
         }
     }

@@ -1,15 +1,15 @@
 //! filter: output = input less the denied, in input order.
 
-use super::verdict::{Denial, Verdict, Verdicts};
+use super::node_filter::{Denial, FilterVerdict, NodeFilter};
 use super::wire::{Args, Failed, FilterResult, NodeList};
-use super::{Asker, Memory, is_usable};
-use crate::{Counters, World};
+use super::{ExtenderState, IncomingPod, is_usable};
+use crate::{ClusterView, Counters};
 
 /// Answers a filter call. `real`: the call may change what later calls are told (not so for `simulate`).
 #[must_use]
 pub fn filter<'a>(
-    world: &dyn World,
-    memory: &Memory,
+    world: &dyn ClusterView,
+    memory: &ExtenderState,
     counters: &Counters,
     args: &'a Args<'_>,
     real: bool,
@@ -55,8 +55,8 @@ struct Denials {
 
 /// An empty list of names denies nothing.
 fn denials(
-    world: &dyn World,
-    memory: &Memory,
+    world: &dyn ClusterView,
+    memory: &ExtenderState,
     counters: &Counters,
     args: &Args<'_>,
     names: &[&str],
@@ -71,20 +71,20 @@ fn denials(
     if !is_usable(world, &snapshot, counters) {
         return nothing(denied);
     }
-    let asker = Asker::of_call(&snapshot, &args.pod);
+    let asker = IncomingPod::of_call(&snapshot, &args.pod);
     if let Some(exemption) = asker.exemption(memory.own_namespace()) {
         counters.exempt(exemption);
         return nothing(denied);
     }
     let now = world.now();
-    memory.charges.settle(&snapshot, now);
-    let verdicts = Verdicts::new(&snapshot, memory, &asker, now);
+    memory.charges.prune(&snapshot, now);
+    let verdicts = NodeFilter::new(&snapshot, memory, &asker, now);
     let mut promised = Vec::new();
     for (name, denied) in names.iter().zip(&mut denied) {
         match verdicts.on(name) {
-            Verdict::Denied(denial) => *denied = Some(denial),
-            Verdict::BesidePromises => promised.push(*name),
-            Verdict::Passed => {}
+            FilterVerdict::Denied(denial) => *denied = Some(denial),
+            FilterVerdict::PassedWithNominations => promised.push(*name),
+            FilterVerdict::Passed => {}
         }
     }
     let is_soft = |denial: &Option<Denial>| denial.is_some_and(Denial::is_soft);
@@ -94,13 +94,13 @@ fn denials(
         }
         counters.soft_dropped.inc();
     }
-    let own = verdicts.own_among(names);
-    let own_room = verdicts.has_own_room().then_some(own.is_some());
-    if let Some(own) = own.filter(|own| verdicts.sends_to(own)) {
+    let own = verdicts.nominated_among(names);
+    let own_room = verdicts.is_nominated().then_some(own.is_some());
+    if let Some(own) = own.filter(|own| verdicts.prefers_nominated(own)) {
         counters.sent_to_own_room.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
             if *name != own {
-                denied.get_or_insert(Denial::Elsewhere);
+                denied.get_or_insert(Denial::NominatedElsewhere);
             }
         }
         promised.retain(|name| *name == own);
@@ -111,7 +111,7 @@ fn denials(
         counters.denied(*denial);
     }
     if real {
-        memory.charges.charge(&promised, &asker.pod, now);
+        memory.charges.assume(&promised, &asker.pod, now);
         if !denied.is_empty() && denied.iter().all(Option::is_some) {
             memory.held.hold(&asker, names, now);
         } else {

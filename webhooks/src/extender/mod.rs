@@ -4,47 +4,47 @@
 //! not known is passed. Every denial has an owner and an end, and one of a few constant messages: a message that changed
 //! would wake the pod by itself.
 
-mod asker;
-mod calls;
-mod charges;
+mod assumed_pods;
+mod call_log;
+mod daemonset_reservations;
+mod denied_pods;
+mod extender_state;
+mod feasibility_signals;
 mod filter;
-mod held;
-mod life;
-mod memory;
+mod incoming_pod;
+mod node_filter;
+mod node_lifetime;
 mod preempt;
 mod prioritize;
-mod rooms;
 mod schedulers;
-mod shares;
-mod signals;
-mod verdict;
+mod spot_counts;
 pub mod wire;
 
-pub use asker::{Asker, Exemption, SpotWish};
-pub use calls::{Call, Calls};
-pub use charges::Charges;
+pub use assumed_pods::AssumedPods;
+pub use call_log::{CallLog, ExtenderCall};
+pub use daemonset_reservations::DaemonSetReservations;
+pub use denied_pods::DeniedPods;
+pub use extender_state::ExtenderState;
+pub use feasibility_signals::FeasibilitySignals;
 pub use filter::filter;
-pub use held::HeldPods;
-pub use life::Life;
-pub use memory::Memory;
+pub use incoming_pod::{FilterExemption, IncomingPod, SpotPreference};
+pub use node_filter::{Denial, FilterVerdict, NodeFilter};
+pub use node_lifetime::NodeLifetime;
 pub use preempt::preempt;
 pub use prioritize::prioritize;
-pub use rooms::Rooms;
 pub use schedulers::{CHECK_SCHEDULER, CallsSeen, SchedulerCalls, Schedulers};
-pub use shares::Shares;
-pub use signals::Signals;
-pub use verdict::{Denial, Verdict, Verdicts};
+pub use spot_counts::SpotCounts;
 
 use mortise_core::snapshot::Snapshot;
 
-use crate::{Counters, World};
+use crate::{ClusterView, Counters};
 
 /// A picture older than this is not used to deny or to score: a watch has stalled (its bookmarks come every minute at
 /// the latest, and the driver confirms every second that its watches are alive).
 pub const STALE_MS: i64 = 10_000;
 
 /// Whether the picture may be used; if not, that is counted.
-fn is_usable(world: &dyn World, snapshot: &Snapshot, counters: &Counters) -> bool {
+fn is_usable(world: &dyn ClusterView, snapshot: &Snapshot, counters: &Counters) -> bool {
     if !snapshot.synced {
         counters.passed_unsynced.inc();
         return false;

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::verdict::Verdicts;
+use super::node_filter::NodeFilter;
 use super::wire::{MetaPod, MetaVictims, PreemptionArgs, PreemptionResult};
-use super::{Asker, Memory, is_usable};
-use crate::{Counters, World};
+use super::{ExtenderState, IncomingPod, is_usable};
+use crate::{ClusterView, Counters};
 
 /// Answers a preempt call in the by-UID form, whichever form came in. Empty victim lists are echoed as they are.
 #[must_use]
 pub fn preempt(
-    world: &dyn World,
-    memory: &Memory,
+    world: &dyn ClusterView,
+    memory: &ExtenderState,
     counters: &Counters,
     args: PreemptionArgs,
 ) -> PreemptionResult {
@@ -37,7 +37,7 @@ pub fn preempt(
         victims.insert(node, each.unwrap_or_default());
     }
     let snapshot = world.snapshot();
-    let asker = Asker::of_call(&snapshot, &args.pod);
+    let asker = IncomingPod::of_call(&snapshot, &args.pod);
     if !is_usable(world, &snapshot, counters) {
         return PreemptionResult {
             node_name_to_meta_victims: victims,
@@ -49,7 +49,7 @@ pub fn preempt(
             node_name_to_meta_victims: victims,
         };
     }
-    let verdicts = Verdicts::new(&snapshot, memory, &asker, world.now());
+    let verdicts = NodeFilter::new(&snapshot, memory, &asker, world.now());
     victims.retain(|node, _| {
         let fence = snapshot.node(node).and_then(|node| verdicts.fence(node));
         if let Some(denial) = fence {

@@ -16,11 +16,11 @@
 //! - price: 1 when the pod's share of its price is within a tenth of the cheapest in the list;
 //! - company: 1 when most of its pods are of the same kind: pods that end by themselves with their like, others with theirs.
 
-use super::life::Life;
-use super::verdict::Verdicts;
+use super::node_filter::NodeFilter;
+use super::node_lifetime::NodeLifetime;
 use super::wire::{Args, HostPriority};
-use super::{Asker, Memory, is_usable};
-use crate::{Counters, World};
+use super::{ExtenderState, IncomingPod, is_usable};
+use crate::{ClusterView, Counters};
 use mortise_core::labels;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::StateNode;
@@ -30,8 +30,8 @@ const MILLION: i64 = 1_000_000;
 /// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
 #[must_use]
 pub fn prioritize<'a>(
-    world: &dyn World,
-    memory: &Memory,
+    world: &dyn ClusterView,
+    memory: &ExtenderState,
     counters: &Counters,
     args: &'a Args<'_>,
 ) -> Vec<HostPriority<'a>> {
@@ -41,15 +41,15 @@ pub fn prioritize<'a>(
         let all = names.into_iter();
         return all.map(|host| HostPriority { host, score: 0 }).collect();
     }
-    let asker = Asker::of_call(&snapshot, &args.pod);
-    let verdicts = Verdicts::new(&snapshot, memory, &asker, world.now());
+    let asker = IncomingPod::of_call(&snapshot, &args.pod);
+    let verdicts = NodeFilter::new(&snapshot, memory, &asker, world.now());
     let requests = &asker.pod.class.requests;
     let entry = |host: &&str| {
         let node = snapshot.node(host).map(|node| &**node);
         let share = node.and_then(|node| share(requests, node));
-        Entry { node, share }
+        ScoredNode { node, share }
     };
-    let entries: Vec<Entry<'_>> = names.iter().map(entry).collect();
+    let entries: Vec<ScoredNode<'_>> = names.iter().map(entry).collect();
     let scores = Scores::new(&verdicts, &entries);
     let all = names.into_iter().zip(&entries);
     all.map(|(host, entry)| HostPriority {
@@ -60,7 +60,7 @@ pub fn prioritize<'a>(
 }
 
 /// A node of a call.
-struct Entry<'a> {
+struct ScoredNode<'a> {
     node: Option<&'a StateNode>,
     /// What of its price the pod would have to pay.
     share: Option<i64>,
@@ -68,8 +68,8 @@ struct Entry<'a> {
 
 /// What is the same for all nodes of a call.
 struct Scores<'a> {
-    verdicts: &'a Verdicts<'a>,
-    asker: &'a Asker,
+    verdicts: &'a NodeFilter<'a>,
+    asker: &'a IncomingPod,
     /// A share of a price up to this is cheap; millionths of micro-dollars.
     cheap: Option<i64>,
     /// Whether the workload wants its next pod on spot capacity.
@@ -77,7 +77,7 @@ struct Scores<'a> {
 }
 
 impl<'a> Scores<'a> {
-    fn new(verdicts: &'a Verdicts<'a>, entries: &[Entry<'_>]) -> Self {
+    fn new(verdicts: &'a NodeFilter<'a>, entries: &[ScoredNode<'_>]) -> Self {
         let asker = verdicts.asker;
         let cheapest = entries.iter().filter_map(|entry| entry.share);
         let wants_spot = asker.spot.map(|wish| {
@@ -95,7 +95,7 @@ impl<'a> Scores<'a> {
         }
     }
 
-    fn of(&self, entry: &Entry<'_>) -> i64 {
+    fn of(&self, entry: &ScoredNode<'_>) -> i64 {
         let Some(node) = entry.node else {
             return 0;
         };
@@ -106,14 +106,14 @@ impl<'a> Scores<'a> {
         if verdicts.is_expected(node) {
             return 10;
         }
-        let life = Life::of(node, verdicts.now);
+        let life = NodeLifetime::of(node, verdicts.now);
         if !node.initialized || life.retires_ms.is_some() || life.ends_before(self.asker) {
             return 1;
         }
         let packing = 3 * fill_percent(&self.asker.pod.class.requests, node) / 100;
         let cheap = self.cheap.zip(entry.share);
         let price = i64::from(cheap.is_some_and(|(cheap, own)| own <= cheap));
-        let alike = i64::from(node.standing.suits(self.asker.ends_itself));
+        let alike = i64::from(node.disruption_state.suits(self.asker.ends_itself));
         let score = 2 + packing + stays(node, &life) + price + alike;
         let wanted = self.wants_spot.is_none_or(|spot| spot == is_spot(node));
         if wanted { score } else { (score / 2).max(2) }
@@ -125,15 +125,15 @@ fn is_spot(node: &StateNode) -> bool {
 }
 
 /// How certain it is that the node stays whether or not the pod comes.
-fn stays(node: &StateNode, life: &Life) -> i64 {
+fn stays(node: &StateNode, life: &NodeLifetime) -> i64 {
     if node.claim.is_none() {
         2
     } else if life.is_near_end() {
         0
-    } else if node.standing.undisturbed {
+    } else if node.disruption_state.do_not_disrupt {
         2
     } else {
-        i64::from(!node.standing.consolidatable)
+        i64::from(!node.disruption_state.consolidatable)
     }
 }
 

@@ -10,7 +10,7 @@ use mortise_core::manifest::Manifest;
 use mortise_core::pods::Selector;
 use serde_json::Value;
 
-use super::report::{Finding, Level, Place, Report};
+use super::report::{LintFinding, LintLevel, LintReport, ObjectLocation};
 use crate::admission::{Check, never_allows};
 
 /// Kinds whose pods run for as long as they are there, on any node.
@@ -20,14 +20,14 @@ const WORKLOADS: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
 #[derive(Default)]
 pub(super) struct Drains {
     /// With the namespace.
-    budgets: Vec<(Finding, String, PodDisruptionBudget)>,
+    budgets: Vec<(LintFinding, String, PodDisruptionBudget)>,
     workloads: Vec<Workload>,
     /// Least replicas that an autoscaler keeps, by namespace, kind and name of its target.
     scaled: BTreeMap<[String; 3], i64>,
 }
 
 struct Workload {
-    finding: Finding,
+    finding: LintFinding,
     /// Namespace, kind, name.
     key: [String; 3],
     /// Sorted by key.
@@ -55,7 +55,7 @@ impl Drains {
         let object = manifest.value();
         let kind = text(&object, "/kind");
         let group = text(&object, "/apiVersion").split('/').next();
-        let place = Place::new(file, manifest, &object, kind);
+        let place = ObjectLocation::new(file, manifest, &object, kind);
         match (group.unwrap_or_default(), kind) {
             ("policy", "PodDisruptionBudget") => {
                 let field = ["maxUnavailable", "minAvailable"]
@@ -113,7 +113,7 @@ impl Drains {
     pub(super) fn judge<'a>(
         mut self,
         pools: impl Iterator<Item = &'a NodePool>,
-        report: &mut Report,
+        report: &mut LintReport,
     ) {
         for workload in &mut self.workloads {
             if let Some(least) = self.scaled.get(&workload.key) {
@@ -131,9 +131,9 @@ impl Drains {
             let pods: i64 = selected.map(|workload| workload.replicas).sum();
             budget.status.expected_pods = i32::try_from(pods).unwrap_or(i32::MAX);
             if let Some(why) = never_allows(&budget) {
-                report.findings.push(Finding {
+                report.findings.push(LintFinding {
                     check: Check::Deadlock,
-                    level: Level::Warning,
+                    level: LintLevel::Warning,
                     problem: format!(
                         "never allows an eviction ({why}): nodes with such pods are never drained"
                     ),
@@ -161,9 +161,9 @@ impl Drains {
             .into_iter()
             .filter(|workload| workload.protected)
         {
-            report.findings.push(Finding {
+            report.findings.push(LintFinding {
                 check: Check::Deadlock,
-                level: Level::Warning,
+                level: LintLevel::Warning,
                 value: format!("{DO_NOT_DISRUPT}: \"true\""),
                 value_first: true,
                 problem: format!("holds a node of NodePool {first} for ever once that has expired"),

@@ -1,12 +1,12 @@
 //! The report as one JSON object.
 
-use mortise_core::calendar::{BudgetDays, Calendar, ReasonDays, Step};
-use mortise_core::values::Holds;
+use mortise_core::calendar::{BudgetSchedule, Calendar, CalendarInterval, ReasonSchedule};
+use mortise_core::values::BudgetActivity;
 use serde_json::{Value, json};
 
-use super::report::{Finding, Level, PoolCalendar, Report};
+use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 
-impl Report {
+impl LintReport {
     /// The report as JSON: `files`, `objects`, `passedOver`, `errors`, `warnings`, `findings` and `calendars`; times in
     /// RFC 3339.
     #[must_use]
@@ -15,8 +15,8 @@ impl Report {
             "files": self.files,
             "objects": self.objects,
             "passedOver": self.passed_over,
-            "errors": self.count(Level::Error),
-            "warnings": self.count(Level::Warning),
+            "errors": self.count(LintLevel::Error),
+            "warnings": self.count(LintLevel::Warning),
             "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
             "calendars": self.calendars.iter().map(calendar).collect::<Vec<_>>(),
             "withoutCalendar": self.without_calendar,
@@ -24,7 +24,7 @@ impl Report {
     }
 }
 
-fn finding(finding: &Finding) -> Value {
+fn finding(finding: &LintFinding) -> Value {
     json!({
         "file": finding.file,
         "line": finding.line,
@@ -62,8 +62,8 @@ pub(super) fn calendar(of: &PoolCalendar) -> Value {
     })
 }
 
-fn budget(of: &BudgetDays) -> Value {
-    let BudgetDays {
+fn budget(of: &BudgetSchedule) -> Value {
+    let BudgetSchedule {
         nodes,
         reasons,
         schedule,
@@ -73,9 +73,9 @@ fn budget(of: &BudgetDays) -> Value {
         spans,
     } = of;
     let holds = match holds {
-        Holds::Always => "always",
-        Holds::Sometimes => "sometimes",
-        Holds::Never => "never",
+        BudgetActivity::Always => "always",
+        BudgetActivity::Sometimes => "sometimes",
+        BudgetActivity::Never => "never",
     };
     let windows: Vec<Value> = spans
         .iter()
@@ -92,9 +92,9 @@ fn budget(of: &BudgetDays) -> Value {
     })
 }
 
-fn reason(of: &ReasonDays) -> Value {
+fn reason(of: &ReasonSchedule) -> Value {
     let steps = of.steps.iter().map(|step| {
-        let Step {
+        let CalendarInterval {
             from,
             until,
             allowed,

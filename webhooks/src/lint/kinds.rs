@@ -1,13 +1,13 @@
 //! Which objects are ours, and what is wrong with `apiVersion` and `kind` of those that were meant to be.
 
 use mortise_core::apis::crds::CrdSet;
-use mortise_core::apis::obsolete::kind_advice;
+use mortise_core::apis::deprecated_fields::kind_advice;
 use mortise_core::manifest::Manifest;
 use mortise_core::nearest::nearest;
 use serde_json::Value;
 
 /// What an object is to us.
-pub(super) enum Sort {
+pub(super) enum ObjectClass {
     /// Of a kind and version of ours.
     Ours,
     /// Meant to be, but of another version, or mistyped.
@@ -26,26 +26,26 @@ pub(super) enum Sort {
 }
 
 /// A kind that is served.
-struct Served {
+struct ServedKind {
     group: String,
     version: String,
     kind: String,
 }
 
-impl Served {
+impl ServedKind {
     fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 }
 
-fn served(set: CrdSet) -> Vec<Served> {
+fn served(set: CrdSet) -> Vec<ServedKind> {
     let text = |definition: &Value, pointer: &str| {
         let text = definition.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
     set.manifests()
         .iter()
-        .map(|manifest| Served {
+        .map(|manifest| ServedKind {
             group: text(&manifest.definition, "/spec/group"),
             version: text(&manifest.definition, "/spec/versions/0/name"),
             kind: text(&manifest.definition, "/spec/names/kind"),
@@ -56,12 +56,12 @@ fn served(set: CrdSet) -> Vec<Served> {
 /// Groups that others have kinds in too.
 const SHARED: [&str; 1] = ["autoscaling.x-k8s.io"];
 
-pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &str) -> Sort {
+pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &str) -> ObjectClass {
     if let Some(of) = manifest.part_of() {
-        return Sort::Part(of);
+        return ObjectClass::Part(of);
     }
     let served = served(set);
-    let wrong = |field, problem: String, fix: String| Sort::Wrong {
+    let wrong = |field, problem: String, fix: String| ObjectClass::Wrong {
         field,
         problem,
         fix,
@@ -71,10 +71,10 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
         .iter()
         .any(|each| each.kind == kind && each.api_version() == api_version)
     {
-        return Sort::Ours;
+        return ObjectClass::Ours;
     }
     if let Some(advice) = kind_advice(api_version, kind) {
-        return Sort::Wrong {
+        return ObjectClass::Wrong {
             field: "apiVersion",
             problem: format!("is a version of {kind} that is not served any more"),
             fix: format!("write {advice}"),
@@ -126,8 +126,8 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
     other(api_version, kind)
 }
 
-fn other(api_version: &str, kind: &str) -> Sort {
-    Sort::Other(match (kind, api_version) {
+fn other(api_version: &str, kind: &str) -> ObjectClass {
+    ObjectClass::Other(match (kind, api_version) {
         ("", "") => "document without a kind".to_owned(),
         ("", version) => format!("document of {version} without a kind"),
         (kind, _) => kind.to_owned(),
@@ -145,10 +145,10 @@ mod tests {
         let text = format!("apiVersion: {api_version}\nkind: {kind}\n");
         let manifest = manifests(&text).remove(0).unwrap();
         let got = match sort(CrdSet::Aws, &manifest, api_version, kind) {
-            Sort::Ours => "ours".to_owned(),
-            Sort::Wrong { field, fix, .. } => format!("{field}: {fix}"),
-            Sort::Part(of) => format!("part of {of}"),
-            Sort::Other(what) => format!("other {what}"),
+            ObjectClass::Ours => "ours".to_owned(),
+            ObjectClass::Wrong { field, fix, .. } => format!("{field}: {fix}"),
+            ObjectClass::Part(of) => format!("part of {of}"),
+            ObjectClass::Other(what) => format!("other {what}"),
         };
         assert_eq!(got, want, "{api_version} {kind}");
     }

@@ -12,9 +12,9 @@
 //! those that could hold a node for ever are looked at.
 
 mod drains;
+mod file_snapshot;
 mod json;
 mod kinds;
-mod picture;
 mod report;
 mod sarif;
 mod table;
@@ -23,28 +23,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_core::apis::deprecated_fields;
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::obsolete;
 use mortise_core::apis::validation::{faults, metadata_faults};
 use mortise_core::calendar::calendar;
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
-use mortise_core::manifest::{Manifest, Torn, manifests};
-use mortise_core::migrate::Source;
+use mortise_core::manifest::{Manifest, UnparsableDocument, manifests};
+use mortise_core::migrate::SourceFile;
 use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 
-use crate::admission::{Check, Facts, Kind, Note, Request, Rules, validate};
+use crate::admission::{
+    AdmissionContext, AdmissionFinding, AdmissionRequest, AdmissionSettings, Check,
+    GroupVersionKind, validate,
+};
 use drains::Drains;
-use kinds::Sort;
-use report::Place;
+use kinds::ObjectClass;
+use report::ObjectLocation;
 
-pub use report::{Finding, Level, PoolCalendar, Report};
+pub use report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 
 /// What the files are judged by.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LintOptions {
     /// Node class kinds of the provider; the definitions go with them.
     pub node_class_kinds: Vec<NodeClassKind>,
     /// Label keys of the provider.
@@ -58,25 +61,25 @@ pub struct Options {
 }
 
 /// An object of ours in a file.
-struct Ours<'a> {
+struct OwnObject<'a> {
     file: &'a str,
     manifest: Manifest,
-    kind: Kind,
+    kind: GroupVersionKind,
     /// As the API server would store it: with defaults.
     object: Value,
 }
 
 /// Judges all sources together: what one object says of another is looked up in all of them.
 #[must_use]
-pub fn lint(sources: &[Source], options: &Options) -> Report {
-    let rules = Rules {
+pub fn lint(sources: &[SourceFile], options: &LintOptions) -> LintReport {
+    let rules = AdmissionSettings {
         node_class_kinds: options.node_class_kinds.clone(),
         offline: true,
-        ..Rules::default()
+        ..AdmissionSettings::default()
     };
-    let mut report = Report {
+    let mut report = LintReport {
         files: sources.len(),
-        ..Report::default()
+        ..LintReport::default()
     };
     let mut ours = Vec::new();
     let mut drains = Drains::default();
@@ -93,7 +96,7 @@ pub fn lint(sources: &[Source], options: &Options) -> Report {
     }
     twice(&ours, &mut report);
     report.objects += ours.len();
-    let snapshot = picture::of(ours.iter().map(|each| (&each.kind, &each.object)), options);
+    let snapshot = file_snapshot::of(ours.iter().map(|each| (&each.kind, &each.object)), options);
     for each in &ours {
         judge(each, &snapshot, &rules, options, &mut report);
     }
@@ -102,7 +105,7 @@ pub fn lint(sources: &[Source], options: &Options) -> Report {
     report
 }
 
-fn report_torn(file: &str, torn: &Torn, report: &mut Report) {
+fn report_torn(file: &str, torn: &UnparsableDocument, report: &mut LintReport) {
     if torn.template && !torn.ours {
         report.pass_over("template that is not rendered");
         return;
@@ -112,14 +115,14 @@ fn report_torn(file: &str, torn: &Torn, report: &mut Report) {
     } else {
         "mend it: indentation, quotes and brackets around this line"
     };
-    report.findings.push(Finding {
+    report.findings.push(LintFinding {
         file: file.to_owned(),
         line: torn.line,
         check: Check::Unreadable,
-        level: Level::Error,
+        level: LintLevel::Error,
         problem: format!("is not YAML: {}", torn.problem),
         fix: fix.to_owned(),
-        ..Finding::default()
+        ..LintFinding::default()
     });
 }
 
@@ -127,10 +130,10 @@ fn report_torn(file: &str, torn: &Torn, report: &mut Report) {
 fn sort<'a>(
     file: &'a str,
     manifest: Manifest,
-    rules: &Rules,
-    options: &Options,
-    report: &mut Report,
-) -> Option<Ours<'a>> {
+    rules: &AdmissionSettings,
+    options: &LintOptions,
+    report: &mut LintReport,
+) -> Option<OwnObject<'a>> {
     let object = manifest.value();
     let text = |field: &str| {
         object
@@ -140,34 +143,34 @@ fn sort<'a>(
     };
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let sort = kinds::sort(rules.definitions(), &manifest, api_version, kind);
-    let place = Place::new(file, &manifest, &object, kind);
+    let place = ObjectLocation::new(file, &manifest, &object, kind);
     match sort {
-        Sort::Ours => {
+        ObjectClass::Ours => {
             let (group, version) = api_version.split_once('/').unwrap_or_default();
-            let kind = Kind {
+            let kind = GroupVersionKind {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 kind: kind.to_owned(),
             };
             let mut object = object;
             rules.definitions().apply_defaults(&mut object);
-            Some(Ours {
+            Some(OwnObject {
                 file,
                 manifest,
                 kind,
                 object,
             })
         }
-        Sort::Wrong {
+        ObjectClass::Wrong {
             field,
             problem,
             fix,
             advice,
         } => {
             report.objects += 1;
-            report.findings.push(Finding {
+            report.findings.push(LintFinding {
                 check: Check::Version,
-                level: Level::Error,
+                level: LintLevel::Error,
                 value: object
                     .get(field)
                     .map_or_else(|| "absent".to_owned(), Value::to_string),
@@ -176,19 +179,19 @@ fn sort<'a>(
                 ..place.finding(field)
             });
             if advice {
-                for said in obsolete::advice(&object) {
+                for said in deprecated_fields::advice(&object) {
                     report.findings.push(place.obsolete(said));
                 }
             }
             report.findings.extend(place.placeholders());
             None
         }
-        Sort::Part(of) => {
+        ObjectClass::Part(of) => {
             report.objects += 1;
             part(&place, of, &object, rules, options, report);
             None
         }
-        Sort::Other(what) => {
+        ObjectClass::Other(what) => {
             report.pass_over(&what);
             report.findings.extend(place.old_names());
             None
@@ -198,12 +201,12 @@ fn sort<'a>(
 
 /// A piece of an object: it cannot be applied, but what stands in it can be looked at.
 fn part(
-    place: &Place<'_>,
+    place: &ObjectLocation<'_>,
     of: &'static str,
     object: &Value,
-    rules: &Rules,
-    options: &Options,
-    report: &mut Report,
+    rules: &AdmissionSettings,
+    options: &LintOptions,
+    report: &mut LintReport,
 ) {
     let (article, fix) = if of == "NodePool" {
         (
@@ -213,9 +216,9 @@ fn part(
     } else {
         ("an", "put it into the spec of a whole one")
     };
-    report.findings.push(Finding {
+    report.findings.push(LintFinding {
         check: Check::Version,
-        level: Level::Error,
+        level: LintLevel::Error,
         value: "absent".to_owned(),
         problem: format!(
             "but needed, and so are apiVersion and metadata.name: this is a part of {article} {of}"
@@ -260,7 +263,7 @@ fn part(
         // What is missing may stand in the rest.
         if fault.value != "absent" {
             fault.field = lifted(&fault.field);
-            notes.push(Note::from(&fault));
+            notes.push(AdmissionFinding::from(&fault));
         }
     }
     if of == "NodePool" {
@@ -271,9 +274,9 @@ fn part(
             .map(|(name, _)| name)
         {
             if name != "spec" && name != "metadata" {
-                report.findings.push(Finding {
+                report.findings.push(LintFinding {
                     check: Check::Obsolete,
-                    level: Level::Warning,
+                    level: LintLevel::Warning,
                     problem: "stands beside spec, where it is ignored".to_owned(),
                     fix: format!("write spec.{name}"),
                     ..place.finding(name)
@@ -286,8 +289,8 @@ fn part(
 }
 
 /// Objects that stand in the files more than once.
-fn twice(ours: &[Ours<'_>], report: &mut Report) {
-    let mut seen: BTreeMap<(&str, &str, &str), &Ours<'_>> = BTreeMap::new();
+fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
+    let mut seen: BTreeMap<(&str, &str, &str), &OwnObject<'_>> = BTreeMap::new();
     for each in ours {
         let text = |pointer: &str| {
             each.object
@@ -302,10 +305,11 @@ fn twice(ours: &[Ours<'_>], report: &mut Report) {
         let key = (each.kind.kind.as_str(), text("/metadata/namespace"), name);
         match seen.get(&key) {
             Some(first) => {
-                let place = Place::new(each.file, &each.manifest, &each.object, &each.kind.kind);
-                report.findings.push(Finding {
+                let place =
+                    ObjectLocation::new(each.file, &each.manifest, &each.object, &each.kind.kind);
+                report.findings.push(LintFinding {
                     check: Check::Duplicate,
-                    level: Level::Warning,
+                    level: LintLevel::Warning,
                     problem: format!(
                         "is there already ({}:{}): of two that are applied the later one stays",
                         first.file,
@@ -321,13 +325,13 @@ fn twice(ours: &[Ours<'_>], report: &mut Report) {
 }
 
 fn judge(
-    each: &Ours<'_>,
+    each: &OwnObject<'_>,
     snapshot: &Snapshot,
-    rules: &Rules,
-    options: &Options,
-    report: &mut Report,
+    rules: &AdmissionSettings,
+    options: &LintOptions,
+    report: &mut LintReport,
 ) {
-    let Ours {
+    let OwnObject {
         file,
         manifest,
         kind,
@@ -339,23 +343,26 @@ fn judge(
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let request = Request {
+    let request = AdmissionRequest {
         kind: kind.clone(),
         name: text("/metadata/name").to_owned(),
         namespace: text("/metadata/namespace").to_owned(),
         operation: "CREATE".to_owned(),
         object: object.clone(),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
-    let facts = Facts {
+    let facts = AdmissionContext {
         snapshot,
         rules,
         now: options.from,
         stop: &|| true,
     };
-    let mut notes: Vec<Note> = metadata_faults(object).iter().map(Note::from).collect();
+    let mut notes: Vec<AdmissionFinding> = metadata_faults(object)
+        .iter()
+        .map(AdmissionFinding::from)
+        .collect();
     notes.extend(validate(&facts, &request).notes);
-    let place = Place::new(file, manifest, object, &kind.kind);
+    let place = ObjectLocation::new(file, manifest, object, &kind.kind);
     let before = report.findings.len();
     report.findings.extend(place.notes(notes));
     report.findings.extend(place.placeholders());

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::apis::obsolete::Advice;
+use mortise_core::apis::deprecated_fields::DeprecationAdvice;
 use mortise_core::apis::validation::nearest_in;
 use mortise_core::calendar::Calendar;
 use mortise_core::manifest::Manifest;
-use mortise_core::migrate::{self, Source};
+use mortise_core::migrate::{self, SourceFile};
 use serde_json::Value;
 
-use crate::admission::{Check, Note};
+use crate::admission::{AdmissionFinding, Check};
 
 /// Longest value that is repeated, in characters.
 const QUOTED: usize = 80;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum LintLevel {
     /// It works, but hardly as it was meant.
     #[default]
     Warning,
@@ -24,7 +24,7 @@ pub enum Level {
     Error,
 }
 
-impl Level {
+impl LintLevel {
     /// The level as a word; SARIF uses the same.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -37,7 +37,7 @@ impl Level {
 
 /// One thing that is wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct LintFinding {
     /// Name of the input.
     pub file: String,
     /// Line, counted from 1: of the field, or of the nearest one around it.
@@ -51,7 +51,7 @@ pub struct Finding {
     /// The value as JSON, `absent`, or empty where no single value is to blame.
     pub value: String,
     /// How bad it is.
-    pub level: Level,
+    pub level: LintLevel,
     /// What it is about.
     pub check: Check,
     /// What is wrong, and what is allowed.
@@ -62,7 +62,7 @@ pub struct Finding {
     pub value_first: bool,
 }
 
-impl Default for Finding {
+impl Default for LintFinding {
     fn default() -> Self {
         Self {
             file: String::new(),
@@ -71,7 +71,7 @@ impl Default for Finding {
             name: String::new(),
             field: String::new(),
             value: String::new(),
-            level: Level::default(),
+            level: LintLevel::default(),
             check: Check::Definition,
             problem: String::new(),
             fix: String::new(),
@@ -80,7 +80,7 @@ impl Default for Finding {
     }
 }
 
-impl Finding {
+impl LintFinding {
     /// The whole sentence: value, problem and fix.
     #[must_use]
     pub fn message(&self) -> String {
@@ -117,7 +117,7 @@ pub struct PoolCalendar {
 
 /// What was found in all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LintReport {
     /// Files that were read.
     pub files: usize,
     /// Objects of ours, parts and old ones counted too.
@@ -125,17 +125,17 @@ pub struct Report {
     /// What was passed over: kind and number.
     pub passed_over: BTreeMap<String, usize>,
     /// In the order of the files and their lines.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<LintFinding>,
     /// One for each pool whose budgets can be read.
     pub calendars: Vec<PoolCalendar>,
     /// Pools that have none, because of what is wrong with them.
     pub without_calendar: usize,
 }
 
-impl Report {
+impl LintReport {
     /// How many findings are of a level.
     #[must_use]
-    pub fn count(&self, level: Level) -> usize {
+    pub fn count(&self, level: LintLevel) -> usize {
         let all = self.findings.iter();
         all.filter(|finding| finding.level == level).count()
     }
@@ -144,7 +144,7 @@ impl Report {
         *self.passed_over.entry(what.to_owned()).or_default() += 1;
     }
 
-    pub(super) fn sort(&mut self, sources: &[Source]) {
+    pub(super) fn sort(&mut self, sources: &[SourceFile]) {
         let files: BTreeMap<&str, usize> = sources
             .iter()
             .enumerate()
@@ -160,14 +160,14 @@ impl Report {
 }
 
 /// An object in a file, to say things about.
-pub(super) struct Place<'a> {
+pub(super) struct ObjectLocation<'a> {
     file: &'a str,
     manifest: &'a Manifest,
     kind: &'a str,
     name: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ObjectLocation<'a> {
     pub(super) fn new(
         file: &'a str,
         manifest: &'a Manifest,
@@ -186,23 +186,23 @@ impl<'a> Place<'a> {
     }
 
     /// A finding about a field that has no words yet.
-    pub(super) fn finding(&self, field: &str) -> Finding {
-        Finding {
+    pub(super) fn finding(&self, field: &str) -> LintFinding {
+        LintFinding {
             file: self.file.to_owned(),
             line: self.manifest.line_of(field),
             kind: self.kind.to_owned(),
             name: self.name.clone(),
             field: field.to_owned(),
-            ..Finding::default()
+            ..LintFinding::default()
         }
     }
 
     /// What admission says.
-    pub(super) fn notes(&self, notes: Vec<Note>) -> Vec<Finding> {
+    pub(super) fn notes(&self, notes: Vec<AdmissionFinding>) -> Vec<LintFinding> {
         notes
             .into_iter()
             .map(|note| {
-                let Note {
+                let AdmissionFinding {
                     check,
                     refused,
                     field,
@@ -218,8 +218,12 @@ impl<'a> Place<'a> {
                     Some((name, rest)) if !value_first && field.contains(name) => rest.to_owned(),
                     _ => problem,
                 };
-                Finding {
-                    level: if error { Level::Error } else { Level::Warning },
+                LintFinding {
+                    level: if error {
+                        LintLevel::Error
+                    } else {
+                        LintLevel::Warning
+                    },
                     check,
                     value: if value_first {
                         value
@@ -249,10 +253,10 @@ impl<'a> Place<'a> {
         format!("{short}...")
     }
 
-    pub(super) fn obsolete(&self, advice: Advice) -> Finding {
-        Finding {
+    pub(super) fn obsolete(&self, advice: DeprecationAdvice) -> LintFinding {
+        LintFinding {
             check: Check::Obsolete,
-            level: Level::Warning,
+            level: LintLevel::Warning,
             value: advice.found,
             problem: "is of an older version, or in a place of before".to_owned(),
             fix: advice.instead,
@@ -260,22 +264,27 @@ impl<'a> Place<'a> {
         }
     }
 
-    pub(super) fn placeholders(&self) -> Vec<Finding> {
+    pub(super) fn placeholders(&self) -> Vec<LintFinding> {
         let found = self.manifest.placeholders(self.file);
         self.remarks(Check::Placeholder, found, "fill it in before it is applied")
     }
 
-    pub(super) fn old_names(&self) -> Vec<Finding> {
+    pub(super) fn old_names(&self) -> Vec<LintFinding> {
         let found = self.manifest.old_names(self.file);
         self.remarks(Check::Obsolete, found, "write the new name")
     }
 
-    fn remarks(&self, check: Check, found: Vec<migrate::Finding>, fix: &str) -> Vec<Finding> {
+    fn remarks(
+        &self,
+        check: Check,
+        found: Vec<migrate::MigrationFinding>,
+        fix: &str,
+    ) -> Vec<LintFinding> {
         found
             .into_iter()
-            .map(|remark| Finding {
+            .map(|remark| LintFinding {
                 check,
-                level: Level::Warning,
+                level: LintLevel::Warning,
                 line: remark.line,
                 problem: remark.text,
                 fix: fix.to_owned(),

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::report::{Finding, Level, Report};
+use super::report::{LintFinding, LintLevel, LintReport};
 use crate::admission::Check;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-impl Report {
+impl LintReport {
     /// The report as a SARIF log with one run. The calendars stand in the run's properties.
     #[must_use]
     pub fn sarif(&self, version: &str) -> Value {
@@ -29,8 +29,8 @@ impl Report {
                 "results": self.findings.iter().map(result).collect::<Vec<_>>(),
                 "properties": {
                     "summary": self.summary(),
-                    "errors": self.count(Level::Error),
-                    "warnings": self.count(Level::Warning),
+                    "errors": self.count(LintLevel::Error),
+                    "warnings": self.count(LintLevel::Warning),
                     "calendars": self.calendars.iter().map(super::json::calendar).collect::<Vec<_>>(),
                 },
             }],
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-fn result(finding: &Finding) -> Value {
+fn result(finding: &LintFinding) -> Value {
     let rule = Check::ALL.iter().position(|check| *check == finding.check);
     let mut location = json!({
         "physicalLocation": {
@@ -71,7 +71,7 @@ fn result(finding: &Finding) -> Value {
 }
 
 /// The message with what it is about, because viewers show nothing else.
-fn sentence(finding: &Finding) -> String {
+fn sentence(finding: &LintFinding) -> String {
     if finding.field.is_empty() {
         finding.message()
     } else {

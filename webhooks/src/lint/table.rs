@@ -1,15 +1,17 @@
 //! The report for people: one line for each finding, the calendars, a summary.
 
 use jiff::Timestamp;
-use mortise_core::calendar::{Allowed, BudgetDays, Calendar, ReasonDays, Step};
-use mortise_core::values::Holds;
+use mortise_core::calendar::{
+    AllowedDisruptions, BudgetSchedule, Calendar, CalendarInterval, ReasonSchedule,
+};
+use mortise_core::values::BudgetActivity;
 
-use super::report::{Finding, Level, PoolCalendar, Report};
+use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 
 /// Most lines for the times of one reason.
 const MOST_STEPS: usize = 40;
 
-impl Report {
+impl LintReport {
     /// The report as lines of text.
     #[must_use]
     pub fn table(&self) -> Vec<String> {
@@ -30,8 +32,8 @@ impl Report {
             "{} in {}: {}, {}",
             count(self.objects, "object"),
             count(self.files, "file"),
-            count(self.count(Level::Error), "error"),
-            count(self.count(Level::Warning), "warning"),
+            count(self.count(LintLevel::Error), "error"),
+            count(self.count(LintLevel::Warning), "warning"),
         );
         if !self.passed_over.is_empty() {
             let kinds: Vec<String> = self
@@ -55,8 +57,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn finding(finding: &Finding) -> String {
-    let Finding {
+fn finding(finding: &LintFinding) -> String {
+    let LintFinding {
         file,
         line,
         kind,
@@ -109,8 +111,8 @@ fn calendar(of: &PoolCalendar, lines: &mut Vec<String>) {
     }
 }
 
-fn budget_text(budget: &BudgetDays) -> String {
-    let BudgetDays {
+fn budget_text(budget: &BudgetSchedule) -> String {
+    let BudgetSchedule {
         nodes,
         reasons,
         schedule,
@@ -129,10 +131,10 @@ fn budget_text(budget: &BudgetDays) -> String {
         (Some(schedule), Some(duration)) => {
             text.push_str(&format!(", \"{schedule}\" for {duration}"));
             text.push_str(match holds {
-                Holds::Always => ": holds always",
-                Holds::Never => ": never holds",
-                Holds::Sometimes if spans.is_empty() => ": does not hold in these days",
-                Holds::Sometimes => "",
+                BudgetActivity::Always => ": holds always",
+                BudgetActivity::Never => ": never holds",
+                BudgetActivity::Sometimes if spans.is_empty() => ": does not hold in these days",
+                BudgetActivity::Sometimes => "",
             });
         }
         _ => text.push_str(", holds always"),
@@ -145,8 +147,8 @@ fn budget_text(budget: &BudgetDays) -> String {
     text
 }
 
-fn reason_lines(of: &ReasonDays, lines: &mut Vec<String>) {
-    let ReasonDays {
+fn reason_lines(of: &ReasonSchedule, lines: &mut Vec<String>) {
+    let ReasonSchedule {
         reasons,
         never,
         steps,
@@ -154,7 +156,7 @@ fn reason_lines(of: &ReasonDays, lines: &mut Vec<String>) {
     let reasons = reasons.join(", ");
     match steps.as_slice() {
         _ if *never => lines.push(format!("  {reasons}: never allows a node")),
-        [only] if only.allowed == Allowed::All => {
+        [only] if only.allowed == AllowedDisruptions::All => {
             lines.push(format!("  {reasons}: always allows all nodes at once"));
         }
         [only] => lines.push(format!(
@@ -194,14 +196,14 @@ fn times(from: Timestamp, until: Timestamp) -> String {
     )
 }
 
-fn allowed(step: &Step) -> String {
+fn allowed(step: &CalendarInterval) -> String {
     match (&step.allowed, step.nodes) {
-        (Allowed::Limited(_), Some(nodes)) => format!("{} = {nodes}", step.allowed),
+        (AllowedDisruptions::Limited(_), Some(nodes)) => format!("{} = {nodes}", step.allowed),
         _ => step.allowed.to_string(),
     }
 }
 
-fn by(step: &Step) -> String {
+fn by(step: &CalendarInterval) -> String {
     if step.budgets.is_empty() {
         return String::new();
     }

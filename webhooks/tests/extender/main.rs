@@ -29,7 +29,7 @@ fn room_that_is_promised_is_given_to_nobody_of_equal_priority() {
     // Three CPUs are free: half of one is left beside the promise.
     let (kept, failed) = stage.filter(&pod("other", "1"));
     assert_eq!(kept, names(&["web-1", "web-2"]));
-    assert_eq!(failed["web-0"], Denial::Reserved.message());
+    assert_eq!(failed["web-0"], Denial::Nominated.message());
     let (kept, _) = stage.filter(&pod("small", "500m"));
     assert_eq!(kept.len(), 3, "what is left over may be had");
     // A second small one finds that taken, although no bind was seen yet; the first may ask again.
@@ -70,7 +70,7 @@ fn a_pod_goes_where_its_own_room_is() {
     stage.promise("owner", "web-1", 2_000, 0);
     let (kept, failed) = stage.filter(&pod("owner", "2"));
     assert_eq!(kept, names(&["web-1"]));
-    assert_eq!(failed["web-0"], Denial::Elsewhere.message());
+    assert_eq!(failed["web-0"], Denial::NominatedElsewhere.message());
     let (kept, failed) = stage.filter_of(&pod("owner", "2"), &["web-0", "web-2"]);
     assert!(
         kept.len() == 2 && failed.is_empty(),
@@ -159,7 +159,7 @@ fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
     stage.later = SignedDuration::from_mins(3);
     let (kept, failed) = stage.filter(&other);
     assert_eq!(kept, names(&["web-1", "web-2"]));
-    assert_eq!(failed["web-0"], Denial::Retiring.message());
+    assert_eq!(failed["web-0"], Denial::Drifted.message());
     // Soft rules never leave a pod without a node.
     let (kept, failed) = stage.filter_of(&other, &["web-0"]);
     assert!(kept == names(&["web-0"]) && failed.is_empty(), "{failed:?}");
@@ -285,7 +285,7 @@ fn young_nodes_keep_room_for_their_daemon_sets() {
     // Three CPUs are free, of which the DaemonSet's pod takes two and a half.
     let (kept, failed) = stage.filter(&pod("other", "1"));
     assert!(kept.is_empty(), "{kept:?}");
-    assert_eq!(failed["web-0"], Denial::Daemons.message());
+    assert_eq!(failed["web-0"], Denial::DaemonSetReserved.message());
     assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3);
     // On one of them it has come: nothing is kept any more. (Two CPUs more are used.)
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "logs", "controller": true }]);
@@ -313,7 +313,7 @@ fn promised_pods_keep_their_volume_slots() {
     let other = with(pod("other", "100m"), volume("data-other"));
     let (kept, failed) = stage.filter(&other);
     assert_eq!(kept, names(&["web-1", "web-2"]), "{failed:?}");
-    assert_eq!(failed["web-0"], Denial::Reserved.message());
+    assert_eq!(failed["web-0"], Denial::Nominated.message());
     assert_eq!(
         stage.filter(&pod("dry", "100m")).0.len(),
         3,

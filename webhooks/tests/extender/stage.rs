@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::world::{World, now, pool};
 use jiff::{SignedDuration, Timestamp};
-use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, Place};
+use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::{NodeName, PodKey};
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::Counters;
-use mortise_webhooks::extender::{Memory, filter, prioritize, wire};
+use mortise_webhooks::extender::{ExtenderState, filter, prioritize, wire};
 use serde_json::{Value, json};
 
 /// The process around the handlers, at a moment.
@@ -20,7 +20,7 @@ pub(crate) struct At {
     pub(crate) age_ms: i64,
 }
 
-impl mortise_webhooks::World for At {
+impl mortise_webhooks::ClusterView for At {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot)
     }
@@ -37,7 +37,7 @@ impl mortise_webhooks::World for At {
 /// A cluster and the extender in it.
 pub(crate) struct Stage {
     pub(crate) world: World,
-    pub(crate) memory: Memory,
+    pub(crate) memory: ExtenderState,
     pub(crate) counters: Counters,
     pub(crate) later: SignedDuration,
     pub(crate) age_ms: i64,
@@ -53,7 +53,7 @@ impl Stage {
         }
         Self {
             world,
-            memory: Memory::of("kube-system"),
+            memory: ExtenderState::of("kube-system"),
             counters: Counters::default(),
             later: SignedDuration::ZERO,
             age_ms: 0,
@@ -112,7 +112,7 @@ impl Stage {
         self.world.ledger(LedgerOp::Nominate(Nomination {
             pod: PodKey::new("default", uid),
             uid: uid.into(),
-            place: Place::Node(NodeName::from(node)),
+            place: NominationTarget::Node(NodeName::from(node)),
             requests: Resources::of(milli_cpu, 0).with("pods", 1),
             priority,
             from: now(),

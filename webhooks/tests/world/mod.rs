@@ -12,14 +12,16 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodeClaim, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, NodeClassObject, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Snapshot;
-use mortise_webhooks::admission::{Answer, Facts, Request, Rules, default, validate};
+use mortise_webhooks::admission::{
+    AdmissionContext, AdmissionRequest, AdmissionResult, AdmissionSettings, default, validate,
+};
 use serde_json::{Value, json};
 
 const GIB: i64 = 1 << 30;
@@ -32,7 +34,7 @@ pub(crate) fn now() -> Timestamp {
 /// Objects on their way into a picture.
 pub(crate) struct World {
     index: Index,
-    rules: Rules,
+    rules: AdmissionSettings,
 }
 
 static GOOD: LazyLock<Value> =
@@ -148,7 +150,7 @@ pub(crate) const KWOK: NodeClassKind = NodeClassKind {
 impl World {
     /// A synced world with the class `default` and its catalogue.
     pub(crate) fn new() -> Self {
-        let rules = Rules {
+        let rules = AdmissionSettings {
             deny_impossible: false,
             offline: false,
             node_class_kinds: vec![EC2],
@@ -180,7 +182,8 @@ impl World {
     }
 
     pub(crate) fn apply(&mut self, object: Object) {
-        self.index.apply(News::Applied(object, Source::Watch));
+        self.index
+            .apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
 
     /// Puts a class, with changes.
@@ -366,11 +369,16 @@ impl World {
     }
 
     /// Asks both webhooks in the order of the API server.
-    pub(crate) fn ask(&mut self, operation: &str, object: &Value, old: Option<&Value>) -> Answer {
+    pub(crate) fn ask(
+        &mut self,
+        operation: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> AdmissionResult {
         self.review(operation, object, old, false)
     }
 
-    pub(crate) fn dry_run(&mut self, object: &Value, old: &Value) -> Answer {
+    pub(crate) fn dry_run(&mut self, object: &Value, old: &Value) -> AdmissionResult {
         self.review("UPDATE", object, Some(old), true)
     }
 
@@ -380,7 +388,7 @@ impl World {
         object: &Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Answer {
+    ) -> AdmissionResult {
         let some = if object.is_null() {
             old.unwrap()
         } else {
@@ -388,7 +396,7 @@ impl World {
         };
         let version = some["apiVersion"].as_str().unwrap();
         let (group, version) = version.split_once('/').unwrap();
-        let request: Request = serde_json::from_value(json!({
+        let request: AdmissionRequest = serde_json::from_value(json!({
             "uid": "1", "kind": { "group": group, "version": version, "kind": some["kind"] },
             "name": some["metadata"]["name"], "namespace": "default", "operation": operation, "object": object,
             "oldObject": old, "dryRun": dry_run,
@@ -398,13 +406,13 @@ impl World {
     }
 
     /// Asks both webhooks about a request.
-    pub(crate) fn asked(&mut self, request: &Request) -> Answer {
+    pub(crate) fn asked(&mut self, request: &AdmissionRequest) -> AdmissionResult {
         let snapshot = self.snapshot();
         let first = default(&self.rules, &snapshot.well_known, request);
         if !first.denied.is_empty() {
             return first;
         }
-        let facts = Facts {
+        let facts = AdmissionContext {
             snapshot: &snapshot,
             rules: &self.rules,
             now: now(),
@@ -418,7 +426,7 @@ impl World {
 pub(crate) const WARNING_MAX: usize = 120;
 
 /// Warnings of an answer that is no refusal.
-pub(crate) fn warned(answer: &Answer) -> &[String] {
+pub(crate) fn warned(answer: &AdmissionResult) -> &[String] {
     assert_eq!(answer.denied, Vec::<String>::new());
     for text in &answer.warnings {
         assert!(text.chars().count() <= WARNING_MAX, "{text}");

@@ -111,7 +111,7 @@ struct Leaf<'a> {
 
 /// What is looked at in a certificate.
 #[derive(Debug)]
-struct Facts {
+struct CertificateInfo {
     from: Timestamp,
     until: Timestamp,
     names: BTreeSet<String>,
@@ -119,7 +119,7 @@ struct Facts {
     issuer_key_id: Option<Vec<u8>>,
 }
 
-impl Facts {
+impl CertificateInfo {
     fn of(der: &[u8]) -> Option<Self> {
         let (_, cert) = X509Certificate::from_der(der).ok()?;
         let time = |seconds: i64| Timestamp::from_second(seconds).ok();
@@ -181,7 +181,7 @@ pub(crate) fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
 
 /// When the first certificate of a file ends.
 pub(super) fn expiry(pem: &[u8]) -> Option<Timestamp> {
-    Facts::of(chain(pem).ok()?.first()?).map(|facts| facts.until)
+    CertificateInfo::of(chain(pem).ok()?.first()?).map(|facts| facts.until)
 }
 
 fn text<'a>(files: &'a Files, file: &'static str) -> Result<Option<&'a str>, CertificateError> {
@@ -211,10 +211,12 @@ fn ensure_ca(
         Some(pem) if files.contains_key(key) => chain(pem).map_err(unreadable)?,
         _ => Vec::new(),
     };
-    let facts: Vec<Option<Facts>> = old.iter().map(|der| Facts::of(der)).collect();
+    let facts: Vec<Option<CertificateInfo>> =
+        old.iter().map(|der| CertificateInfo::of(der)).collect();
     let current = facts.first().and_then(Option::as_ref);
     let is_due = current.is_none_or(|facts| facts.is_due(now));
-    let expired = |facts: &Option<Facts>| facts.as_ref().is_none_or(|facts| facts.until <= now);
+    let expired =
+        |facts: &Option<CertificateInfo>| facts.as_ref().is_none_or(|facts| facts.until <= now);
     if !is_due && !facts.iter().any(expired) {
         return Ok(false);
     }
@@ -265,7 +267,7 @@ fn signer(
     files: &Files,
     (cert, key): (&'static str, &'static str),
     now: Timestamp,
-) -> Result<(Issuer<'static, KeyPair>, Facts), CertificateError> {
+) -> Result<(Issuer<'static, KeyPair>, CertificateInfo), CertificateError> {
     let bundle =
         chain(files.get(cert).map(Vec::as_slice).unwrap_or_default()).map_err(|message| {
             CertificateError::Unreadable {
@@ -277,17 +279,17 @@ fn signer(
         .into_iter()
         .map(|pem| KeyPair::from_pem(&pem))
         .collect::<Result<_, _>>()?;
-    let mut pairs: Vec<(Facts, &CertificateDer<'static>, &KeyPair)> = bundle
+    let mut pairs: Vec<(CertificateInfo, &CertificateDer<'static>, &KeyPair)> = bundle
         .iter()
         .filter_map(|der| {
-            let facts = Facts::of(der)?;
+            let facts = CertificateInfo::of(der)?;
             let pair = keys.iter().find(|pair| is_key_of(pair, der))?;
             Some((facts, der, pair))
         })
         .collect();
     // Newest first; one that is only announced is passed over while there is an older one.
     pairs.sort_by_key(|(facts, ..)| std::cmp::Reverse(facts.from));
-    let is_announced = |facts: &Facts| {
+    let is_announced = |facts: &CertificateInfo| {
         now.duration_since(facts.from)
             >= jiff::SignedDuration::try_from(ANNOUNCE).unwrap_or(jiff::SignedDuration::ZERO)
     };
@@ -329,7 +331,9 @@ fn ensure_leaf(
 ) -> Result<bool, CertificateError> {
     let (issuer, issuer_facts) = signer(files, ca, now)?;
     let known = match (files.get(leaf.cert), files.get(leaf.key)) {
-        (Some(pem), Some(_)) => chain(pem).ok().and_then(|chain| Facts::of(chain.first()?)),
+        (Some(pem), Some(_)) => chain(pem)
+            .ok()
+            .and_then(|chain| CertificateInfo::of(chain.first()?)),
         _ => None,
     };
     let fits = known.is_some_and(|facts| {
@@ -370,8 +374,8 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + days * 86_400).unwrap()
     }
 
-    fn facts(files: &Files, name: &str) -> Facts {
-        Facts::of(&chain(&files[name]).unwrap()[0]).unwrap()
+    fn facts(files: &Files, name: &str) -> CertificateInfo {
+        CertificateInfo::of(&chain(&files[name]).unwrap()[0]).unwrap()
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::config::CertificateSource;
 use crate::effects::ca_bundle;
 use crate::effects::secret::SecretStore;
 use crate::error::RunError;
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 use crate::tls::Tls;
 
 pub use issue::CertificateError;
@@ -131,7 +131,7 @@ fn server_names(given: &[String], service: Option<(&str, &str)>) -> Vec<String> 
     names
 }
 
-enum Store {
+enum CertificateStore {
     Secret(Box<SecretStore>),
     Directory(PathBuf),
     Memory(std::sync::Mutex<Files>),
@@ -139,10 +139,10 @@ enum Store {
 
 /// Keeps the TLS settings of the listener current.
 pub(crate) struct Certificates {
-    store: Store,
+    store: CertificateStore,
     names: Vec<String>,
     admission_ca: Option<PathBuf>,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     tls: Arc<Tls>,
     loaded: Option<Files>,
     broken: Option<String>,
@@ -154,11 +154,15 @@ impl Certificates {
         source: &CertificateSource,
         names: &[String],
         cluster: Option<(&kube::Client, &str)>,
-        shared: Arc<Shared>,
+        shared: Arc<ServiceState>,
     ) -> Result<Self, RunError> {
         let (store, service) = match (source, cluster) {
             (CertificateSource::Secret { name, service }, Some((client, namespace))) => (
-                Store::Secret(Box::new(SecretStore::new(client.clone(), namespace, name))),
+                CertificateStore::Secret(Box::new(SecretStore::new(
+                    client.clone(),
+                    namespace,
+                    name,
+                ))),
                 Some((service.as_str(), namespace)),
             ),
             (CertificateSource::Secret { .. }, None) => {
@@ -166,8 +170,12 @@ impl Certificates {
                     "certificates in a Secret need a cluster; use a directory".to_owned(),
                 ));
             }
-            (CertificateSource::Directory(path), _) => (Store::Directory(path.clone()), None),
-            (CertificateSource::Memory, _) => (Store::Memory(std::sync::Mutex::default()), None),
+            (CertificateSource::Directory(path), _) => {
+                (CertificateStore::Directory(path.clone()), None)
+            }
+            (CertificateSource::Memory, _) => {
+                (CertificateStore::Memory(std::sync::Mutex::default()), None)
+            }
         };
         Ok(Self {
             store,
@@ -240,7 +248,7 @@ impl Certificates {
         let text = |error: &dyn std::fmt::Display| RunError::Certificates(error.to_string());
         for _ in 0..WRITES {
             let (mut files, version) = match &self.store {
-                Store::Secret(secret) => {
+                CertificateStore::Secret(secret) => {
                     secret.load().await.map_err(|error| match error.forbidden {
                         true => RunError::Forbidden {
                             who: "this user".to_owned(),
@@ -249,10 +257,10 @@ impl Certificates {
                         false => text(&error),
                     })?
                 }
-                Store::Directory(path) => {
+                CertificateStore::Directory(path) => {
                     (directory::load(path).map_err(|error| text(&error))?, None)
                 }
-                Store::Memory(files) => (
+                CertificateStore::Memory(files) => (
                     files.lock().map(|files| files.clone()).unwrap_or_default(),
                     None,
                 ),
@@ -266,14 +274,16 @@ impl Certificates {
                 return Ok(files);
             }
             let written = match &self.store {
-                Store::Secret(secret) => secret
+                CertificateStore::Secret(secret) => secret
                     .store(&files, version)
                     .await
                     .map_err(|error| text(&error))?,
-                Store::Directory(path) => directory::store(path, &files)
+                CertificateStore::Directory(path) => directory::store(path, &files)
                     .map(|()| true)
                     .map_err(|error| text(&error))?,
-                Store::Memory(kept) => kept.lock().map(|mut kept| kept.clone_from(&files)).is_ok(),
+                CertificateStore::Memory(kept) => {
+                    kept.lock().map(|mut kept| kept.clone_from(&files)).is_ok()
+                }
             };
             if written {
                 tracing::info!("certificates were made or renewed");
@@ -330,7 +340,7 @@ impl Certificates {
     }
 
     async fn announce(&self) {
-        let (Store::Secret(secret), Some(files)) = (&self.store, &self.loaded) else {
+        let (CertificateStore::Secret(secret), Some(files)) = (&self.store, &self.loaded) else {
             return;
         };
         let Some(ca) = files.get(CA_CERT).filter(|_| files.contains_key(CA_KEY)) else {
@@ -344,9 +354,9 @@ impl Certificates {
     /// How often to look: files change under our hands, a Secret costs a call.
     pub(crate) const fn period(&self) -> Duration {
         match self.store {
-            Store::Secret(_) => Duration::from_secs(60),
-            Store::Directory(_) => Duration::from_secs(5),
-            Store::Memory(_) => Duration::from_secs(3600),
+            CertificateStore::Secret(_) => Duration::from_secs(60),
+            CertificateStore::Directory(_) => Duration::from_secs(5),
+            CertificateStore::Memory(_) => Duration::from_secs(3600),
         }
     }
 }

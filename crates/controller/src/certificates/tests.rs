@@ -1,11 +1,11 @@
 use mortise_core::labels::WellKnown;
 
 use super::*;
-use crate::clock::Wall;
+use crate::clock::SystemClock;
 
-fn shared() -> Arc<Shared> {
-    Shared::new(
-        Arc::new(Wall),
+fn shared() -> Arc<ServiceState> {
+    ServiceState::new(
+        Arc::new(SystemClock),
         WellKnown::core(),
         "test",
         serde_json::Value::Null,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_core::apis::Condition;
 use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::deciders::{going_since, in_the_way, since};
+use mortise_core::deciders::{drain_blockers, going_since, since};
 use mortise_core::effect::ObjectRef;
 use mortise_core::labels;
 use mortise_core::ledger::PoolUsage;
@@ -12,16 +12,16 @@ use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::nearest::nearest;
 use mortise_core::record::{Reason, Record};
 use mortise_core::resources::quantity;
-use mortise_core::scheduling::{self, Explanation, Standing};
+use mortise_core::scheduling::{self, PodExplanation, PodSchedulingState};
 use mortise_core::snapshot::{Pod, Snapshot, StateNode};
 use serde_json::{Value, json};
 
 use super::table::{ago, facts};
 use super::views::{decision, decision_table, place, reasons};
-use super::{View, amounts, machine};
-use crate::drains::told_lately;
-use crate::records::Numbered;
-use crate::shared::Shared;
+use super::{DebugView, node, quantities};
+use crate::decision_log::NumberedRecord;
+use crate::recent_drain_blockers::told_lately;
+use crate::service_state::ServiceState;
 
 /// Decisions shown about one subject.
 const DECISIONS: usize = 20;
@@ -39,7 +39,7 @@ pub enum Subject {
     Claim(ClaimName),
 }
 
-pub(super) fn explain(shared: &Shared, subject: &Subject) -> Result<View, String> {
+pub(super) fn explain(shared: &ServiceState, subject: &Subject) -> Result<DebugView, String> {
     let snapshot = shared.snapshot();
     match subject {
         Subject::Pod(key) => pod(shared, &snapshot, key),
@@ -83,7 +83,7 @@ fn foreign(snapshot: &Snapshot, target: &ObjectRef) -> Option<String> {
 }
 
 /// The newest decision about a pod that says why it is where it is.
-pub(super) fn newest_about_pod(shared: &Shared, key: &PodKey) -> Option<Arc<Numbered>> {
+pub(super) fn newest_about_pod(shared: &ServiceState, key: &PodKey) -> Option<Arc<NumberedRecord>> {
     shared
         .records
         .newest(1, |record| concerns_pod(record, key))
@@ -93,15 +93,15 @@ pub(super) fn newest_about_pod(shared: &Shared, key: &PodKey) -> Option<Arc<Numb
 fn concerns_pod(record: &Record, key: &PodKey) -> bool {
     matches!(&record.subject, ObjectRef::Pod(subject) if subject == key)
         || record.reasons.iter().any(|reason| match reason {
-            Reason::ForPods { pods, .. } | Reason::PodsWithoutPlace { pods } => pods.contains(key),
+            Reason::ForPods { pods, .. } | Reason::PodsUnschedulable { pods } => pods.contains(key),
             Reason::DoNotDisruptPod { pod }
-            | Reason::Promised { pod }
+            | Reason::PodNominated { pod }
             | Reason::MultiplePdbs { pod } => pod == key,
             _ => false,
         })
 }
 
-fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, String> {
+fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<DebugView, String> {
     let found = snapshot.pods.get(key).ok_or_else(|| {
         let of_namespace = snapshot
             .pods
@@ -126,7 +126,7 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
         ("pod", key.to_string()),
         ("verdict", verdict.clone()),
         ("age", ago(since(now, found.created))),
-        ("requests", amounts::text(&found.class.requests)),
+        ("requests", quantities::text(&found.class.requests)),
         ("priority", found.class.priority.to_string()),
         ("scheduler", found.class.scheduler_name.to_string()),
     ];
@@ -159,7 +159,7 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
         "phase": found.phase,
         "node": found.node,
         "created": found.created,
-        "requests": amounts::json(&found.class.requests),
+        "requests": quantities::json(&found.class.requests),
         "priority": found.class.priority,
         "scheduler": &*found.class.scheduler_name,
         "unschedulable": found.unschedulable,
@@ -174,7 +174,7 @@ fn pod(shared: &Shared, snapshot: &Snapshot, key: &PodKey) -> Result<View, Strin
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
-    Ok(View {
+    Ok(DebugView {
         json,
         text: with_decisions(shared, &lines, &records),
     })
@@ -193,7 +193,7 @@ fn per_pool(reasons: &[Reason]) -> Vec<Value> {
             } => all.push(json!({
                 "pool": pool, "blocker": blocker.label(), "constraint": constraint, "detail": detail,
             })),
-            Reason::Missed {
+            Reason::NearestTypeShortfall {
                 instance_type,
                 resource,
                 by,
@@ -209,13 +209,13 @@ fn per_pool(reasons: &[Reason]) -> Vec<Value> {
     all
 }
 
-fn pod_verdict(snapshot: &Snapshot, told: &Explanation) -> String {
-    let Explanation {
+fn pod_verdict(snapshot: &Snapshot, told: &PodExplanation) -> String {
+    let PodExplanation {
         standing,
         unconfirmed,
         ..
     } = told;
-    if *standing == Standing::NoPlace && snapshot.pools.is_empty() {
+    if *standing == PodSchedulingState::NoPlace && snapshot.pools.is_empty() {
         return if snapshot.foreign_pools().next().is_some() {
             format!(
                 "pending; no NodePool refers to a node class that is served here (served: {})",
@@ -226,7 +226,7 @@ fn pod_verdict(snapshot: &Snapshot, told: &Explanation) -> String {
         };
     }
     match unconfirmed {
-        Some(scheduler) if *standing != Standing::NoPlace => {
+        Some(scheduler) if *standing != PodSchedulingState::NoPlace => {
             format!("{standing}; scheduler {scheduler} has not said yet that it fits nowhere")
         }
         _ => standing.to_string(),
@@ -283,7 +283,7 @@ fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
     if !node.initialized {
         all.push("it is not initialized".to_owned());
     }
-    let (_, promises) = machine::promised(snapshot, node);
+    let (_, promises) = node::promised(snapshot, node);
     if promises > 0 {
         all.push(format!("{promises} pending pods are expected on it"));
     }
@@ -311,7 +311,7 @@ fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
     all
 }
 
-fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
+fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> DebugView {
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_node(record, node));
@@ -321,7 +321,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
         .as_ref()
         .map(|claim| claim.status.conditions.as_slice())
         .unwrap_or_default();
-    let (promised, promises) = machine::promised(snapshot, node);
+    let (promised, promises) = node::promised(snapshot, node);
     let now = shared.now();
     let label = |key: &str| node.label(key).unwrap_or("-").to_owned();
     let mut lines = vec![
@@ -340,7 +340,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
             node.pool()
                 .map_or_else(|| "-".to_owned(), |name| name.to_string()),
         ),
-        ("phase", machine::phase(snapshot, node).to_owned()),
+        ("phase", node::phase(snapshot, node).to_owned()),
         (
             "age",
             node.created()
@@ -360,14 +360,18 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
             node.price
                 .map_or_else(|| "unknown".to_owned(), |price| price.to_string()),
         ),
-        ("allocatable", amounts::text(&node.allocatable)),
+        ("allocatable", quantities::text(&node.allocatable)),
         (
             "used",
-            format!("{} by {} pods", amounts::text(&node.used), node.pods.len()),
+            format!(
+                "{} by {} pods",
+                quantities::text(&node.used),
+                node.pods.len()
+            ),
         ),
         (
             "promised",
-            format!("{} to {promises} pods", amounts::text(&promised)),
+            format!("{} to {promises} pods", quantities::text(&promised)),
         ),
     ];
     let not_true = |condition: &&Condition| {
@@ -384,7 +388,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
             ),
         ));
     }
-    let mut obstacles = in_the_way(snapshot, now, node);
+    let mut obstacles = drain_blockers(snapshot, now, node);
     if obstacles.is_empty() && going_since(snapshot, node).is_some() {
         let told = told_lately(&shared.records, now);
         obstacles = told.of(node.node_name(), node.claim_name()).to_vec();
@@ -406,7 +410,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
     for blocker in &blockers {
         lines.push(("not disrupted", blocker.clone()));
     }
-    let mut json = machine::json(snapshot, node);
+    let mut json = node::json(snapshot, node);
     json["conditions"] = conditions.iter().map(condition_json).collect();
     json["taints"] = node
         .taints
@@ -421,7 +425,7 @@ fn node_view(shared: &Shared, snapshot: &Snapshot, node: &StateNode) -> View {
     json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
     json["in_the_way"] = json!(obstacles);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
-    View {
+    DebugView {
         json,
         text: with_decisions(shared, &lines, &records),
     }
@@ -434,7 +438,7 @@ fn condition_json(condition: &Condition) -> Value {
     })
 }
 
-fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, String> {
+fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<DebugView, String> {
     let found = snapshot.pools.get(name).ok_or_else(|| {
         foreign(snapshot, &ObjectRef::Pool(name.clone()))
             .unwrap_or_else(|| missing("nodepool", name, snapshot.pools.keys().map(|name| &**name)))
@@ -481,7 +485,7 @@ fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, S
             ),
         ),
         ("nodes", usage.nodes.to_string()),
-        ("capacity", amounts::text(&usage.capacity)),
+        ("capacity", quantities::text(&usage.capacity)),
         ("weight", found.spec.weight.unwrap_or(0).to_string()),
     ];
     for (resource, limit) in &limits.resources {
@@ -489,8 +493,8 @@ fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, S
             "limit",
             format!(
                 "{resource}: {} of {}",
-                amounts::one(resource, usage.capacity.get(resource)),
-                amounts::one(resource, *limit)
+                quantities::one(resource, usage.capacity.get(resource)),
+                quantities::one(resource, *limit)
             ),
         ));
     }
@@ -517,18 +521,22 @@ fn pool(shared: &Shared, snapshot: &Snapshot, name: &PoolName) -> Result<View, S
         "instance_types_offered": offered,
         "nodes": usage.nodes,
         "nodes_limit": limits.nodes,
-        "capacity": amounts::json(&usage.capacity),
-        "limits": limits.resources.iter().map(|(name, amount)| (name.clone(), Value::from(amounts::one(name, *amount)))).collect::<serde_json::Map<_, _>>(),
+        "capacity": quantities::json(&usage.capacity),
+        "limits": limits.resources.iter().map(|(name, amount)| (name.clone(), Value::from(quantities::one(name, *amount)))).collect::<serde_json::Map<_, _>>(),
         "conditions": conditions.iter().map(condition_json).collect::<Vec<_>>(),
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
-    Ok(View {
+    Ok(DebugView {
         json,
         text: with_decisions(shared, &lines, &records),
     })
 }
 
-fn with_decisions(shared: &Shared, lines: &[(&str, String)], records: &[Arc<Numbered>]) -> String {
+fn with_decisions(
+    shared: &ServiceState,
+    lines: &[(&str, String)],
+    records: &[Arc<NumberedRecord>],
+) -> String {
     let table = decision_table(shared, records).render("no decision about it is in memory");
     format!("{}\n{table}", facts(lines))
 }

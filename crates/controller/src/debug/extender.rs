@@ -11,14 +11,14 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use mortise_core::deciders::since;
 use mortise_webhooks::Counters;
-use mortise_webhooks::extender::{Call, CallsSeen, Memory, SchedulerCalls};
+use mortise_webhooks::extender::{CallsSeen, ExtenderCall, ExtenderState, SchedulerCalls};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::table::{Table, ago};
-use super::{View, answer};
+use super::table::{TextTable, ago};
+use super::{DebugView, answer};
 use crate::handshakes::HandshakeFailures;
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 
 /// Most calls in one answer; no more are kept.
 const MOST_CALLS: usize = 1_000;
@@ -30,7 +30,11 @@ struct CallsQuery {
 }
 
 /// `/debug/extender`.
-pub(crate) fn router(shared: Arc<Shared>, memory: Arc<Memory>, counters: Arc<Counters>) -> Router {
+pub(crate) fn router(
+    shared: Arc<ServiceState>,
+    memory: Arc<ExtenderState>,
+    counters: Arc<Counters>,
+) -> Router {
     let calls = move |headers: HeaderMap,
                       query: Result<
         Query<CallsQuery>,
@@ -54,10 +58,15 @@ pub(crate) fn router(shared: Arc<Shared>, memory: Arc<Memory>, counters: Arc<Cou
     Router::new().route("/debug/extender", get(calls))
 }
 
-fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> View {
+fn view(
+    shared: &ServiceState,
+    memory: &ExtenderState,
+    counters: &Counters,
+    limit: usize,
+) -> DebugView {
     let calls = memory.calls.newest(limit);
     let now = shared.now();
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "AGO", "CALL", "POD", "NODES", "OWN ROOM", "DENIED", "BEST", "US",
     ]);
     for call in &calls {
@@ -79,7 +88,7 @@ fn view(shared: &Shared, memory: &Memory, counters: &Counters, limit: usize) -> 
     let mut text = schedulers(&seen, now);
     text.extend(failed.iter().map(|each| handshake(each, now)));
     text.push(table.render("the scheduler has not asked yet"));
-    View {
+    DebugView {
         json: json!({
             "asked_by": seen, "failed_handshakes": failed,
             "calls": calls, "counts": counts, "promises": promises, "waiting_for_us": memory.held.len(),
@@ -146,7 +155,7 @@ fn handshake(failed: &HandshakeFailures, now: Timestamp) -> String {
     )
 }
 
-fn own_room(call: &Call) -> &'static str {
+fn own_room(call: &ExtenderCall) -> &'static str {
     match call.own_room {
         Some(true) => "listed",
         Some(false) => "absent",
@@ -154,7 +163,7 @@ fn own_room(call: &Call) -> &'static str {
     }
 }
 
-fn denied(call: &Call) -> String {
+fn denied(call: &ExtenderCall) -> String {
     if call.denied.is_empty() {
         return "-".to_owned();
     }

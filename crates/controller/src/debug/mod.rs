@@ -4,10 +4,10 @@
 //! ledger and the ring of decisions; there are no Secrets and no values of environment variables in any of them, because
 //! the watches do not keep those.
 
-mod amounts;
 mod explain;
 mod extender;
-mod machine;
+mod node;
+mod quantities;
 mod stream;
 mod table;
 mod views;
@@ -23,7 +23,7 @@ use mortise_core::names::PodKey;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 pub use explain::Subject;
 pub(crate) use extender::router as extender;
 
@@ -32,7 +32,7 @@ const MOST_DECISIONS: usize = 1000;
 
 /// An answer in both forms.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct DebugView {
     /// For programs.
     pub json: Value,
     /// For people; ends with a line feed.
@@ -40,12 +40,12 @@ pub struct View {
 }
 
 /// The debug paths and the page's data.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
     Router::new()
         .route(
             "/debug/config",
             get(
-                |State(shared): State<Arc<Shared>>, headers: HeaderMap| async move {
+                |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
                     answer(&headers, views::config(&shared))
                 },
             ),
@@ -53,7 +53,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(
             "/debug/snapshot",
             get(
-                |State(shared): State<Arc<Shared>>, headers: HeaderMap| async move {
+                |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
                     answer(&headers, views::snapshot(&shared))
                 },
             ),
@@ -61,7 +61,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(
             "/debug/pending",
             get(
-                |State(shared): State<Arc<Shared>>, headers: HeaderMap| async move {
+                |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
                     answer(&headers, views::pending(&shared))
                 },
             ),
@@ -69,7 +69,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(
             "/debug/reservations",
             get(
-                |State(shared): State<Arc<Shared>>, headers: HeaderMap| async move {
+                |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
                     answer(&headers, views::reservations(&shared))
                 },
             ),
@@ -78,7 +78,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/debug/explain", get(explain))
         .route(
             "/api/v1/state",
-            get(|State(shared): State<Arc<Shared>>| async move { json(&views::state(&shared)) }),
+            get(|State(shared): State<Arc<ServiceState>>| async move { json(&views::state(&shared)) }),
         )
         .route("/api/v1/stream", get(stream::stream))
         .with_state(shared)
@@ -88,7 +88,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 ///
 /// # Errors
 /// There is no such object; the text names similar ones.
-pub fn explanation(shared: &Shared, subject: &Subject) -> Result<View, String> {
+pub fn explanation(shared: &ServiceState, subject: &Subject) -> Result<DebugView, String> {
     explain::explain(shared, subject)
 }
 
@@ -98,7 +98,7 @@ struct DecisionsQuery {
 }
 
 async fn decisions(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServiceState>>,
     headers: HeaderMap,
     query: Result<Query<DecisionsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
@@ -129,7 +129,7 @@ struct ExplainQuery {
 }
 
 async fn explain(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServiceState>>,
     headers: HeaderMap,
     query: Result<Query<ExplainQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
@@ -167,7 +167,7 @@ async fn explain(
     }
 }
 
-fn answer(headers: &HeaderMap, view: View) -> Response {
+fn answer(headers: &HeaderMap, view: DebugView) -> Response {
     let wants_text = headers
         .get_all(header::ACCEPT)
         .iter()

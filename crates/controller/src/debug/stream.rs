@@ -22,16 +22,16 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::{machine, views};
-use crate::records::Numbered;
-use crate::shared::Shared;
+use super::{node, views};
+use crate::decision_log::NumberedRecord;
+use crate::service_state::ServiceState;
 
 /// Time between two looks at a picture that changes all the time.
 const PACE: Duration = Duration::from_millis(250);
 /// Time between numbers when nothing changes.
 const IDLE: Duration = Duration::from_secs(5);
 
-pub(super) async fn stream(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn stream(State(shared): State<Arc<ServiceState>>) -> Response {
     let Ok(slot) = Arc::clone(&shared.streams).try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many open streams\n").into_response();
     };
@@ -55,8 +55,8 @@ pub(super) async fn stream(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 struct Listener {
-    shared: Arc<Shared>,
-    decisions: broadcast::Receiver<Arc<Numbered>>,
+    shared: Arc<ServiceState>,
+    decisions: broadcast::Receiver<Arc<NumberedRecord>>,
     generations: watch::Receiver<u64>,
     /// What this listener was shown of each machine.
     shown: BTreeMap<String, String>,
@@ -118,7 +118,7 @@ impl Listener {
         let mut changed = Vec::new();
         let mut now = BTreeMap::new();
         for (_, node) in snapshot.nodes.sorted() {
-            let node = machine::json(&snapshot, node);
+            let node = node::json(&snapshot, node);
             let (key, text) = (key(&node), node.to_string());
             if self.shown.get(&key) != Some(&text) {
                 changed.push(node);

@@ -2,11 +2,11 @@
 
 /// Rows under a header, columns aligned.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     pub(super) fn new(header: &[&str]) -> Self {
         Self {
             rows: vec![header.iter().map(|name| (*name).to_owned()).collect()],
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_times_short() {
-        let mut table = Table::new(&["NAME", "AGE"]);
+        let mut table = TextTable::new(&["NAME", "AGE"]);
         assert_eq!(table.render("none"), "none\n");
         table.row(vec!["a-long-name".to_owned(), "1s".to_owned()]);
         table.row(vec!["b".to_owned(), "2s".to_owned()]);

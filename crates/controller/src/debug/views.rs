@@ -4,24 +4,24 @@ use jiff::Timestamp;
 use mortise_core::deciders::{DeciderId, since};
 use mortise_core::freshness::{HOLDING, depends};
 use mortise_core::index::ObjectKind;
-use mortise_core::ledger::{Place, PoolUsage};
+use mortise_core::ledger::{NominationTarget, PoolUsage};
 use mortise_core::money::MicroUsd;
 use mortise_core::record::Record;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::{Pod, Snapshot, Stalled};
 use serde_json::{Value, json};
 
-use super::table::{Table, ago, facts};
-use super::{View, amounts, machine};
-use crate::records::Numbered;
-use crate::shared::Shared;
+use super::table::{TextTable, ago, facts};
+use super::{DebugView, node, quantities};
+use crate::decision_log::NumberedRecord;
+use crate::service_state::ServiceState;
 
 /// Pending pods in one answer; the rest is counted.
 const MOST_PENDING: usize = 1000;
 /// Decisions that the page begins with.
 const PAGE_DECISIONS: usize = 100;
 
-pub(super) fn config(shared: &Shared) -> View {
+pub(super) fn config(shared: &ServiceState) -> DebugView {
     let json = shared.effective.clone();
     let text = match &json {
         Value::Object(entries) => {
@@ -33,7 +33,7 @@ pub(super) fn config(shared: &Shared) -> View {
         }
         other => format!("{}\n", plain(other)),
     };
-    View { json, text }
+    DebugView { json, text }
 }
 
 /// A value without quotes where it has none of its own.
@@ -43,7 +43,7 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-pub(super) fn snapshot(shared: &Shared) -> View {
+pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
     let snapshot = shared.snapshot();
     let counts = [
         ("pods", snapshot.pods.len()),
@@ -90,14 +90,14 @@ pub(super) fn snapshot(shared: &Shared) -> View {
     );
     let old = shared.freshness().old(shared.now());
     lines.extend(old.iter().map(|old| ("old", old.to_string())));
-    View {
+    DebugView {
         json,
         text: facts(&lines),
     }
 }
 
 /// For how long each watch has said nothing, in what way those that are old are so, and whose hands that binds.
-fn watches(shared: &Shared) -> Vec<Value> {
+fn watches(shared: &ServiceState) -> Vec<Value> {
     let (freshness, now) = (shared.freshness(), shared.now());
     let old = freshness.old(now);
     let one = |(kind, silent_ms): (&ObjectKind, i64)| {
@@ -129,10 +129,10 @@ fn catalogs(snapshot: &Snapshot) -> Vec<Value> {
 }
 
 /// Where a promise holds room, as text.
-pub(super) fn place(place: &Place) -> String {
+pub(super) fn place(place: &NominationTarget) -> String {
     match place {
-        Place::Node(name) => format!("node/{name}"),
-        Place::Claim(name) => format!("nodeclaim/{name}"),
+        NominationTarget::Node(name) => format!("node/{name}"),
+        NominationTarget::Claim(name) => format!("nodeclaim/{name}"),
     }
 }
 
@@ -144,7 +144,7 @@ fn pending_pod(snapshot: &Snapshot, pod: &Pod, now: Timestamp) -> Value {
         "created": pod.created,
         "unschedulable": pod.unschedulable,
         "priority": pod.class.priority,
-        "requests": amounts::json(&pod.class.requests),
+        "requests": quantities::json(&pod.class.requests),
         "expected_on": promise.map(|promise| place(&promise.place)),
         "stalled": snapshot.stalled(pod, now),
         "scheduler_says": pod.refusal.as_ref().map(|refusal| &*refusal.message),
@@ -157,10 +157,10 @@ fn oldest_first(snapshot: &Snapshot) -> Vec<std::sync::Arc<Pod>> {
     pods
 }
 
-pub(super) fn pending(shared: &Shared) -> View {
+pub(super) fn pending(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let pods = oldest_first(&snapshot);
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "POD",
         "AGE",
         "REQUESTS",
@@ -182,7 +182,7 @@ pub(super) fn pending(shared: &Shared) -> View {
         table.row(vec![
             pod.key.to_string(),
             ago(since(now, pod.created)),
-            amounts::text(&pod.class.requests),
+            quantities::text(&pod.class.requests),
             entry["expected_on"].as_str().unwrap_or("-").to_owned(),
             stalled.map_or("-", Stalled::label).to_owned(),
             why,
@@ -194,24 +194,24 @@ pub(super) fn pending(shared: &Shared) -> View {
     if more > 0 {
         text.push_str(&format!("and {more} more\n"));
     }
-    View {
+    DebugView {
         json: json!({ "count": pods.len(), "more": more, "pods": list }),
         text,
     }
 }
 
-pub(super) fn reservations(shared: &Shared) -> View {
+pub(super) fn reservations(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let mut promises: Vec<_> = snapshot.ledger.nominations().collect();
     promises.sort_by(|a, b| a.pod.cmp(&b.pod).then_with(|| a.uid.cmp(&b.uid)));
-    let mut table = Table::new(&["KIND", "OWNER", "PLACE", "AMOUNT", "AGE", "ENDS IN"]);
+    let mut table = TextTable::new(&["KIND", "OWNER", "PLACE", "AMOUNT", "AGE", "ENDS IN"]);
     for each in &promises {
         let ends = ago(since(each.until, now));
         table.row(vec![
             "pod".to_owned(),
             each.pod.to_string(),
             place(&each.place),
-            amounts::text(&each.requests),
+            quantities::text(&each.requests),
             ago(since(now, each.from)),
             ends,
         ]);
@@ -225,7 +225,7 @@ pub(super) fn reservations(shared: &Shared) -> View {
             coming
                 .capacity
                 .as_ref()
-                .map_or_else(|| "what it allows".to_owned(), amounts::text),
+                .map_or_else(|| "what it allows".to_owned(), quantities::text),
             ago(since(now, coming.from)),
             "launch".to_owned(),
         ]);
@@ -246,7 +246,7 @@ pub(super) fn reservations(shared: &Shared) -> View {
         .map(|each| {
             json!({
                 "pod": each.pod.to_string(), "uid": each.uid, "place": place(&each.place), "priority": each.priority,
-                "amount": amounts::json(&each.requests), "from": each.from, "until": each.until,
+                "amount": quantities::json(&each.requests), "from": each.from, "until": each.until,
             })
         })
         .collect();
@@ -254,7 +254,7 @@ pub(super) fn reservations(shared: &Shared) -> View {
         .ledger
         .coming()
         .values()
-        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "most": each.capacity.as_ref().map(amounts::json), "from": each.from }))
+        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "most": each.capacity.as_ref().map(quantities::json), "from": each.from }))
         .collect();
     let fences: Vec<Value> = snapshot
         .ledger
@@ -264,7 +264,7 @@ pub(super) fn reservations(shared: &Shared) -> View {
             |each| json!({ "claim": each.claim, "reason": each.reason.label(), "from": each.from }),
         )
         .collect();
-    View {
+    DebugView {
         json: json!({ "promises": promises, "coming": coming, "fences": fences }),
         text: table.render("nothing is promised"),
     }
@@ -281,8 +281,8 @@ pub(super) fn reasons(record: &Record) -> String {
 }
 
 /// A decision with its reasons as text besides.
-pub(super) fn decision(numbered: &Numbered) -> Value {
-    let Numbered { id, record } = numbered;
+pub(super) fn decision(numbered: &NumberedRecord) -> Value {
+    let NumberedRecord { id, record } = numbered;
     json!({
         "id": id,
         "at": record.at,
@@ -296,19 +296,22 @@ pub(super) fn decision(numbered: &Numbered) -> Value {
     })
 }
 
-pub(super) fn decisions(shared: &Shared, limit: usize) -> View {
+pub(super) fn decisions(shared: &ServiceState, limit: usize) -> DebugView {
     let records = shared.records.newest(limit, |_| true);
-    View {
+    DebugView {
         json: Value::Array(records.iter().map(|each| decision(each)).collect()),
         text: decision_table(shared, &records).render("nothing was decided yet"),
     }
 }
 
 /// Decisions as a table, newest first.
-pub(super) fn decision_table(shared: &Shared, records: &[std::sync::Arc<Numbered>]) -> Table {
+pub(super) fn decision_table(
+    shared: &ServiceState,
+    records: &[std::sync::Arc<NumberedRecord>],
+) -> TextTable {
     let now = shared.now();
-    let mut table = Table::new(&["AGO", "DECIDER", "SUBJECT", "VERDICT", "WHY"]);
-    for Numbered { record, .. } in records.iter().map(|each| &**each) {
+    let mut table = TextTable::new(&["AGO", "DECIDER", "SUBJECT", "VERDICT", "WHY"]);
+    for NumberedRecord { record, .. } in records.iter().map(|each| &**each) {
         let cells = [
             ago(since(now, record.at)),
             record.decider.to_string(),
@@ -322,13 +325,13 @@ pub(super) fn decision_table(shared: &Shared, records: &[std::sync::Arc<Numbered
 }
 
 /// Everything that the page begins with.
-pub(super) fn state(shared: &Shared) -> Value {
+pub(super) fn state(shared: &ServiceState) -> Value {
     let snapshot = shared.snapshot();
     let nodes: Vec<Value> = snapshot
         .nodes
         .sorted()
         .into_iter()
-        .map(|(_, node)| machine::json(&snapshot, node))
+        .map(|(_, node)| node::json(&snapshot, node))
         .collect();
     let decisions: Vec<Value> = shared
         .records
@@ -351,7 +354,7 @@ pub(super) fn state(shared: &Shared) -> Value {
 }
 
 /// The numbers above everything else.
-pub(super) fn totals(shared: &Shared, snapshot: &Snapshot) -> Value {
+pub(super) fn totals(shared: &ServiceState, snapshot: &Snapshot) -> Value {
     let mut price = MicroUsd::default();
     let mut unknown = 0_usize;
     let (mut allocatable, mut used) = (Resources::zero(), Resources::zero());
@@ -375,8 +378,8 @@ pub(super) fn totals(shared: &Shared, snapshot: &Snapshot) -> Value {
         "promises": snapshot.ledger.nominations().count(),
         "price": price.dollars(),
         "price_unknown": unknown,
-        "allocatable": amounts::json(&allocatable),
-        "used": amounts::json(&used),
+        "allocatable": quantities::json(&allocatable),
+        "used": quantities::json(&used),
     })
 }
 
@@ -401,8 +404,8 @@ fn pools(snapshot: &Snapshot) -> Vec<Value> {
                 "node_class": pool.node_class_key().to_string(),
                 "nodes": used.map_or(0, |used| used.nodes),
                 "nodes_limit": limits.nodes,
-                "capacity": used.map(|used| amounts::json(&used.capacity)),
-                "limits": amounts::json(&limit),
+                "capacity": used.map(|used| quantities::json(&used.capacity)),
+                "limits": quantities::json(&limit),
             })
         })
         .collect()

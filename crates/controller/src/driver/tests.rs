@@ -1,13 +1,13 @@
 use mortise_core::deciders::{Decider, Step, StepInput};
 use mortise_core::effect::{Effect, ObjectRef};
-use mortise_core::index::{Changes, Object, ObjectKind, Source};
+use mortise_core::index::{Changes, EventSource, Object, ObjectKind};
 use mortise_core::labels::WellKnown;
 use mortise_core::record::Reason;
 use mortise_core::settings::Settings;
 use mortise_core::snapshot::Snapshot;
 
 use super::*;
-use crate::clock::Wall;
+use crate::clock::SystemClock;
 
 /// Steps once per change of pools, as the given function says.
 #[derive(Clone)]
@@ -32,17 +32,17 @@ impl Decider for Scripted {
 }
 
 struct Bench {
-    inputs: mpsc::Sender<Message>,
-    commands: mpsc::UnboundedReceiver<Command>,
-    shared: Arc<Shared>,
+    inputs: mpsc::Sender<DriverMessage>,
+    commands: mpsc::UnboundedReceiver<ExecutorMessage>,
+    shared: Arc<ServiceState>,
     stopping: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<Result<(), StepPanicked>>,
 }
 
 impl Bench {
     fn start(deciders: Vec<Scripted>) -> Self {
-        let shared = Shared::new(
-            Arc::new(Wall),
+        let shared = ServiceState::new(
+            Arc::new(SystemClock),
             WellKnown::core(),
             "test",
             serde_json::Value::Null,
@@ -82,22 +82,22 @@ impl Bench {
         }
     }
 
-    async fn tell(&self, input: Input) {
-        self.inputs.send(Message::Input(input)).await.unwrap();
+    async fn tell(&self, input: EngineInput) {
+        self.inputs.send(DriverMessage::Input(input)).await.unwrap();
     }
 
     /// Leads, has read everything, and sees a pool.
     async fn begin(&self) {
         self.pool("general", 1).await;
-        self.tell(Input::Synced).await;
-        self.tell(Input::Leading(true)).await;
+        self.tell(EngineInput::Synced).await;
+        self.tell(EngineInput::Leading(true)).await;
     }
 
     async fn pool(&self, name: &str, version: u32) {
         let pool = serde_json::from_value(serde_json::json!({ "metadata": { "name": name, "resourceVersion": version.to_string() } })).unwrap();
-        self.tell(Input::News(News::Applied(
+        self.tell(EngineInput::News(ObjectEvent::Applied(
             Object::Pool(Box::new(pool)),
-            Source::Watch,
+            EventSource::Watch,
         )))
         .await;
     }
@@ -112,8 +112,8 @@ impl Bench {
     async fn order(&mut self) -> (&'static str, &'static str) {
         loop {
             match self.commands.recv().await.unwrap() {
-                Command::Leading(_) | Command::Tell(_) => {}
-                Command::Order { order, why } => return (order.effect.label(), why),
+                ExecutorMessage::Leading(_) | ExecutorMessage::Tell(_) => {}
+                ExecutorMessage::Order { order, why } => return (order.effect.label(), why),
             }
         }
     }
@@ -139,7 +139,7 @@ async fn what_is_not_listed_is_gone_and_what_cannot_be_read_stays() {
         .map(|name| ObjectKey::Pool(name.into()))
         .into();
     bench
-        .tell(Input::News(News::Listed {
+        .tell(EngineInput::News(ObjectEvent::Listed {
             kind: ObjectKind::Pool,
             keys,
             version: Some(3),
@@ -244,7 +244,7 @@ async fn a_heavy_step_gives_what_it_has_when_the_process_ends() {
     bench.begin().await;
     assert!(matches!(
         bench.commands.recv().await,
-        Some(Command::Leading(true))
+        Some(ExecutorMessage::Leading(true))
     ));
     bench.stopping.store(true, Ordering::Relaxed);
     assert_eq!(

@@ -11,19 +11,19 @@ use http::Request;
 use kube::api::{DeleteParams, Patch as KubePatch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Build;
 use mortise_core::apis::NodeClaim;
-use mortise_core::effect::{Done, EffectError, ObjectRef, Patch};
-use mortise_core::index::{News, Source};
+use mortise_core::effect::{EffectError, EffectOutput, ObjectRef, Patch};
+use mortise_core::index::{EventSource, ObjectEvent};
 use mortise_core::labels;
 use mortise_core::names::{PodKey, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::limiter::Limiter;
-use super::retry::{self, Class};
+use super::retry::{self, ErrorClass};
+use super::token_bucket::TokenBucket;
 use crate::backoff::Backoff;
-use crate::license::License;
-use crate::objects::{Identity, Kind, Kinds};
+use crate::leadership_deadline::LeadershipDeadline;
+use crate::objects::{ObjectIdentity, ResourceKind, ResourceKinds};
 
 /// Longest time for one write with all its retries.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -34,11 +34,11 @@ const EVICTION_DEADLINE: Duration = Duration::from_secs(5);
 const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// What a write gave: its outcome, and the news of the object in the answer.
-pub(crate) type Written = (Result<Done, EffectError>, Option<News>);
+pub(crate) type Written = (Result<EffectOutput, EffectError>, Option<ObjectEvent>);
 
 /// Whether a request waits for the rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Urgency {
+enum WritePriority {
     /// In its turn.
     Usual,
     /// Before others, which wait the longer for it: the limit holds over all.
@@ -58,19 +58,19 @@ pub(super) fn closes(patch: &Patch) -> bool {
 
 /// The API server, for writing.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct ApiWriter {
     client: kube::Client,
-    limiter: Arc<Limiter>,
-    kinds: Arc<Kinds>,
-    license: Arc<License>,
+    limiter: Arc<TokenBucket>,
+    kinds: Arc<ResourceKinds>,
+    license: Arc<LeadershipDeadline>,
 }
 
-impl Api {
+impl ApiWriter {
     pub(crate) const fn new(
         client: kube::Client,
-        limiter: Arc<Limiter>,
-        kinds: Arc<Kinds>,
-        license: Arc<License>,
+        limiter: Arc<TokenBucket>,
+        kinds: Arc<ResourceKinds>,
+        license: Arc<LeadershipDeadline>,
     ) -> Self {
         Self {
             client,
@@ -82,13 +82,13 @@ impl Api {
 
     /// Sends a request, again and again while that may help.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
-        self.send_as(request, Urgency::Usual).await
+        self.send_as(request, WritePriority::Usual).await
     }
 
     async fn send_as(
         &self,
         request: Request<Vec<u8>>,
-        urgency: Urgency,
+        urgency: WritePriority,
     ) -> Result<String, kube::Error> {
         self.send_told(request, urgency, DEADLINE, &|_| {}).await
     }
@@ -98,7 +98,7 @@ impl Api {
     async fn send_told(
         &self,
         request: Request<Vec<u8>>,
-        urgency: Urgency,
+        urgency: WritePriority,
         within: Duration,
         answered: &(dyn Fn(u16) + Send + Sync),
     ) -> Result<String, kube::Error> {
@@ -106,8 +106,8 @@ impl Api {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
             match urgency {
-                Urgency::Usual => self.limiter.acquire().await,
-                Urgency::AtOnce => self.limiter.overdraw(),
+                WritePriority::Usual => self.limiter.acquire().await,
+                WritePriority::AtOnce => self.limiter.overdraw(),
             }
             if !self.license.is_valid() {
                 return Err(kube::Error::Service(
@@ -130,7 +130,8 @@ impl Api {
             let wait = retry::retry_after(&error)
                 .unwrap_or_default()
                 .max(backoff.next());
-            if retry::classify(&error) != Class::Transient || Instant::now() + wait > deadline {
+            if retry::classify(&error) != ErrorClass::Transient || Instant::now() + wait > deadline
+            {
                 return Err(error);
             }
             tracing::debug!(error = %retry::message(&error), attempt = backoff.failures(), "the API server did not take a request; trying again");
@@ -156,15 +157,15 @@ impl Api {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         match created {
-            Ok(text) => (Ok(Done::Written), read(&kind, &text)),
-            Err(error) if retry::classify(&error) == Class::AlreadyExists => {
+            Ok(text) => (Ok(EffectOutput::Written), read(&kind, &text)),
+            Err(error) if retry::classify(&error) == ErrorClass::AlreadyExists => {
                 self.adopt(claim, &kind, &build).await
             }
             Err(error) => (Err(retry::effect_error(&error)), None),
         }
     }
 
-    async fn adopt(&self, claim: &NodeClaim, kind: &Kind, build: &Build) -> Written {
+    async fn adopt(&self, claim: &NodeClaim, kind: &ResourceKind, build: &Build) -> Written {
         let request = match build.get(&claim.name(), &kube::api::GetParams::default()) {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
@@ -173,7 +174,7 @@ impl Api {
             Ok(text) => text,
             Err(error) => return (Err(retry::effect_error(&error)), None),
         };
-        let Some(News::Applied(mortise_core::index::Object::Claim(there), source)) =
+        let Some(ObjectEvent::Applied(mortise_core::index::Object::Claim(there), source)) =
             read(kind, &text)
         else {
             return (
@@ -192,8 +193,8 @@ impl Api {
             return (Err(EffectError::Refused { code: 409, message }), None);
         }
         (
-            Ok(Done::Written),
-            Some(News::Applied(
+            Ok(EffectOutput::Written),
+            Some(ObjectEvent::Applied(
                 mortise_core::index::Object::Claim(there),
                 source,
             )),
@@ -224,11 +225,12 @@ impl Api {
         match request {
             Ok(request) => {
                 let urgency = if closes(patch) {
-                    Urgency::AtOnce
+                    WritePriority::AtOnce
                 } else {
-                    Urgency::Usual
+                    WritePriority::Usual
                 };
-                self.answered(&kind, request, Done::Written, urgency).await
+                self.answered(&kind, request, EffectOutput::Written, urgency)
+                    .await
             }
             Err(error) => (Err(unbuildable(&error)), None),
         }
@@ -260,12 +262,12 @@ impl Api {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         let (result, news) = self
-            .answered(&kind, request, Done::Deleted, Urgency::Usual)
+            .answered(&kind, request, EffectOutput::Deleted, WritePriority::Usual)
             .await;
         let result = match result {
-            Err(EffectError::NotFound(_)) => Ok(Done::Deleted),
+            Err(EffectError::NotFound(_)) => Ok(EffectOutput::Deleted),
             // The only precondition is the UID.
-            Err(EffectError::Conflict(_)) if uid.is_some() => Ok(Done::Deleted),
+            Err(EffectError::Conflict(_)) if uid.is_some() => Ok(EffectOutput::Deleted),
             other => other,
         };
         (result, news)
@@ -299,18 +301,18 @@ impl Api {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         let sent = self
-            .send_told(request, Urgency::Usual, EVICTION_DEADLINE, answered)
+            .send_told(request, WritePriority::Usual, EVICTION_DEADLINE, answered)
             .await;
-        let result = sent.map(|_| Done::Evicted);
+        let result = sent.map(|_| EffectOutput::Evicted);
         (result.map_err(|error| retry::effect_error(&error)), None)
     }
 
     async fn answered(
         &self,
-        kind: &Kind,
+        kind: &ResourceKind,
         request: Request<Vec<u8>>,
-        done: Done,
-        urgency: Urgency,
+        done: EffectOutput,
+        urgency: WritePriority,
     ) -> Written {
         match self.send_as(request, urgency).await {
             Ok(text) => (Ok(done), read(kind, &text)),
@@ -318,7 +320,7 @@ impl Api {
         }
     }
 
-    pub(super) fn kind(&self, target: &ObjectRef) -> Result<Kind, EffectError> {
+    pub(super) fn kind(&self, target: &ObjectRef) -> Result<ResourceKind, EffectError> {
         self.kinds.of(target).ok_or_else(|| EffectError::Refused {
             code: 0,
             message: format!("no provider serves the kind of {target}"),
@@ -346,7 +348,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
 }
 
 /// News in an answer: the object as it is now, its end, or nothing when the answer is a mere status.
-fn read(kind: &Kind, text: &str) -> Option<News> {
+fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
     #[derive(Deserialize)]
     struct Envelope {
         #[serde(default)]
@@ -356,16 +358,16 @@ fn read(kind: &Kind, text: &str) -> Option<News> {
     if envelope.kind != kind.kind {
         return None;
     }
-    let identity = Identity::read(text).ok()?;
+    let identity = ObjectIdentity::read(text).ok()?;
     let graceful = matches!(kind.index, mortise_core::index::ObjectKind::Pod);
     if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
-        return Some(News::Deleted(
+        return Some(ObjectEvent::Deleted(
             kind.key(&identity.namespace, &identity.name),
             identity.resource_version.parse().ok(),
         ));
     }
     match kind.read(text) {
-        Ok(object) => Some(News::Applied(object, Source::Write)),
+        Ok(object) => Some(ObjectEvent::Applied(object, EventSource::Write)),
         Err(error) => {
             // The write is done; the watch will show the object, or count it as unreadable.
             tracing::warn!(kind = kind.kind, name = identity.name, %error, "the answer to a write cannot be read");
@@ -382,7 +384,7 @@ mod tests {
 
     #[test]
     fn answers_become_news() {
-        let kinds = Kinds::new(Vec::new());
+        let kinds = ResourceKinds::new(Vec::new());
         let kind = kinds.of(&ObjectRef::Claim("c".into())).unwrap();
         let claim = |rest: &str| {
             format!(
@@ -391,15 +393,18 @@ mod tests {
         };
         assert!(matches!(
             read(&kind, &claim("")),
-            Some(News::Applied(Object::Claim(_), Source::Write))
+            Some(ObjectEvent::Applied(Object::Claim(_), EventSource::Write))
         ));
         let going = claim(
             r#","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["karpenter.sh/termination"]"#,
         );
-        assert!(matches!(read(&kind, &going), Some(News::Applied(..))));
+        assert!(matches!(
+            read(&kind, &going),
+            Some(ObjectEvent::Applied(..))
+        ));
         let gone = claim(r#","deletionTimestamp":"2026-01-01T00:00:00Z""#);
         assert!(
-            matches!(read(&kind, &gone), Some(News::Deleted(ObjectKey::Claim(name), _)) if &*name == "c")
+            matches!(read(&kind, &gone), Some(ObjectEvent::Deleted(ObjectKey::Claim(name), _)) if &*name == "c")
         );
         assert!(read(&kind, r#"{"kind":"Status","status":"Success"}"#).is_none());
         assert!(read(&kind, "not JSON").is_none());
@@ -408,7 +413,7 @@ mod tests {
         assert!(
             matches!(
                 read(&pod, going),
-                Some(News::Applied(Object::Pod(_), Source::Write))
+                Some(ObjectEvent::Applied(Object::Pod(_), EventSource::Write))
             ),
             "pods go gracefully"
         );

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
-use super::retry::{self, Class};
+use super::retry::{self, ErrorClass};
 
 /// Kind, plural and name of each configuration, as `mortise manifests webhooks` writes them.
 const CONFIGURATIONS: [(&str, &str, &str); 3] = [
@@ -130,7 +130,7 @@ fn conversion_patch(found: &DynamicObject, bundle: &str) -> Option<serde_json::V
 }
 
 fn is_left_to_others(error: &kube::Error) -> bool {
-    retry::classify(error) == Class::NotFound
+    retry::classify(error) == ErrorClass::NotFound
         || matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 

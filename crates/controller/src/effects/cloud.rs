@@ -9,9 +9,9 @@ use mortise_core::cloud::{
     CloudError, CloudProvider, LaunchError, LaunchRequest, NodeClassKind, NodeClassObject, Retry,
 };
 use mortise_core::deciders::DeciderId;
-use mortise_core::effect::{Done, EffectError, Listing, ProviderRef};
+use mortise_core::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
 use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
-use mortise_core::served::Served;
+use mortise_core::served_node_classes::ServedNodeClasses;
 
 use crate::backoff::Backoff;
 use crate::metrics::Metrics;
@@ -26,11 +26,11 @@ const RETRIES: u32 = 2;
 
 /// Every provider, found by the kind of a node class.
 #[derive(Clone)]
-pub(crate) struct Clouds {
+pub(crate) struct CloudProviders {
     providers: Arc<[Arc<dyn CloudProvider>]>,
 }
 
-impl Clouds {
+impl CloudProviders {
     pub(crate) fn new(providers: Vec<Arc<dyn CloudProvider>>) -> Self {
         Self {
             providers: providers.into(),
@@ -88,7 +88,7 @@ impl Clouds {
         by: DeciderId,
         request: &LaunchRequest,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = match self.of(&request.claim.node_class_key()) {
             Ok(provider) => provider,
             Err(error) => {
@@ -104,7 +104,7 @@ impl Clouds {
         let error = result.as_ref().err().map(launch_error_label);
         metrics.cloud_call(by, "Create", provider.name(), start.elapsed(), error);
         let launched = result.map_err(EffectError::Launch)?;
-        Ok(Done::Launched(Box::new(launched)))
+        Ok(EffectOutput::Launched(Box::new(launched)))
     }
 
     pub(super) async fn terminate(
@@ -114,13 +114,15 @@ impl Clouds {
         machine: &ProviderId,
         claim: &ClaimName,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = self.reached(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Delete", &**provider, metrics, || {
             provider.terminate(machine, claim)
         })
         .await;
-        result.map(Done::Terminated).map_err(EffectError::Cloud)
+        result
+            .map(EffectOutput::Terminated)
+            .map_err(EffectError::Cloud)
     }
 
     pub(super) async fn resolve(
@@ -128,14 +130,14 @@ impl Clouds {
         by: DeciderId,
         class: &NodeClassObject,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
         let result = call(by, "GetInstanceTypes", &**provider, metrics, || {
             provider.resolve(class)
         })
         .await;
         result
-            .map(|resolved| Done::Resolved(Arc::new(resolved)))
+            .map(|resolved| EffectOutput::Resolved(Arc::new(resolved)))
             .map_err(EffectError::Cloud)
     }
 
@@ -145,13 +147,13 @@ impl Clouds {
         claim: &NodeClaim,
         class: &NodeClassObject,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
         let result = call(by, "IsDrifted", &**provider, metrics, || {
             provider.drifted(claim, class)
         })
         .await;
-        result.map(Done::Drift).map_err(EffectError::Cloud)
+        result.map(EffectOutput::Drift).map_err(EffectError::Cloud)
     }
 
     /// One machine, by its id.
@@ -161,13 +163,13 @@ impl Clouds {
         provider: &ProviderRef,
         machine: &ProviderId,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = self.reached(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Get", &**provider, metrics, || {
             provider.instance(machine)
         })
         .await;
-        result.map(Done::Found).map_err(EffectError::Cloud)
+        result.map(EffectOutput::Found).map_err(EffectError::Cloud)
     }
 
     /// What every provider says about its machines; an error only when none could be asked.
@@ -175,12 +177,15 @@ impl Clouds {
         &self,
         by: DeciderId,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let asked = self.providers.iter().map(|provider| async move {
-            let result = call(by, "List", &**provider, metrics, || provider.instances()).await;
-            Listing {
+            let result = call(by, "List", &**provider, metrics, || {
+                provider.list_instances()
+            })
+            .await;
+            InstanceListing {
                 provider: provider.name().into(),
-                serves: Served::only(provider.node_class_kinds()),
+                serves: ServedNodeClasses::only(provider.node_class_kinds()),
                 machines: result,
             }
         });
@@ -197,7 +202,7 @@ impl Clouds {
             Some(error) if listings.iter().all(|listing| listing.machines.is_err()) => {
                 Err(EffectError::Cloud(error.clone()))
             }
-            _ => Ok(Done::Instances(listings)),
+            _ => Ok(EffectOutput::Instances(listings)),
         }
     }
 
@@ -207,7 +212,7 @@ impl Clouds {
         provider: &str,
         notice: &str,
         metrics: &Metrics,
-    ) -> Result<Done, EffectError> {
+    ) -> Result<EffectOutput, EffectError> {
         let provider = self.named(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Acknowledge", &**provider, metrics, || {
             provider.acknowledge(notice)
@@ -217,7 +222,7 @@ impl Clouds {
             metrics.notice_acknowledged();
         }
         result
-            .map(|()| Done::Acknowledged)
+            .map(|()| EffectOutput::Acknowledged)
             .map_err(EffectError::Cloud)
     }
 }

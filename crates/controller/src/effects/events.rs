@@ -14,10 +14,10 @@ use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::api::Api;
-use super::limiter::Limiter;
+use super::api::ApiWriter;
 use super::retry;
-use crate::shared::Shared;
+use super::token_bucket::TokenBucket;
+use crate::service_state::ServiceState;
 
 /// Events that may wait to be sent. At 25 per second these are 40 s; older ones help nobody.
 const QUEUE: usize = 1024;
@@ -32,12 +32,15 @@ const COMPONENT: &str = "karpenter";
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     queue: mpsc::Sender<Event>,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
 }
 
 impl Events {
     /// The sending half, and the task that must be run.
-    pub(crate) fn new(api: Api, shared: Arc<Shared>) -> (Self, impl Future<Output = ()> + Send) {
+    pub(crate) fn new(
+        api: ApiWriter,
+        shared: Arc<ServiceState>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let task = run(waiting, api, Arc::clone(&shared));
         (Self { queue, shared }, task)
@@ -54,11 +57,11 @@ impl Events {
     }
 }
 
-async fn run(mut waiting: mpsc::Receiver<Event>, api: Api, shared: Arc<Shared>) {
-    let mut recent = Recent::default();
-    let limits = Limits {
-        all: Limiter::new(25.0, 100),
-        nominated: Limiter::new(5.0, 10),
+async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<ServiceState>) {
+    let mut recent = EventDeduper::default();
+    let limits = EventRateLimits {
+        all: TokenBucket::new(25.0, 100),
+        nominated: TokenBucket::new(5.0, 10),
     };
     let instance = super::hostname();
     while let Some(event) = waiting.recv().await {
@@ -92,29 +95,29 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: Api, shared: Arc<Shared>) 
     }
 }
 
-struct Limits {
-    all: Limiter,
+struct EventRateLimits {
+    all: TokenBucket,
     /// Upstream's limit for the one event that comes in thousands.
-    nominated: Limiter,
+    nominated: TokenBucket,
 }
 
-impl Limits {
+impl EventRateLimits {
     fn allow(&self, event: &Event) -> bool {
         (event.reason != "Nominated" || self.nominated.try_acquire()) && self.all.try_acquire()
     }
 }
 
 /// Stands for object, reason and what else makes an event another one: thousands are remembered, and texts are long.
-type Key = u64;
+type EventKey = u64;
 
 /// Which events were sent lately.
 #[derive(Debug, Default)]
-struct Recent {
-    until: BTreeMap<Key, Timestamp>,
-    order: VecDeque<Key>,
+struct EventDeduper {
+    until: BTreeMap<EventKey, Timestamp>,
+    order: VecDeque<EventKey>,
 }
 
-impl Recent {
+impl EventDeduper {
     /// `false` for an event that was sent within its time; else it counts as sent now.
     fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
         let what = event.dedupe_key.as_ref().unwrap_or(&event.message);
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_same_event_is_sent_once_in_its_time() {
-        let mut recent = Recent::default();
+        let mut recent = EventDeduper::default();
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let event = |message: &str| {
             Event::normal(ObjectRef::Node("n".into()), "DisruptionBlocked", message)

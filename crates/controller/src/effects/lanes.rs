@@ -63,7 +63,7 @@ impl Lane {
 /// How soon work of one lane runs. A thousand nodes that go at once ask ten thousand pods to leave, and none of that may be
 /// in the way of closing the next node, or of a write about a machine that comes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
+pub(crate) enum EffectPriority {
     /// Before all else.
     First,
     /// In its turn.
@@ -72,7 +72,7 @@ pub(crate) enum Rank {
     Last,
 }
 
-impl Rank {
+impl EffectPriority {
     /// The rank of an effect.
     pub(crate) fn of(effect: &Effect) -> Self {
         match effect {
@@ -89,7 +89,7 @@ impl Rank {
 
 /// What keeps its order: the effects of one object in one lane, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum LaneKey {
     /// In order with others about this object.
     Object(ObjectRef),
     /// In order with nothing.
@@ -99,7 +99,7 @@ pub(crate) enum Key {
 /// Work that waits and runs.
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
-    lanes: BTreeMap<Lane, Queue<T>>,
+    lanes: BTreeMap<Lane, LaneQueue<T>>,
     singles: u64,
 }
 
@@ -107,45 +107,48 @@ pub(crate) struct Lanes<T> {
 const SHARE_OF_OTHERS: usize = 4;
 
 #[derive(Debug)]
-struct Queue<T> {
+struct LaneQueue<T> {
     most: usize,
     running: usize,
     /// How many of them are urgent.
     urgent: usize,
     waiting: usize,
     /// Keys that have work and do not run, by rank and then by when they became so.
-    ready: BTreeSet<(Rank, u64, Key)>,
+    ready: BTreeSet<(EffectPriority, u64, LaneKey)>,
     turns: u64,
     /// Every key that has work or runs.
-    work: BTreeMap<Key, Work<T>>,
+    work: BTreeMap<LaneKey, PendingEffect<T>>,
 }
 
 /// What waits about one key.
 #[derive(Debug)]
-struct Work<T> {
-    items: VecDeque<(Rank, T)>,
+struct PendingEffect<T> {
+    items: VecDeque<(EffectPriority, T)>,
     /// Where the key stands among those that are ready; `None` while it runs.
-    turn: Option<(Rank, u64)>,
+    turn: Option<(EffectPriority, u64)>,
     /// What runs is urgent.
     is_urgent: bool,
 }
 
-impl<T> Work<T> {
+impl<T> PendingEffect<T> {
     /// The rank of its most urgent work: what is before that has to go first.
-    fn rank(&self) -> Option<Rank> {
+    fn rank(&self) -> Option<EffectPriority> {
         self.items.iter().map(|(rank, _)| *rank).min()
     }
 }
 
-impl<T> Queue<T> {
-    fn push(&mut self, key: Key, rank: Rank, item: T) {
+impl<T> LaneQueue<T> {
+    fn push(&mut self, key: LaneKey, rank: EffectPriority, item: T) {
         self.waiting += 1;
         let is_new = !self.work.contains_key(&key);
-        let work = self.work.entry(key.clone()).or_insert_with(|| Work {
-            items: VecDeque::new(),
-            turn: None,
-            is_urgent: false,
-        });
+        let work = self
+            .work
+            .entry(key.clone())
+            .or_insert_with(|| PendingEffect {
+                items: VecDeque::new(),
+                turn: None,
+                is_urgent: false,
+            });
         work.items.push_back((rank, item));
         let moves_up = work.turn.is_some_and(|(known, _)| rank < known);
         if is_new || moves_up {
@@ -154,7 +157,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a key with work among those that are ready, or to where it belongs among them now.
-    fn make_ready(&mut self, key: Key) {
+    fn make_ready(&mut self, key: LaneKey) {
         let Some(work) = self.work.get_mut(&key) else {
             return;
         };
@@ -169,12 +172,12 @@ impl<T> Queue<T> {
         self.ready.insert((rank, self.turns, key));
     }
 
-    fn next(&mut self) -> Option<(Key, T)> {
+    fn next(&mut self) -> Option<(LaneKey, T)> {
         if self.running >= self.most {
             return None;
         }
         let (rank, _, _) = self.ready.first()?;
-        let is_urgent = *rank == Rank::First;
+        let is_urgent = *rank == EffectPriority::First;
         let others = self.running - self.urgent;
         if !is_urgent && self.urgent > 0 && others >= (self.most / SHARE_OF_OTHERS).max(1) {
             return None;
@@ -190,7 +193,7 @@ impl<T> Queue<T> {
         Some((key, item))
     }
 
-    fn ended(&mut self, key: Key) {
+    fn ended(&mut self, key: LaneKey) {
         self.running = self.running.saturating_sub(1);
         if let Some(work) = self.work.get_mut(&key)
             && std::mem::take(&mut work.is_urgent)
@@ -204,7 +207,7 @@ impl<T> Queue<T> {
 impl<T> Lanes<T> {
     /// Lanes with these bounds.
     pub(crate) fn new(most: impl Fn(Lane) -> usize) -> Self {
-        let queue = |lane| Queue {
+        let queue = |lane| LaneQueue {
             most: most(lane).max(1),
             running: 0,
             urgent: 0,
@@ -223,13 +226,18 @@ impl<T> Lanes<T> {
     }
 
     /// Adds work; `about` is what it keeps order with.
-    pub(crate) fn push(&mut self, (lane, rank): (Lane, Rank), about: Option<ObjectRef>, item: T) {
+    pub(crate) fn push(
+        &mut self,
+        (lane, rank): (Lane, EffectPriority),
+        about: Option<ObjectRef>,
+        item: T,
+    ) {
         let key = about.map_or_else(
             || {
                 self.singles += 1;
-                Key::Single(self.singles)
+                LaneKey::Single(self.singles)
             },
-            Key::Object,
+            LaneKey::Object,
         );
         if let Some(queue) = self.lanes.get_mut(&lane) {
             queue.push(key, rank, item);
@@ -237,14 +245,14 @@ impl<T> Lanes<T> {
     }
 
     /// Takes the next work that may run.
-    pub(crate) fn next(&mut self) -> Option<(Lane, Key, T)> {
+    pub(crate) fn next(&mut self) -> Option<(Lane, LaneKey, T)> {
         self.lanes
             .iter_mut()
             .find_map(|(lane, queue)| queue.next().map(|(key, item)| (*lane, key, item)))
     }
 
     /// Says that work taken with this key has ended.
-    pub(crate) fn done(&mut self, lane: Lane, key: Key) {
+    pub(crate) fn done(&mut self, lane: Lane, key: LaneKey) {
         if let Some(queue) = self.lanes.get_mut(&lane) {
             queue.ended(key);
         }
@@ -290,9 +298,9 @@ mod tests {
     fn one_object_keeps_its_order_and_others_go_past_it() {
         let mut lanes = Lanes::new(|_| 2);
         for (about, item) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")] {
-            lanes.push((Lane::Write, Rank::Usual), node(about), item);
+            lanes.push((Lane::Write, EffectPriority::Usual), node(about), item);
         }
-        lanes.push((Lane::Launch, Rank::Usual), node("a"), "launch");
+        lanes.push((Lane::Launch, EffectPriority::Usual), node("a"), "launch");
         let (_, a, first) = lanes.next().unwrap();
         let (_, b, second) = lanes.next().unwrap();
         assert_eq!((first, second), ("a1", "b1"));
@@ -315,11 +323,11 @@ mod tests {
     fn the_urgent_goes_first_with_what_is_before_it_about_the_same_object() {
         let mut lanes = Lanes::new(|_| 1);
         let mut push = |about, rank, item| lanes.push((Lane::Write, rank), node(about), item);
-        push("pod", Rank::Last, "evict");
-        push("a", Rank::Usual, "a1");
-        push("b", Rank::Usual, "b1");
-        push("b", Rank::First, "b2");
-        push("c", Rank::First, "c1");
+        push("pod", EffectPriority::Last, "evict");
+        push("a", EffectPriority::Usual, "a1");
+        push("b", EffectPriority::Usual, "b1");
+        push("b", EffectPriority::First, "b2");
+        push("c", EffectPriority::First, "c1");
         let order = std::iter::from_fn(|| {
             let (lane, key, item) = lanes.next()?;
             lanes.done(lane, key);
@@ -336,9 +344,13 @@ mod tests {
     fn while_the_urgent_runs_others_have_a_quarter() {
         let mut lanes = Lanes::new(|_| 8);
         for n in 0..20 {
-            lanes.push((Lane::Write, Rank::Usual), node(&format!("n{n}")), "usual");
+            lanes.push(
+                (Lane::Write, EffectPriority::Usual),
+                node(&format!("n{n}")),
+                "usual",
+            );
         }
-        lanes.push((Lane::Write, Rank::First), node("a"), "urgent");
+        lanes.push((Lane::Write, EffectPriority::First), node("a"), "urgent");
         let take = |lanes: &mut Lanes<_>| {
             let mut keys = Vec::new();
             while let Some((_, key, item)) = lanes.next() {
@@ -349,7 +361,7 @@ mod tests {
         let mut running = take(&mut lanes);
         let items: Vec<_> = running.iter().map(|(item, _)| *item).collect();
         assert_eq!(items, ["urgent", "usual", "usual"]);
-        lanes.push((Lane::Write, Rank::First), node("b"), "urgent");
+        lanes.push((Lane::Write, EffectPriority::First), node("b"), "urgent");
         let (item, b) = take(&mut lanes).remove(0);
         assert_eq!(item, "urgent", "there is room for it at once");
         lanes.done(Lane::Write, running.remove(0).1);
@@ -361,9 +373,9 @@ mod tests {
     #[test]
     fn draining_takes_what_waits_and_leaves_what_runs() {
         let mut lanes = Lanes::new(|_| 1);
-        lanes.push((Lane::Write, Rank::Usual), node("a"), "a1");
-        lanes.push((Lane::Write, Rank::Usual), node("a"), "a2");
-        lanes.push((Lane::Write, Rank::Usual), None, "x");
+        lanes.push((Lane::Write, EffectPriority::Usual), node("a"), "a1");
+        lanes.push((Lane::Write, EffectPriority::Usual), node("a"), "a2");
+        lanes.push((Lane::Write, EffectPriority::Usual), None, "x");
         let (lane, key, _) = lanes.next().unwrap();
         let mut drained = lanes.drain();
         drained.sort_unstable();
@@ -371,7 +383,7 @@ mod tests {
         assert!(!lanes.is_idle());
         lanes.done(lane, key);
         assert!(lanes.is_idle() && lanes.next().is_none());
-        lanes.push((Lane::Write, Rank::Usual), node("a"), "a3");
+        lanes.push((Lane::Write, EffectPriority::Usual), node("a"), "a3");
         assert_eq!(lanes.next().map(|(_, _, item)| item), Some("a3"));
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 
-use super::retry::{self, Class};
+use super::retry::{self, ErrorClass};
 use crate::lease::LeaseRecord;
 
 /// Why the Lease could not be read or written.
@@ -89,7 +89,7 @@ fn read(lease: Lease) -> LeaseRecord {
 
 fn failed(error: &kube::Error) -> StoreError {
     match retry::classify(error) {
-        Class::Conflict | Class::AlreadyExists => StoreError::Conflict,
+        ErrorClass::Conflict | ErrorClass::AlreadyExists => StoreError::Conflict,
         _ => StoreError::Other(retry::message(error)),
     }
 }

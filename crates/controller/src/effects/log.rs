@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use mortise_core::cloud::LaunchError;
-use mortise_core::effect::{Done, Effect, EffectError};
-use mortise_core::engine::Order;
+use mortise_core::effect::{Effect, EffectError, EffectOutput};
+use mortise_core::engine::EffectRequest;
 
-pub(super) fn effect(order: &Order, result: &Result<Done, EffectError>, took: Duration) {
+pub(super) fn effect(
+    order: &EffectRequest,
+    result: &Result<EffectOutput, EffectError>,
+    took: Duration,
+) {
     let by = super::by(order.decider);
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     match (&*order.effect, result) {
@@ -30,7 +34,7 @@ pub(super) fn effect(order: &Order, result: &Result<Done, EffectError>, took: Du
                 .map_or(0, |each| each.values().len());
             tracing::info!(by, nodeclaim = %claim.name(), nodepool = pool, requests, instance_types = types, ms, "created nodeclaim");
         }
-        (Effect::Launch(request), Ok(Done::Launched(launched))) => {
+        (Effect::Launch(request), Ok(EffectOutput::Launched(launched))) => {
             let label = |key: &str| launched.labels.get(key).map_or("", String::as_str);
             tracing::info!(
                 by,
@@ -56,7 +60,7 @@ pub(super) fn effect(order: &Order, result: &Result<Done, EffectError>, took: Du
             Effect::Terminate {
                 provider_id, claim, ..
             },
-            Ok(Done::Terminated(state)),
+            Ok(EffectOutput::Terminated(state)),
         ) => {
             tracing::info!(by, nodeclaim = %claim, %provider_id, state = ?state, ms, "terminated");
         }

@@ -3,15 +3,15 @@
 use http::Request;
 use kube::api::ListParams;
 use kube::core::Request as Build;
-use mortise_core::effect::{Done, EffectError, ObjectRef};
-use mortise_core::index::{News, ObjectKey, Source};
+use mortise_core::effect::{EffectError, EffectOutput, ObjectRef};
+use mortise_core::index::{EventSource, ObjectEvent, ObjectKey};
 use mortise_core::names::{NodeName, PodKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::api::Api;
+use super::api::ApiWriter;
 use super::retry;
-use crate::objects::{Identity, Kind};
+use crate::objects::{ObjectIdentity, ResourceKind};
 
 /// A list, with its items as they came.
 #[derive(Deserialize)]
@@ -20,10 +20,13 @@ struct List<'a> {
     items: Vec<&'a RawValue>,
 }
 
-impl Api {
+impl ApiWriter {
     /// The pods that are bound to a Node, as a consistent read: nothing that the API server has acknowledged is missing.
     /// They are handed on like the answers to writes: they may come after the watch showed something newer.
-    pub(super) async fn pods_of(&self, node: &NodeName) -> (Result<Done, EffectError>, Vec<News>) {
+    pub(super) async fn pods_of(
+        &self,
+        node: &NodeName,
+    ) -> (Result<EffectOutput, EffectError>, Vec<ObjectEvent>) {
         let read = async {
             let kind = self.kind(&ObjectRef::Pod(PodKey::new("", "")))?;
             let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -35,24 +38,24 @@ impl Api {
             pods(&kind, &text)
         };
         match read.await {
-            Ok(news) => (Ok(Done::PodsListed(news.len())), news),
+            Ok(news) => (Ok(EffectOutput::PodsListed(news.len())), news),
             Err(error) => (Err(error), Vec::new()),
         }
     }
 }
 
 /// News of each item. One that cannot be read is handed on as such.
-fn pods(kind: &Kind, text: &str) -> Result<Vec<News>, EffectError> {
+fn pods(kind: &ResourceKind, text: &str) -> Result<Vec<ObjectEvent>, EffectError> {
     let unreadable = |error: serde_json::Error| {
         EffectError::Unavailable(format!("the list of pods cannot be read: {error}"))
     };
     let list: List<'_> = serde_json::from_str(text).map_err(unreadable)?;
     let news = list.items.into_iter().map(|item| {
-        let identity = Identity::read(item.get()).map_err(unreadable)?;
+        let identity = ObjectIdentity::read(item.get()).map_err(unreadable)?;
         let key: ObjectKey = kind.key(&identity.namespace, &identity.name);
         Ok(match kind.read(item.get()) {
-            Ok(object) => News::Applied(object, Source::Write),
-            Err(_) => News::Unreadable(key),
+            Ok(object) => ObjectEvent::Applied(object, EventSource::Write),
+            Err(_) => ObjectEvent::Unreadable(key),
         })
     });
     news.collect()
@@ -63,11 +66,11 @@ mod tests {
     use mortise_core::effect::ObjectRef;
 
     use super::*;
-    use crate::objects::Kinds;
+    use crate::objects::ResourceKinds;
 
     #[test]
     fn every_pod_of_a_list_is_handed_on() {
-        let kind = Kinds::new(Vec::new())
+        let kind = ResourceKinds::new(Vec::new())
             .of(&ObjectRef::Pod(PodKey::new("", "")))
             .unwrap();
         let text = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[
@@ -75,9 +78,9 @@ mod tests {
             {"metadata":{"name":"b","namespace":"n","resourceVersion":"4"},"spec":7}]}"#;
         let news = pods(&kind, text).unwrap();
         assert!(
-            matches!(&news[0], News::Applied(object, Source::Write) if object.key() == kind.key("n", "a"))
+            matches!(&news[0], ObjectEvent::Applied(object, EventSource::Write) if object.key() == kind.key("n", "a"))
         );
-        assert!(matches!(&news[1], News::Unreadable(key) if *key == kind.key("n", "b")));
+        assert!(matches!(&news[1], ObjectEvent::Unreadable(key) if *key == kind.key("n", "b")));
         assert_eq!(news.len(), 2);
         assert!(pods(&kind, "{").is_err());
         assert!(pods(&kind, "{}").unwrap().is_empty());

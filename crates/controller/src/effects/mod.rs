@@ -13,34 +13,34 @@ pub(crate) mod cloud;
 pub(crate) mod events;
 mod lanes;
 pub(crate) mod lease;
-pub(crate) mod limiter;
 mod log;
 mod look;
-pub(crate) mod poke;
 pub(crate) mod retry;
 pub(crate) mod secret;
+pub(crate) mod token_bucket;
 pub(crate) mod transitions;
+pub(crate) mod wake_pods;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_core::cloud::LaunchError;
 use mortise_core::deciders::DeciderId;
-use mortise_core::effect::{Done, Effect, EffectError, Event, Outcome};
-use mortise_core::engine::{Input, Order};
-use mortise_core::index::News;
+use mortise_core::effect::{Effect, EffectError, EffectOutput, Event, Outcome};
+use mortise_core::engine::{EffectRequest, EngineInput};
+use mortise_core::index::ObjectEvent;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Message;
+use crate::driver::DriverMessage;
 use crate::failpoint;
-use crate::license::License;
-use crate::shared::Shared;
-use api::Api;
-use cloud::Clouds;
+use crate::leadership_deadline::LeadershipDeadline;
+use crate::service_state::ServiceState;
+use api::ApiWriter;
+use cloud::CloudProviders;
 use events::Events;
-use lanes::{Key, Lane, Lanes, Rank};
+use lanes::{EffectPriority, Lane, LaneKey, Lanes};
 
 /// Most writes to the API server at a time; the rate limit is usually what binds.
 const WRITES: usize = 64;
@@ -53,9 +53,12 @@ const ACKNOWLEDGEMENTS: usize = 16;
 
 /// What the executor is told.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum ExecutorMessage {
     /// Carry this out. `why` is the reason of a creation, for metrics.
-    Order { order: Order, why: &'static str },
+    Order {
+        order: EffectRequest,
+        why: &'static str,
+    },
     /// Tell this.
     Tell(Event),
     /// This process may act, or may not any more.
@@ -64,24 +67,24 @@ pub(crate) enum Command {
 
 /// Everything that effects need.
 #[derive(Clone)]
-pub(crate) struct Outside {
-    pub(crate) api: Api,
-    pub(crate) clouds: Clouds,
+pub(crate) struct EffectClients {
+    pub(crate) api: ApiWriter,
+    pub(crate) clouds: CloudProviders,
     pub(crate) events: Events,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) license: Arc<License>,
+    pub(crate) shared: Arc<ServiceState>,
+    pub(crate) license: Arc<LeadershipDeadline>,
 }
 
-struct Ended {
+struct FinishedEffect {
     lane: Lane,
-    key: Key,
+    key: LaneKey,
 }
 
 /// Runs until the commands end; then waits for what runs.
 pub(crate) async fn run(
-    mut commands: mpsc::UnboundedReceiver<Command>,
-    results: mpsc::Sender<Message>,
-    outside: Outside,
+    mut commands: mpsc::UnboundedReceiver<ExecutorMessage>,
+    results: mpsc::Sender<DriverMessage>,
+    outside: EffectClients,
     launches: usize,
 ) {
     let mut lanes = Lanes::new(|lane| match lane {
@@ -91,15 +94,15 @@ pub(crate) async fn run(
         Lane::Ask => QUESTIONS,
         Lane::Acknowledge => ACKNOWLEDGEMENTS,
     });
-    let mut running: JoinSet<Ended> = JoinSet::new();
+    let mut running: JoinSet<FinishedEffect> = JoinSet::new();
     let mut term: Option<CancellationToken> = None;
     loop {
         if let Some(term) = &term {
             while let Some((lane, key, (order, why))) = lanes.next() {
                 let (outside, results, term) = (outside.clone(), results.clone(), term.clone());
                 running.spawn(async move {
-                    carry_out(&outside, &results, &term, order, why).await;
-                    Ended { lane, key }
+                    execute(&outside, &results, &term, order, why).await;
+                    FinishedEffect { lane, key }
                 });
             }
         }
@@ -114,8 +117,8 @@ pub(crate) async fn run(
             biased;
             command = commands.recv() => match command {
                 None => break,
-                Some(Command::Leading(true)) => term = Some(CancellationToken::new()),
-                Some(Command::Leading(false)) => {
+                Some(ExecutorMessage::Leading(true)) => term = Some(CancellationToken::new()),
+                Some(ExecutorMessage::Leading(false)) => {
                     if let Some(term) = term.take() {
                         term.cancel();
                     }
@@ -123,25 +126,25 @@ pub(crate) async fn run(
                         deliver(&results, Vec::new(), order, Err(not_leading())).await;
                     }
                 }
-                Some(Command::Tell(event)) => {
+                Some(ExecutorMessage::Tell(event)) => {
                     if term.is_some() {
                         outside.events.send(event);
                     }
                 }
-                Some(Command::Order { order, why }) => match (&*order.effect, &term) {
+                Some(ExecutorMessage::Order { order, why }) => match (&*order.effect, &term) {
                     (Effect::Event(event), Some(_)) => outside.events.send(event.clone()),
                     (Effect::Event(_), None) => {}
                     (_, None) => {
                         deliver(&results, Vec::new(), order, Err(not_leading())).await;
                     }
                     (effect, Some(_)) => {
-                        let (lane, about) = ((Lane::of(effect), Rank::of(effect)), effect.target());
+                        let (lane, about) = ((Lane::of(effect), EffectPriority::of(effect)), effect.target());
                         lanes.push(lane, about, (order, why));
                     }
                 },
             },
             Some(ended) = running.join_next() => match ended {
-                Ok(Ended { lane, key }) => lanes.done(lane, key),
+                Ok(FinishedEffect { lane, key }) => lanes.done(lane, key),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             },
         }
@@ -153,11 +156,11 @@ fn not_leading() -> EffectError {
     EffectError::Unavailable("this process does not lead any more".to_owned())
 }
 
-async fn carry_out(
-    outside: &Outside,
-    results: &mpsc::Sender<Message>,
+async fn execute(
+    outside: &EffectClients,
+    results: &mpsc::Sender<DriverMessage>,
     term: &CancellationToken,
-    order: Order,
+    order: EffectRequest,
     why: &'static str,
 ) {
     let start = Instant::now();
@@ -165,7 +168,7 @@ async fn carry_out(
     let done = tokio::select! {
         biased;
         () = term.cancelled() => (Err(not_leading()), Vec::new()),
-        done = licensed(outside, &order) => done,
+        done = execute_if_leader(outside, &order) => done,
     };
     let (result, news) = done;
     failpoint::end(&order.effect, result.is_ok());
@@ -205,17 +208,17 @@ async fn carry_out(
 }
 
 /// An outcome, and news of every object that came with it.
-type Performed = (Result<Done, EffectError>, Vec<News>);
+type Performed = (Result<EffectOutput, EffectError>, Vec<ObjectEvent>);
 
 /// Carries the order out while this process may act: its election may be later in noticing that it may not. Whatever
 /// happens in several steps (a launch, a call that is tried again) is cut off between two of them.
-async fn licensed(outside: &Outside, order: &Order) -> Performed {
+async fn execute_if_leader(outside: &EffectClients, order: &EffectRequest) -> Performed {
     let done = outside.license.while_valid(perform(outside, order)).await;
     done.unwrap_or_else(|| (Err(not_leading()), Vec::new()))
 }
 
-async fn perform(outside: &Outside, order: &Order) -> Performed {
-    let Outside {
+async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
+    let EffectClients {
         api,
         clouds,
         shared,
@@ -223,7 +226,7 @@ async fn perform(outside: &Outside, order: &Order) -> Performed {
     } = outside;
     let (by, metrics) = (order.decider, &shared.metrics);
     // Boxed: each arm is a large future, and tens of them may be waiting.
-    let cloud = |result: Result<Done, EffectError>| (result, Vec::new());
+    let cloud = |result: Result<EffectOutput, EffectError>| (result, Vec::new());
     let write = |(result, news): api::Written| (result, news.into_iter().collect());
     match &*order.effect {
         Effect::CreateClaim(claim) => write(Box::pin(api.create_claim(claim)).await),
@@ -257,29 +260,32 @@ async fn perform(outside: &Outside, order: &Order) -> Performed {
         }
         Effect::Event(event) => {
             outside.events.send(event.clone());
-            (Ok(Done::Sent), Vec::new())
+            (Ok(EffectOutput::Sent), Vec::new())
         }
     }
 }
 
 /// News first: when the decider gets its outcome, the index knows what the write made.
 async fn deliver(
-    results: &mpsc::Sender<Message>,
-    news: Vec<News>,
-    order: Order,
-    result: Result<Done, EffectError>,
+    results: &mpsc::Sender<DriverMessage>,
+    news: Vec<ObjectEvent>,
+    order: EffectRequest,
+    result: Result<EffectOutput, EffectError>,
 ) {
     let outcome = Outcome {
         effect: order.effect,
         result,
     };
-    let messages = news.into_iter().map(Input::News).chain([Input::Outcome {
-        decider: order.decider,
-        term: order.term,
-        outcome,
-    }]);
+    let messages = news
+        .into_iter()
+        .map(EngineInput::News)
+        .chain([EngineInput::Outcome {
+            decider: order.decider,
+            term: order.term,
+            outcome,
+        }]);
     for message in messages {
-        if results.send(Message::Input(message)).await.is_err() {
+        if results.send(DriverMessage::Input(message)).await.is_err() {
             tracing::debug!("an outcome came after the driver had ended");
         }
     }

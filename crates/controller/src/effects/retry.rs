@@ -5,7 +5,7 @@ use mortise_core::effect::EffectError;
 
 /// Class of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum ErrorClass {
     /// It may well go through later: no connection, 5xx, 429, time-outs.
     Transient,
     /// Somebody else wrote in between, or a precondition does not hold.
@@ -23,29 +23,29 @@ pub(crate) enum Class {
 }
 
 /// The class of an error.
-pub(crate) fn classify(error: &kube::Error) -> Class {
+pub(crate) fn classify(error: &kube::Error) -> ErrorClass {
     match error {
         kube::Error::Api(status) => classify_status(status),
         kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-            Class::Transient
+            ErrorClass::Transient
         }
-        _ => Class::Refused,
+        _ => ErrorClass::Refused,
     }
 }
 
-fn classify_status(status: &Status) -> Class {
+fn classify_status(status: &Status) -> ErrorClass {
     match status.code {
-        404 => Class::NotFound,
-        409 if status.reason == "AlreadyExists" => Class::AlreadyExists,
-        409 => Class::Conflict,
+        404 => ErrorClass::NotFound,
+        409 if status.reason == "AlreadyExists" => ErrorClass::AlreadyExists,
+        409 => ErrorClass::Conflict,
         // Load shedding answers 429 as well; only the Eviction API names the budget as the cause.
-        429 if is_budget(status) => Class::Blocked,
+        429 if is_budget(status) => ErrorClass::Blocked,
         // Not a fault of the server: the Eviction API answers so for a pod with more than one budget.
         500 if status.message.contains("more than one PodDisruptionBudget") => {
-            Class::MultipleBudgets
+            ErrorClass::MultipleBudgets
         }
-        408 | 429 | 500..=599 => Class::Transient,
-        _ => Class::Refused,
+        408 | 429 | 500..=599 => ErrorClass::Transient,
+        _ => ErrorClass::Refused,
     }
 }
 
@@ -90,12 +90,12 @@ pub(crate) fn effect_error(error: &kube::Error) -> EffectError {
         0
     };
     match classify(error) {
-        Class::Transient => EffectError::Unavailable(message),
-        Class::Conflict => EffectError::Conflict(message),
-        Class::NotFound => EffectError::NotFound(message),
-        Class::Blocked => EffectError::Blocked(message),
-        Class::MultipleBudgets => EffectError::MultipleBudgets(message),
-        Class::AlreadyExists | Class::Refused => EffectError::Refused { code, message },
+        ErrorClass::Transient => EffectError::Unavailable(message),
+        ErrorClass::Conflict => EffectError::Conflict(message),
+        ErrorClass::NotFound => EffectError::NotFound(message),
+        ErrorClass::Blocked => EffectError::Blocked(message),
+        ErrorClass::MultipleBudgets => EffectError::MultipleBudgets(message),
+        ErrorClass::AlreadyExists | ErrorClass::Refused => EffectError::Refused { code, message },
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn case(code: u16, reason: &str, message: &str, cause: Option<&str>, want: Class) {
+    fn case(code: u16, reason: &str, message: &str, cause: Option<&str>, want: ErrorClass) {
         let causes = cause
             .map(|reason| StatusCause {
                 reason: reason.to_owned(),
@@ -138,53 +138,65 @@ mod tests {
             "NotFound",
             "nodes \"a\" not found",
             None,
-            Class::NotFound,
+            ErrorClass::NotFound,
         );
         case(
             409,
             "AlreadyExists",
             "nodeclaims \"a\" already exists",
             None,
-            Class::AlreadyExists,
+            ErrorClass::AlreadyExists,
         );
         case(
             409,
             "Conflict",
             "the object has been modified",
             None,
-            Class::Conflict,
+            ErrorClass::Conflict,
         );
         case(
             429,
             "TooManyRequests",
             "Cannot evict pod as it would violate the pod's disruption budget.",
             Some("DisruptionBudget"),
-            Class::Blocked,
+            ErrorClass::Blocked,
         );
         case(
             429,
             "TooManyRequests",
             "too many requests, please try again later",
             None,
-            Class::Transient,
+            ErrorClass::Transient,
         );
         case(
             500,
             "InternalError",
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             None,
-            Class::MultipleBudgets,
+            ErrorClass::MultipleBudgets,
         );
         case(
             500,
             "InternalError",
             "etcdserver: request timed out",
             None,
-            Class::Transient,
+            ErrorClass::Transient,
         );
-        case(503, "ServiceUnavailable", "not yet", None, Class::Transient);
-        case(403, "Forbidden", "no", None, Class::Refused);
-        case(422, "Invalid", "spec is immutable", None, Class::Refused);
+        case(
+            503,
+            "ServiceUnavailable",
+            "not yet",
+            None,
+            ErrorClass::Transient,
+        );
+        case(403, "Forbidden", "no", None, ErrorClass::Refused);
+        case(
+            422,
+            "Invalid",
+            "spec is immutable",
+            None,
+            ErrorClass::Refused,
+        );
     }
 
     #[test]
@@ -192,7 +204,7 @@ mod tests {
         let lost = kube::Error::Service(Box::new(std::io::Error::from(
             std::io::ErrorKind::ConnectionReset,
         )));
-        assert_eq!(classify(&lost), Class::Transient);
+        assert_eq!(classify(&lost), ErrorClass::Transient);
         assert!(matches!(effect_error(&lost), EffectError::Unavailable(_)));
         assert_eq!(retry_after(&lost), None);
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 
-use super::retry::{self, Class};
+use super::retry::{self, ErrorClass};
 use crate::certificates::Files;
 
 /// Why the Secret could not be read or written.
@@ -107,7 +107,7 @@ impl SecretStore {
             Err(error)
                 if matches!(
                     retry::classify(&error),
-                    Class::Conflict | Class::AlreadyExists | Class::NotFound
+                    ErrorClass::Conflict | ErrorClass::AlreadyExists | ErrorClass::NotFound
                 ) =>
             {
                 Ok(false)

@@ -264,9 +264,9 @@ async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_no
         Arc::new(Cloud { name, refusals })
     };
     let (by, shared) = (DeciderId::GarbageCollection, testing::shared());
-    let both = Clouds::new(vec![cloud("mute", u32::MAX), cloud("fine", 0)]);
+    let both = CloudProviders::new(vec![cloud("mute", u32::MAX), cloud("fine", 0)]);
     let done = both.instances(by, &shared.metrics).await.unwrap();
-    let Done::Instances(listings) = done else {
+    let EffectOutput::Instances(listings) = done else {
         panic!("{done:?}")
     };
     let said: Vec<(&str, Result<usize, &str>)> = listings
@@ -281,7 +281,7 @@ async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_no
     let class = NodeClassKey::new("g", "K", "default");
     assert!(listings.iter().all(|listing| listing.serves.covers(&class)));
 
-    let mute = Clouds::new(vec![cloud("mute", u32::MAX)]);
+    let mute = CloudProviders::new(vec![cloud("mute", u32::MAX)]);
     let error = mute.instances(by, &shared.metrics).await.unwrap_err();
     assert_eq!(error.label(), "throttled");
 
@@ -308,7 +308,10 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
     while bench.server.requests().is_empty() {
         tokio::task::yield_now().await;
     }
-    bench.commands.send(Command::Leading(false)).unwrap();
+    bench
+        .commands
+        .send(ExecutorMessage::Leading(false))
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(bench.next().await, "unavailable");
     }
@@ -319,7 +322,7 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
         "R",
         "m",
     )));
-    bench.commands.send(Command::Leading(true)).unwrap();
+    bench.commands.send(ExecutorMessage::Leading(true)).unwrap();
     bench.order(Effect::Event(Event::normal(
         ObjectRef::Node("n".into()),
         "R",

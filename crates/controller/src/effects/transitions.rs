@@ -1,6 +1,6 @@
 //! Events of conditions that became something else, and of objects that came to their end.
 //!
-//! Deciders tell of `Launched`, `Registered`, `Initialized` and `Drifted` themselves, with what led there. The others are
+//! Deciders tell of `LaunchedInstance`, `Registered`, `Initialized` and `Drifted` themselves, with what led there. The others are
 //! read off the objects, as the library behind Karpenter's kinds does: those of pools always, those of claims and Nodes only
 //! where everything is to be told, because there are a dozen in every node's life.
 
@@ -9,7 +9,7 @@ use mortise_core::apis::{Condition, NodeClaim, NodePool};
 use mortise_core::effect::{Event, ObjectRef};
 use mortise_core::events::{FINALIZED, TRANSITION};
 
-use crate::metrics::Detail;
+use crate::metrics::TelemetryDetail;
 
 /// Types that deciders tell of when they turn True.
 const TOLD_BY_DECIDERS: [&str; 4] = ["Launched", "Registered", "Initialized", "Drifted"];
@@ -18,11 +18,11 @@ const MOST_TYPE: usize = 128;
 
 /// A claim became another, or went.
 pub(crate) fn of_claim(
-    detail: Detail,
+    detail: TelemetryDetail,
     before: Option<&NodeClaim>,
     now: Option<&NodeClaim>,
 ) -> Vec<Event> {
-    let before = before.filter(|_| detail == Detail::Full);
+    let before = before.filter(|_| detail == TelemetryDetail::Full);
     let target = |claim: &NodeClaim| ObjectRef::Claim(claim.name());
     of_object(before, now, target, &TOLD_BY_DECIDERS)
 }
@@ -33,8 +33,12 @@ pub(crate) fn of_pool(before: Option<&NodePool>, now: Option<&NodePool>) -> Vec<
 }
 
 /// A Node became another, or went.
-pub(crate) fn of_node(detail: Detail, before: Option<&Node>, now: Option<&Node>) -> Vec<Event> {
-    let before = before.filter(|_| detail == Detail::Full);
+pub(crate) fn of_node(
+    detail: TelemetryDetail,
+    before: Option<&Node>,
+    now: Option<&Node>,
+) -> Vec<Event> {
+    let before = before.filter(|_| detail == TelemetryDetail::Full);
     let target = |node: &Node| {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         ObjectRef::Node(name.into())
@@ -44,7 +48,7 @@ pub(crate) fn of_node(detail: Detail, before: Option<&Node>, now: Option<&Node>)
 
 /// What became of an object, but for conditions of types `left_to_deciders` that turned True. Nothing of one that was not
 /// there `before`.
-fn of_object<O: Conditions>(
+fn of_object<O: HasConditions>(
     before: Option<&O>,
     now: Option<&O>,
     target: impl Fn(&O) -> ObjectRef,
@@ -64,26 +68,26 @@ fn of_object<O: Conditions>(
 }
 
 /// An object with conditions.
-trait Conditions {
-    type Each: Told;
+trait HasConditions {
+    type Each: ConditionView;
     fn conditions(&self) -> &[Self::Each];
 }
 
-impl Conditions for NodeClaim {
+impl HasConditions for NodeClaim {
     type Each = Condition;
     fn conditions(&self) -> &[Condition] {
         &self.status.conditions
     }
 }
 
-impl Conditions for NodePool {
+impl HasConditions for NodePool {
     type Each = Condition;
     fn conditions(&self) -> &[Condition] {
         &self.status.conditions
     }
 }
 
-impl Conditions for Node {
+impl HasConditions for Node {
     type Each = ObjectCondition;
     fn conditions(&self) -> &[ObjectCondition] {
         &self.status.conditions
@@ -96,13 +100,13 @@ fn finalized(target: ObjectRef) -> Event {
 }
 
 /// A condition as one object or the other has it.
-trait Told {
+trait ConditionView {
     fn type_(&self) -> &str;
     fn status(&self) -> &str;
     fn reason(&self) -> &str;
 }
 
-impl Told for Condition {
+impl ConditionView for Condition {
     fn type_(&self) -> &str {
         &self.type_
     }
@@ -114,7 +118,7 @@ impl Told for Condition {
     }
 }
 
-impl Told for ObjectCondition {
+impl ConditionView for ObjectCondition {
     fn type_(&self) -> &str {
         &self.type_
     }
@@ -128,14 +132,14 @@ impl Told for ObjectCondition {
 
 /// What a condition was and is.
 #[derive(Debug)]
-struct Change<'a> {
+struct ConditionChange<'a> {
     type_: &'a str,
     from: &'a str,
     to: &'a str,
     reason: &'a str,
 }
 
-impl Change<'_> {
+impl ConditionChange<'_> {
     /// `None` when the condition's type is no word that an event may have for its reason.
     fn event(&self, target: &ObjectRef) -> Option<Event> {
         let is_word = |each: char| each.is_ascii_alphanumeric() || "-_./".contains(each);
@@ -148,11 +152,14 @@ impl Change<'_> {
     }
 }
 
-fn changes<'a, C: Told>(before: &'a [C], now: &'a [C]) -> impl Iterator<Item = Change<'a>> {
+fn changes<'a, C: ConditionView>(
+    before: &'a [C],
+    now: &'a [C],
+) -> impl Iterator<Item = ConditionChange<'a>> {
     now.iter().filter_map(|now| {
         let was = before.iter().find(|was| was.type_() == now.type_());
-        let from = was.map_or("Unknown", Told::status);
-        (from != now.status()).then(|| Change {
+        let from = was.map_or("Unknown", ConditionView::status);
+        (from != now.status()).then(|| ConditionChange {
             type_: now.type_(),
             from,
             to: now.status(),
@@ -220,16 +227,16 @@ mod tests {
         let before: NodeClaim = with(&[("Launched", "Unknown"), ("Drained", "Unknown")]);
         let now: NodeClaim = with(&[("Launched", "True"), ("Drained", "True")]);
         let of = |detail| of_claim(detail, Some(&before), Some(&now));
-        assert_eq!(of(Detail::Bounded), []);
-        let events = of(Detail::Full);
+        assert_eq!(of(TelemetryDetail::Bounded), []);
+        let events = of(TelemetryDetail::Full);
         let reasons: Vec<&str> = told(&events).iter().map(|(reason, _)| *reason).collect();
         assert_eq!(reasons, ["Drained"], "deciders tell of Launched");
         let before: Node = with(&[("Ready", "True"), ("a word with spaces", "True")]);
         let now: Node = with(&[("Ready", "Unknown"), ("a word with spaces", "False")]);
-        let events = of_node(Detail::Full, Some(&before), Some(&now));
+        let events = of_node(TelemetryDetail::Full, Some(&before), Some(&now));
         assert_eq!(told(&events).len(), 1);
-        assert_eq!(of_node(Detail::Bounded, Some(&before), None), []);
-        let gone = of_node(Detail::Full, Some(&before), None);
+        assert_eq!(of_node(TelemetryDetail::Bounded, Some(&before), None), []);
+        let gone = of_node(TelemetryDetail::Full, Some(&before), None);
         assert_eq!(told(&gone), [("Finalized", "Finalized node/x")]);
     }
 }

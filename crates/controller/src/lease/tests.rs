@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use mortise_core::labels::WellKnown;
 
 use super::*;
-use crate::clock::Wall;
+use crate::clock::SystemClock;
 
 fn record(holder: &str, version: &str) -> LeaseRecord {
     LeaseRecord {
@@ -20,25 +20,26 @@ async fn a_silent_holder_is_waited_for_by_the_observers_own_clock() {
     let wall = Timestamp::UNIX_EPOCH;
     let mut elector = Elector::new("me".to_owned(), Instant::now());
     assert!(
-        matches!(elector.decide(None, Instant::now(), wall), Next::Create(record) if record.holder == "me" && record.transitions == 0)
+        matches!(elector.decide(None, Instant::now(), wall), ElectionStep::Create(record) if record.holder == "me" && record.transitions == 0)
     );
     // The renew time in the object is of no interest: clocks differ.
     assert_eq!(
         elector.decide(Some(record("other", "1")), Instant::now(), wall),
-        Next::Wait
+        ElectionStep::Wait
     );
     tokio::time::advance(Duration::from_secs(14)).await;
     assert_eq!(
         elector.decide(Some(record("other", "1")), Instant::now(), wall),
-        Next::Wait
+        ElectionStep::Wait
     );
     assert_eq!(
         elector.decide(Some(record("other", "2")), Instant::now(), wall),
-        Next::Wait,
+        ElectionStep::Wait,
         "it was renewed"
     );
     tokio::time::advance(Duration::from_secs(15)).await;
-    let Next::Update(taken) = elector.decide(Some(record("other", "2")), Instant::now(), wall)
+    let ElectionStep::Update(taken) =
+        elector.decide(Some(record("other", "2")), Instant::now(), wall)
     else {
         panic!("it ran out")
     };
@@ -59,7 +60,7 @@ async fn a_silent_holder_is_waited_for_by_the_observers_own_clock() {
         Instant::now(),
     );
     let later = wall + jiff::SignedDuration::from_secs(2);
-    let Next::Update(renewed) = elector.decide(
+    let ElectionStep::Update(renewed) = elector.decide(
         Some(LeaseRecord {
             version: "3".to_owned(),
             ..taken
@@ -89,7 +90,7 @@ async fn an_empty_holder_is_free_at_once() {
     let mut elector = Elector::new("me".to_owned(), Instant::now());
     let next = elector.decide(Some(record("", "1")), Instant::now(), Timestamp::UNIX_EPOCH);
     assert!(
-        matches!(next, Next::Update(record) if record.holder == "me" && record.transitions == 5)
+        matches!(next, ElectionStep::Update(record) if record.holder == "me" && record.transitions == 5)
     );
     assert!(
         Elector::new("me".to_owned(), Instant::now())
@@ -149,7 +150,7 @@ impl LeaseStore for Fake {
 }
 
 struct Candidate {
-    inputs: mpsc::Receiver<Message>,
+    inputs: mpsc::Receiver<DriverMessage>,
     end: CancellationToken,
     quiet: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -160,12 +161,12 @@ impl Candidate {
         let (inputs, received) = mpsc::channel(16);
         let (end, quiet) = (CancellationToken::new(), CancellationToken::new());
         let election = Election {
-            license: Arc::new(License::new()),
+            license: Arc::new(LeadershipDeadline::new()),
             store: store.clone(),
             identity: identity.to_owned(),
             name: "lease".to_owned(),
-            shared: Shared::new(
-                Arc::new(Wall),
+            shared: ServiceState::new(
+                Arc::new(SystemClock),
                 WellKnown::core(),
                 "test",
                 serde_json::Value::Null,
@@ -185,7 +186,7 @@ impl Candidate {
 
     async fn leading(&mut self) -> bool {
         match self.inputs.recv().await {
-            Some(Message::Input(Input::Leading(leading))) => leading,
+            Some(DriverMessage::Input(EngineInput::Leading(leading))) => leading,
             other => panic!("{other:?}"),
         }
     }

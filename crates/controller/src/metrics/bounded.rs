@@ -10,18 +10,18 @@ use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::registry::Registry;
 
-use super::detail::Ceiling;
+use super::detail::SeriesLimit;
 
 /// A family with a ceiling: once it has `most` label sets, observations of further ones are counted as dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounded<L, M, C = fn() -> M> {
+pub(crate) struct BoundedFamily<L, M, C = fn() -> M> {
     family: Family<L, M, C>,
     most: usize,
     made: Arc<AtomicUsize>,
-    ceiling: Ceiling,
+    ceiling: SeriesLimit,
 }
 
-impl<L, M, C> Bounded<L, M, C>
+impl<L, M, C> BoundedFamily<L, M, C>
 where
     L: Clone + Hash + Eq + EncodeLabelSet + Debug + Send + Sync + 'static,
     M: Clone + EncodeMetric + TypedMetric + Debug + Send + Sync + 'static,
@@ -34,7 +34,7 @@ where
         help: &str,
         most: usize,
         family: Family<L, M, C>,
-        ceiling: &Ceiling,
+        ceiling: &SeriesLimit,
     ) -> Self {
         registry.register(name, help, family.clone());
         Self {
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn further_label_sets_are_dropped_and_counted() {
         let mut registry = Registry::default();
-        let ceiling = Ceiling::default();
-        let family: Bounded<Vec<(String, String)>, Counter, _> = Bounded::register(
+        let ceiling = SeriesLimit::default();
+        let family: BoundedFamily<Vec<(String, String)>, Counter, _> = BoundedFamily::register(
             &mut registry,
             "things",
             "Things",

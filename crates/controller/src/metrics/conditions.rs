@@ -18,9 +18,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 
-use super::detail::{Ceiling, Detail};
+use super::detail::{SeriesLimit, TelemetryDetail};
+use super::exposition::{FloatGauge, MOST_POOLS, seconds};
 use super::observe::count;
-use super::page::{FloatGauge, MOST_POOLS, seconds};
 use super::{Counters, Histograms, Metrics, counters, histograms, labels};
 
 /// Most series of each of these gauges. What is not True comes first: that is what one looks for.
@@ -29,13 +29,13 @@ const GROUP: &str = "karpenter.sh";
 
 /// A kind with conditions of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conditioned {
+pub(super) enum ConditionedKind {
     Claim,
     Pool,
     Node,
 }
 
-impl Conditioned {
+impl ConditionedKind {
     const fn kind(self) -> &'static str {
         match self {
             Self::Claim => "NodeClaim",
@@ -58,7 +58,7 @@ fn fine_long_duration() -> Histogram {
 
 /// What is counted of the conditions of every kind.
 #[derive(Debug)]
-pub(super) struct Conditions {
+pub(super) struct ConditionMetrics {
     claims: OfKind,
     pools: OfKind,
     nodes: Option<OfKind>,
@@ -76,7 +76,7 @@ struct OfKind {
 }
 
 impl OfKind {
-    fn register(registry: &mut Registry, ceiling: &Ceiling, kind: &str, most: usize) -> Self {
+    fn register(registry: &mut Registry, ceiling: &SeriesLimit, kind: &str, most: usize) -> Self {
         let transitions = counters(
             registry,
             &format!("operator_{kind}_status_condition_transitions"),
@@ -84,7 +84,7 @@ impl OfKind {
             most,
             ceiling,
         );
-        let times = (ceiling.detail == Detail::Full).then(|| {
+        let times = (ceiling.detail == TelemetryDetail::Full).then(|| {
             let times = histograms(
                 registry,
                 &format!("operator_{kind}_status_condition_transition_seconds"),
@@ -105,10 +105,10 @@ impl OfKind {
     }
 }
 
-impl Conditions {
-    pub(super) fn register(registry: &mut Registry, ceiling: &Ceiling) -> Self {
+impl ConditionMetrics {
+    pub(super) fn register(registry: &mut Registry, ceiling: &SeriesLimit) -> Self {
         let (r, c) = (registry, ceiling);
-        let is_full = c.detail == Detail::Full;
+        let is_full = c.detail == TelemetryDetail::Full;
         let bounds = if is_full {
             fine_long_duration
         } else {
@@ -144,11 +144,11 @@ impl Conditions {
         }
     }
 
-    const fn of(&self, kind: Conditioned) -> Option<&OfKind> {
+    const fn of(&self, kind: ConditionedKind) -> Option<&OfKind> {
         match kind {
-            Conditioned::Claim => Some(&self.claims),
-            Conditioned::Pool => Some(&self.pools),
-            Conditioned::Node => self.nodes.as_ref(),
+            ConditionedKind::Claim => Some(&self.claims),
+            ConditionedKind::Pool => Some(&self.pools),
+            ConditionedKind::Node => self.nodes.as_ref(),
         }
     }
 }
@@ -191,23 +191,23 @@ where
     all.iter().map(Seen::from).collect()
 }
 
-type Series = Vec<(String, String)>;
+type ConditionSeries = Vec<(String, String)>;
 
 /// How many, and since when.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct ConditionState {
     count: u32,
     oldest_ms: i64,
 }
 
-/// Gauges of one name prefix.
+/// ConditionGauges of one name prefix.
 #[derive(Default)]
-struct Gauges {
-    states: BTreeMap<Series, State>,
-    terminating: BTreeMap<Series, State>,
+struct ConditionGauges {
+    states: BTreeMap<ConditionSeries, ConditionState>,
+    terminating: BTreeMap<ConditionSeries, ConditionState>,
 }
 
-impl Gauges {
+impl ConditionGauges {
     fn add(
         &mut self,
         own: &[(&str, String)],
@@ -215,13 +215,15 @@ impl Gauges {
         deleted: Option<Timestamp>,
         now: Timestamp,
     ) {
-        let series = |more: &[(&str, &str)]| -> Series {
+        let series = |more: &[(&str, &str)]| -> ConditionSeries {
             let own = own.iter().map(|(key, value)| (*key, value.as_str()));
             own.chain(more.iter().copied())
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect()
         };
-        let enter = |into: &mut BTreeMap<Series, State>, at: Series, from: Timestamp| {
+        let enter = |into: &mut BTreeMap<ConditionSeries, ConditionState>,
+                     at: ConditionSeries,
+                     from: Timestamp| {
             let state = into.entry(at).or_default();
             state.count += 1;
             state.oldest_ms = state.oldest_ms.max(since(now, from));
@@ -241,14 +243,14 @@ impl Gauges {
     }
 
     /// Returns how many series were left out.
-    fn register(self, live: &mut Registry, prefix: &str, ceiling: &Ceiling) -> usize {
+    fn register(self, live: &mut Registry, prefix: &str, ceiling: &SeriesLimit) -> usize {
         let mut left_out = 0;
         let most = ceiling.most(MOST_SERIES);
-        let counts = Family::<Series, FloatGauge>::default();
-        let ages = Family::<Series, FloatGauge>::default();
-        let terminating = Family::<Series, FloatGauge>::default();
+        let counts = Family::<ConditionSeries, FloatGauge>::default();
+        let ages = Family::<ConditionSeries, FloatGauge>::default();
+        let terminating = Family::<ConditionSeries, FloatGauge>::default();
         let mut states: Vec<_> = self.states.into_iter().collect();
-        let holds = |series: &Series| series.iter().any(|(_, value)| value == "True");
+        let holds = |series: &ConditionSeries| series.iter().any(|(_, value)| value == "True");
         states.sort_by_key(|(series, _)| holds(series));
         for (position, (series, state)) in states.into_iter().enumerate() {
             if position >= most {
@@ -290,21 +292,21 @@ pub(super) fn gauges(
     live: &mut Registry,
     snapshot: &Snapshot,
     now: Timestamp,
-    ceiling: &Ceiling,
+    ceiling: &SeriesLimit,
 ) -> usize {
-    let is_full = ceiling.detail == Detail::Full;
-    let mut of_claims = Gauges::default();
-    let mut of_pools = Gauges::default();
-    let mut of_all = Gauges::default();
+    let is_full = ceiling.detail == TelemetryDetail::Full;
+    let mut of_claims = ConditionGauges::default();
+    let mut of_pools = ConditionGauges::default();
+    let mut of_all = ConditionGauges::default();
     let named = |name: &str| [("namespace", String::new()), ("name", name.to_owned())];
-    let of_kind = |kind: Conditioned, name: &str| {
+    let of_kind = |kind: ConditionedKind, name: &str| {
         let [namespace, name] = named(if is_full { name } else { "" });
         let group = ("group", GROUP.to_owned());
         [namespace, name, group, ("kind", kind.kind().to_owned())]
     };
     for (name, pool) in snapshot.pools.iter() {
         let (conditions, deleted) = (seen(&pool.status.conditions), deleted(&pool.metadata));
-        let shared = of_kind(Conditioned::Pool, name);
+        let shared = of_kind(ConditionedKind::Pool, name);
         of_all.add(&shared, &conditions, deleted, now);
         of_pools.add(&named(name), &conditions, deleted, now);
     }
@@ -313,7 +315,7 @@ pub(super) fn gauges(
     let pool_label = label_name(NODEPOOL);
     for claim in snapshot.claims.values() {
         let (conditions, deleted) = (seen(&claim.status.conditions), deleted(&claim.metadata));
-        let shared = of_kind(Conditioned::Claim, &claim.name());
+        let shared = of_kind(ConditionedKind::Claim, &claim.name());
         of_all.add(&shared, &conditions, deleted, now);
         let pool = claim.pool().unwrap_or_else(|| "".into());
         if !shown.contains(&&pool) && !is_full {
@@ -344,8 +346,8 @@ pub(super) fn gauges(
 }
 
 /// Nodes of pools, each by itself.
-fn of_nodes(snapshot: &Snapshot, now: Timestamp) -> Gauges {
-    let mut gauges = Gauges::default();
+fn of_nodes(snapshot: &Snapshot, now: Timestamp) -> ConditionGauges {
+    let mut gauges = ConditionGauges::default();
     let initialized = label_name(INITIALIZED);
     let pool_label = label_name(NODEPOOL);
     for machine in snapshot.nodes.values() {
@@ -369,8 +371,8 @@ fn of_nodes(snapshot: &Snapshot, now: Timestamp) -> Gauges {
 }
 
 /// Node classes, each by itself, by their kind in lower case.
-fn of_classes(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, Gauges> {
-    let mut all: BTreeMap<String, Gauges> = BTreeMap::new();
+fn of_classes(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, ConditionGauges> {
+    let mut all: BTreeMap<String, ConditionGauges> = BTreeMap::new();
     for (key, class) in &*snapshot.node_classes {
         let list = class.object.pointer("/status/conditions");
         let list = list.and_then(|list| Vec::<Condition>::deserialize(list).ok());
@@ -404,29 +406,41 @@ impl Metrics {
     pub(crate) fn claim_changed(&self, before: Option<&NodeClaim>, now: &NodeClaim) {
         let Some(before) = before else { return };
         let before = seen(&before.status.conditions);
-        self.conditions_changed(Conditioned::Claim, &before, &seen(&now.status.conditions));
+        self.conditions_changed(
+            ConditionedKind::Claim,
+            &before,
+            &seen(&now.status.conditions),
+        );
     }
 
     /// A pool of ours came or changed.
     pub(crate) fn pool_changed(&self, before: Option<&NodePool>, now: &NodePool) {
         let Some(before) = before else { return };
         let before = seen(&before.status.conditions);
-        self.conditions_changed(Conditioned::Pool, &before, &seen(&now.status.conditions));
+        self.conditions_changed(
+            ConditionedKind::Pool,
+            &before,
+            &seen(&now.status.conditions),
+        );
     }
 
     /// A node of one of our pools came or changed.
     pub(crate) fn node_changed(&self, before: Option<&Node>, now: &Node) {
         let Some(before) = before else { return };
         let before = seen(&before.status.conditions);
-        self.conditions_changed(Conditioned::Node, &before, &seen(&now.status.conditions));
+        self.conditions_changed(
+            ConditionedKind::Node,
+            &before,
+            &seen(&now.status.conditions),
+        );
     }
 
     /// Counts what moved. An object that is seen for the first time is no transition: a restart would count all of them.
-    fn conditions_changed(&self, kind: Conditioned, before: &[Seen<'_>], now: &[Seen<'_>]) {
+    fn conditions_changed(&self, kind: ConditionedKind, before: &[Seen<'_>], now: &[Seen<'_>]) {
         let all = &self.conditions;
         let Some(own) = all.of(kind) else { return };
         // Upstream's metric of all kinds together knows claims and pools.
-        let is_shared = kind != Conditioned::Node;
+        let is_shared = kind != ConditionedKind::Node;
         for condition in now {
             let was = before.iter().find(|each| each.type_ == condition.type_);
             if was.is_some_and(|was| was.status == condition.status) {
@@ -474,12 +488,12 @@ impl Metrics {
     }
 
     /// An object that was being deleted since then is gone.
-    pub(super) fn terminated_since(&self, kind: Conditioned, since_ms: i64) {
+    pub(super) fn terminated_since(&self, kind: ConditionedKind, since_ms: i64) {
         let all = &self.conditions;
         if let Some((_, ended)) = all.of(kind).and_then(|own| own.times.as_ref()) {
             ended.observe(seconds(since_ms));
         }
-        if kind != Conditioned::Node {
+        if kind != ConditionedKind::Node {
             let labels = labels::GroupKind {
                 group: GROUP,
                 kind: kind.kind(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much metrics and events tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub enum TelemetryDetail {
     /// What does not grow with the cluster: some 2,000 series at most, no event for every condition of every claim.
     #[default]
     Bounded,
@@ -15,13 +15,13 @@ pub enum Detail {
 
 /// The ceilings of all families: whether they hold, and how many observations were not kept because of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ceiling {
-    pub(super) detail: Detail,
+pub(crate) struct SeriesLimit {
+    pub(super) detail: TelemetryDetail,
     dropped: Arc<AtomicU64>,
 }
 
-impl Ceiling {
-    pub(super) fn new(detail: Detail) -> Self {
+impl SeriesLimit {
+    pub(super) fn new(detail: TelemetryDetail) -> Self {
         Self {
             detail,
             dropped: Arc::default(),
@@ -31,8 +31,8 @@ impl Ceiling {
     /// As many of something as are shown where `most` are shown by default.
     pub(super) const fn most(&self, most: usize) -> usize {
         match self.detail {
-            Detail::Bounded => most,
-            Detail::Full => usize::MAX,
+            TelemetryDetail::Bounded => most,
+            TelemetryDetail::Full => usize::MAX,
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use mortise_core::metric_event::{CommandKind, MetricEvent};
 use mortise_core::snapshot::Snapshot;
-use mortise_core::tally::{CommandKind, Tally};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::detail::{Ceiling, Detail};
+use super::detail::{SeriesLimit, TelemetryDetail};
+use super::exposition::policy_of;
 use super::observe::{as_i64, count};
-use super::page::policy_of;
 use super::{
     Counters, Gauges, Histograms, Metrics, counters, duration_of, gauges, histograms, labels,
 };
@@ -19,7 +19,7 @@ const CUT_SHORT: Duration = Duration::from_secs(60);
 
 /// The families.
 #[derive(Debug)]
-pub(super) struct Disruptions {
+pub(super) struct DisruptionMetrics {
     decisions: Counters<labels::Decision>,
     evaluation: Histograms<labels::Evaluation>,
     failed_validations: Counters<labels::Consolidation>,
@@ -27,11 +27,11 @@ pub(super) struct Disruptions {
     timeouts: Counters<labels::Consolidation>,
     eligible: Gauges<labels::ReasonOnly>,
     /// Those with a series for each pool.
-    of_pools: Option<OfPools>,
+    of_pools: Option<PoolDisruptionSeries>,
 }
 
 #[derive(Debug)]
-struct OfPools {
+struct PoolDisruptionSeries {
     decisions: Counters<labels::DecisionOfPool>,
     moves: Counters<labels::Scored>,
     score: Histograms<labels::Scored>,
@@ -42,8 +42,8 @@ fn scores() -> Histogram {
     Histogram::new([0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0])
 }
 
-impl Disruptions {
-    pub(super) fn register(registry: &mut Registry, ceiling: &Ceiling) -> Self {
+impl DisruptionMetrics {
+    pub(super) fn register(registry: &mut Registry, ceiling: &SeriesLimit) -> Self {
         let (r, c) = (registry, ceiling);
         Self {
             decisions: counters(
@@ -89,7 +89,7 @@ impl Disruptions {
                 3,
                 c,
             ),
-            of_pools: (c.detail == Detail::Full).then(|| OfPools {
+            of_pools: (c.detail == TelemetryDetail::Full).then(|| PoolDisruptionSeries {
                 decisions: counters(
                     r,
                     "karpenter_voluntary_disruption_decisions_by_nodepool",
@@ -116,15 +116,15 @@ impl Disruptions {
         }
     }
 
-    fn tally(&self, tally: &Tally, snapshot: &Snapshot) {
+    fn tally(&self, tally: &MetricEvent, snapshot: &Snapshot) {
         match tally {
-            Tally::Eligible { reason, nodes } => {
+            MetricEvent::Eligible { reason, nodes } => {
                 let labels = labels::ReasonOnly { reason };
                 self.eligible.with(&labels, |gauge| {
                     gauge.set(as_i64(*nodes));
                 });
             }
-            Tally::Commanded { kind, pools } => {
+            MetricEvent::Commanded { kind, pools } => {
                 self.decisions.with(&decision(*kind), count);
                 for pool in self.of_pools.iter().flat_map(|_| pools) {
                     let labels = labels::DecisionOfPool {
@@ -139,14 +139,14 @@ impl Disruptions {
                         .for_each(|own| own.decisions.with(&labels, count));
                 }
             }
-            Tally::FailedValidation(kind) => {
+            MetricEvent::FailedValidation(kind) => {
                 let labels = labels::Consolidation {
                     consolidation_type: kind.consolidation_type,
                 };
                 self.failed_validations.with(&labels, count);
             }
-            Tally::QueueFailure(kind) => self.queue_failures.with(&decision(*kind), count),
-            Tally::Scored {
+            MetricEvent::QueueFailure(kind) => self.queue_failures.with(&decision(*kind), count),
+            MetricEvent::Scored {
                 pool,
                 approved,
                 percent,
@@ -167,11 +167,11 @@ impl Disruptions {
 
 impl Metrics {
     /// Counts what one step of a decider, which took so long, tells.
-    pub(crate) fn tallied(&self, tallies: &[Tally], took: Duration, snapshot: &Snapshot) {
+    pub(crate) fn tallied(&self, tallies: &[MetricEvent], took: Duration, snapshot: &Snapshot) {
         let mut last = None;
         for tally in tallies {
             self.disruptions.tally(tally, snapshot);
-            if let Tally::Eligible { reason, .. } = tally {
+            if let MetricEvent::Eligible { reason, .. } = tally {
                 last = Some(*reason);
             }
         }

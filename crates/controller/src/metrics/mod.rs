@@ -3,19 +3,19 @@
 //! Series come from three sources: things that happened (effects, decisions, calls) are counted when they happen; facts
 //! about the cluster are computed from the snapshot at each scrape, so that what is gone vanishes; and families are
 //! bounded, so that neither a large catalogue nor a large cluster can grow the page beyond some 2,000 series. Karpenter's
-//! metrics with series for each pool, node, pod or offering, and its finer buckets, come with [`Detail::Full`].
+//! metrics with series for each pool, node, pod or offering, and its finer buckets, come with [`TelemetryDetail::Full`].
 //! `upstream.tsv` says of each metric of Karpenter when it is served, or why it is not.
 
 mod bounded;
 mod conditions;
 mod detail;
 mod disruption;
+mod exposition;
 mod labels;
-mod life;
-mod machines;
+mod lifecycle;
+mod nodes;
 mod observe;
 mod offerings;
-mod page;
 mod pods;
 mod reason;
 mod summary;
@@ -31,29 +31,29 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use bounded::Bounded;
-use conditions::Conditions;
-use detail::Ceiling;
-pub use detail::Detail;
-use disruption::Disruptions;
-use machines::Machines;
-pub(crate) use page::CONTENT_TYPE;
-use pods::Pods;
+use bounded::BoundedFamily;
+use conditions::ConditionMetrics;
+use detail::SeriesLimit;
+pub use detail::TelemetryDetail;
+use disruption::DisruptionMetrics;
+pub(crate) use exposition::CONTENT_TYPE;
+use nodes::NodeMetrics;
+use pods::PodMetrics;
 pub(crate) use reason::replacement as replacement_reason;
 
-type Counters<L> = Bounded<L, Counter>;
-type Gauges<L> = Bounded<L, Gauge>;
-type Histograms<L> = Bounded<L, Histogram>;
+type Counters<L> = BoundedFamily<L, Counter>;
+type Gauges<L> = BoundedFamily<L, Gauge>;
+type Histograms<L> = BoundedFamily<L, Histogram>;
 
 /// Everything that is counted.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    ceiling: Ceiling,
-    disruptions: Disruptions,
-    machines: Machines,
-    pods: Pods,
-    conditions: Conditions,
+    ceiling: SeriesLimit,
+    disruptions: DisruptionMetrics,
+    machines: NodeMetrics,
+    pods: PodMetrics,
+    conditions: ConditionMetrics,
     launch_failures: Counters<labels::LaunchFailure>,
     termination_failures: Counters<labels::ZoneOnly>,
     /// When the plan for pods that is being made was begun.
@@ -129,10 +129,10 @@ fn fine_duration() -> Histogram {
 }
 
 /// Makes histograms of times up to some minutes.
-fn duration_of(ceiling: &Ceiling) -> fn() -> Histogram {
+fn duration_of(ceiling: &SeriesLimit) -> fn() -> Histogram {
     match ceiling.detail {
-        Detail::Bounded => duration,
-        Detail::Full => fine_duration,
+        TelemetryDetail::Bounded => duration,
+        TelemetryDetail::Full => fine_duration,
     }
 }
 
@@ -144,9 +144,9 @@ fn short_duration() -> Histogram {
 impl Metrics {
     /// Nothing counted yet.
     #[must_use]
-    pub fn new(version: &str, detail: Detail) -> Self {
+    pub fn new(version: &str, detail: TelemetryDetail) -> Self {
         let mut registry = Registry::default();
-        let ceiling = Ceiling::new(detail);
+        let ceiling = SeriesLimit::new(detail);
         let r = &mut registry;
         let d = &ceiling;
         let duration = duration_of(d);
@@ -175,10 +175,10 @@ impl Metrics {
             gauge
         };
         Self {
-            disruptions: Disruptions::register(r, d),
-            machines: Machines::register(r, d),
-            pods: Pods::register(r, d),
-            conditions: Conditions::register(r, d),
+            disruptions: DisruptionMetrics::register(r, d),
+            machines: NodeMetrics::register(r, d),
+            pods: PodMetrics::register(r, d),
+            conditions: ConditionMetrics::register(r, d),
             launch_failures: counters(
                 r,
                 "karpenter_cloudprovider_instance_launch_failures",
@@ -418,7 +418,7 @@ impl Metrics {
 
     /// How much metrics and events tell.
     #[must_use]
-    pub const fn detail(&self) -> Detail {
+    pub const fn detail(&self) -> TelemetryDetail {
         self.ceiling.detail
     }
 }
@@ -428,12 +428,12 @@ fn counters<L>(
     name: &str,
     help: &str,
     most: usize,
-    ceiling: &Ceiling,
+    ceiling: &SeriesLimit,
 ) -> Counters<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
 {
-    Bounded::register(
+    BoundedFamily::register(
         registry,
         name,
         help,
@@ -448,12 +448,12 @@ fn gauges<L>(
     name: &str,
     help: &str,
     most: usize,
-    ceiling: &Ceiling,
+    ceiling: &SeriesLimit,
 ) -> Gauges<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
 {
-    Bounded::register(
+    BoundedFamily::register(
         registry,
         name,
         help,
@@ -469,12 +469,12 @@ fn histograms<L>(
     help: &str,
     most: usize,
     make: fn() -> Histogram,
-    ceiling: &Ceiling,
+    ceiling: &SeriesLimit,
 ) -> Histograms<L>
 where
     L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static,
 {
-    Bounded::register(
+    BoundedFamily::register(
         registry,
         name,
         help,

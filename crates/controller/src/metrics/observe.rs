@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mortise_core::apis::k8s::Node;
 use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::cloud::{NoticeKind, Unavailable};
+use mortise_core::cloud::{InterruptionKind, UnavailableOffering};
 use mortise_core::deciders::{DeciderId, since};
 use mortise_core::effect::ObjectRef;
 use mortise_core::names::{ClaimName, NodeClassKey};
@@ -15,8 +15,8 @@ use mortise_core::snapshot::Snapshot;
 use mortise_core::values::GoDuration;
 use prometheus_client::metrics::counter::Counter;
 
-use super::conditions::Conditioned;
-use super::page::policy_of;
+use super::conditions::ConditionedKind;
+use super::exposition::policy_of;
 use super::{Metrics, labels, reason};
 use crate::handshakes::HandshakeCause;
 
@@ -28,7 +28,7 @@ impl Metrics {
             verdict: record.verdict.label(),
         };
         self.decisions.with(&labels, count);
-        let place = || Place::of(&record.subject, snapshot);
+        let place = || SubjectLabels::of(&record.subject, snapshot);
         match record.verdict {
             Verdict::Registered => {
                 let place = place();
@@ -131,14 +131,14 @@ impl Metrics {
         self.terminated.with(&labels, count);
         self.machines.claim_gone(claim, now);
         if let Some(deleted) = &claim.metadata.deletion_timestamp {
-            self.terminated_since(Conditioned::Claim, since(now, deleted.0));
+            self.terminated_since(ConditionedKind::Claim, since(now, deleted.0));
         }
     }
 
     /// The object of a pool is gone: this was it.
     pub(crate) fn pool_gone(&self, pool: &NodePool, now: jiff::Timestamp) {
         if let Some(deleted) = &pool.metadata.deletion_timestamp {
-            self.terminated_since(Conditioned::Pool, since(now, deleted.0));
+            self.terminated_since(ConditionedKind::Pool, since(now, deleted.0));
         }
     }
 
@@ -157,7 +157,7 @@ impl Metrics {
             self.ceiling.drop_one();
         }
         if let Some(deleted) = &node.metadata.deletion_timestamp {
-            self.terminated_since(Conditioned::Node, since(now, deleted.0));
+            self.terminated_since(ConditionedKind::Node, since(now, deleted.0));
         }
     }
 
@@ -208,7 +208,7 @@ impl Metrics {
     pub(crate) fn launch_failed(
         &self,
         class: &NodeClassKey,
-        none: &[Unavailable],
+        none: &[UnavailableOffering],
         snapshot: &Snapshot,
     ) {
         for each in none {
@@ -237,7 +237,7 @@ impl Metrics {
     }
 
     /// A message of a cloud came in, this long after it was sent.
-    pub(crate) fn notice(&self, kind: NoticeKind, age: Option<Duration>) {
+    pub(crate) fn notice(&self, kind: InterruptionKind, age: Option<Duration>) {
         self.messages.with(
             &labels::Message {
                 message_type: kind.label(),
@@ -435,7 +435,7 @@ const fn status_class(status: http::StatusCode) -> &'static str {
 
 /// Pool, zone and capacity type of what a record or an object is about; empty where not known.
 #[derive(Debug, Default)]
-struct Place {
+struct SubjectLabels {
     pool: String,
     zone: String,
     capacity_type: String,
@@ -447,7 +447,7 @@ struct Place {
     termination_mode: &'static str,
 }
 
-impl Place {
+impl SubjectLabels {
     fn of(subject: &ObjectRef, snapshot: &Snapshot) -> Self {
         let node = match subject {
             ObjectRef::Claim(name) => snapshot.node_of_claim(name),

@@ -5,18 +5,18 @@ use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::page::{FloatGauge, unit};
+use super::exposition::{FloatGauge, unit};
 
-type Series = Vec<(&'static str, String)>;
+type OfferingSeries = Vec<(&'static str, String)>;
 
 /// Registers the gauges. A type that several node classes offer is shown once: with what any of them has available, and the
 /// least price.
 pub(super) fn each(live: &mut Registry, snapshot: &Snapshot) {
-    let family = Family::<Series, FloatGauge>::default;
+    let family = Family::<OfferingSeries, FloatGauge>::default;
     let (cores, memory, prices, available) = (family(), family(), family(), family());
     for catalog in snapshot.catalogs.values() {
         for each in catalog.types() {
-            let own: Series = vec![("instance_type", each.name.to_string())];
+            let own: OfferingSeries = vec![("instance_type", each.name.to_string())];
             cores
                 .get_or_create_owned(&own)
                 .set(unit(CPU, each.capacity.get(CPU)));

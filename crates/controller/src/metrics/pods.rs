@@ -17,15 +17,15 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::detail::{Ceiling, Detail};
+use super::detail::{SeriesLimit, TelemetryDetail};
+use super::exposition::{FloatGauge, seconds};
 use super::observe::{as_i64, count};
-use super::page::{FloatGauge, seconds};
 use super::summary::Summary;
 use super::{Counters, Metrics, counters, duration_of};
 
 /// The families, and the pods for which a place was planned here.
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(super) struct PodMetrics {
     /// From creation to ready.
     pub(super) startup: Summary,
     bound: Histogram,
@@ -44,16 +44,16 @@ struct Provisioned {
     startup: Histogram,
 }
 
-fn histogram(registry: &mut Registry, ceiling: &Ceiling, name: &str, help: &str) -> Histogram {
+fn histogram(registry: &mut Registry, ceiling: &SeriesLimit, name: &str, help: &str) -> Histogram {
     let made = duration_of(ceiling)();
     registry.register(name, help, made.clone());
     made
 }
 
-impl Pods {
-    pub(super) fn register(registry: &mut Registry, ceiling: &Ceiling) -> Self {
+impl PodMetrics {
+    pub(super) fn register(registry: &mut Registry, ceiling: &SeriesLimit) -> Self {
         let (r, c) = (registry, ceiling);
-        let is_full = c.detail == Detail::Full;
+        let is_full = c.detail == TelemetryDetail::Full;
         Self {
             startup: Summary::new(
                 "karpenter_pods_startup_duration_seconds",
@@ -227,12 +227,12 @@ fn zone_of(pod: &Pod) -> String {
     }
 }
 
-type Series = Vec<(&'static str, String)>;
+type PodSeries = Vec<(&'static str, String)>;
 
-impl Pods {
+impl PodMetrics {
     /// A series for each pod. Only in full.
     pub(super) fn each(&self, live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
-        let family = Family::<Series, FloatGauge>::default;
+        let family = Family::<PodSeries, FloatGauge>::default;
         let (states, unbound, unstarted) = (family(), family(), family());
         let (undecided, waiting, starting) = (family(), family(), family());
         let placed = self.placed();
@@ -243,12 +243,12 @@ impl Pods {
             if pod.is_terminal() || pod.deleted.is_some() {
                 continue;
             }
-            let own: Series = vec![
+            let own: PodSeries = vec![
                 ("name", key.name.to_string()),
                 ("namespace", key.namespace.to_string()),
             ];
             let age = seconds(since(now, pod.created));
-            let show = |family: &Family<Series, FloatGauge>| {
+            let show = |family: &Family<PodSeries, FloatGauge>| {
                 family.get_or_create_owned(&own).set(age);
             };
             let is_placed = placed.contains(&pod.uid);
@@ -301,7 +301,7 @@ impl Pods {
     }
 }
 
-fn state_of(snapshot: &Snapshot, pod: &Pod) -> Series {
+fn state_of(snapshot: &Snapshot, pod: &Pod) -> PodSeries {
     let machine = pod.node.as_ref().and_then(|node| snapshot.node(node));
     let label = |key: &str| {
         let value = machine.and_then(|machine| machine.label(key));

@@ -4,14 +4,14 @@ use mortise_core::record::Reason;
 
 /// Why nodes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Disruption {
+pub(super) struct DisruptionLabels {
     pub(super) reason: &'static str,
     /// It saves money: the pool's consolidation policy led to it.
     pub(super) is_consolidation: bool,
 }
 
 /// The reason of a decision that removes nodes; `None` when no reason says so.
-pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
+pub(super) fn disruption(reasons: &[Reason]) -> Option<DisruptionLabels> {
     reasons.iter().find_map(|reason| {
         let (reason, is_consolidation) = match reason {
             Reason::Empty => ("empty", true),
@@ -20,11 +20,11 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<Disruption> {
             Reason::Expired => ("expired", false),
             Reason::Interrupted => ("spot_interrupted", false),
             Reason::Unhealthy { .. } => ("unhealthy", false),
-            Reason::MachineGone { .. } => ("garbage_collected", false),
+            Reason::InstanceGone { .. } => ("garbage_collected", false),
             Reason::ConditionIs { why, .. } => (given_up(why)?, false),
             _ => return None,
         };
-        Some(Disruption {
+        Some(DisruptionLabels {
             reason,
             is_consolidation,
         })
@@ -78,7 +78,7 @@ mod tests {
         ];
         assert_eq!(
             disruption(&reasons),
-            Some(Disruption {
+            Some(DisruptionLabels {
                 reason: "underutilized",
                 is_consolidation: true
             })

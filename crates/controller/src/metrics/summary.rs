@@ -20,7 +20,7 @@ const AGE: Duration = Duration::from_mins(10);
 const KEPT: usize = 2_000;
 
 #[derive(Debug, Default)]
-struct Series {
+struct SummarySeries {
     recent: VecDeque<(Instant, f64)>,
     sum: f64,
     count: u64,
@@ -34,7 +34,7 @@ pub(super) struct Summary {
     /// Name of the label; `None` = one series without labels.
     label: Option<&'static str>,
     most: usize,
-    series: Mutex<BTreeMap<String, Series>>,
+    series: Mutex<BTreeMap<String, SummarySeries>>,
 }
 
 impl Summary {

@@ -20,7 +20,7 @@ use super::bodies::Bodies;
 use super::http_loop::Remote;
 use super::seldom::Seldom;
 use crate::auth::{Asker, DebugAccess};
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 use crate::tls::{ApiServers, Peer};
 
 /// Concurrent calls of kube-scheduler. It makes one at a time; several replicas make a few.
@@ -40,16 +40,16 @@ const ANSWER: Duration = Duration::from_secs(30);
 
 /// The guard's state.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
-    shared: Arc<Shared>,
+pub(super) struct RequestGuard {
+    shared: Arc<ServiceState>,
     debug: Arc<DebugAccess>,
     clients: Arc<[String]>,
     api_servers: ApiServers,
-    room: Arc<Room>,
+    room: Arc<ConcurrencyLimits>,
 }
 
 #[derive(Debug)]
-struct Room {
+struct ConcurrencyLimits {
     extender: Semaphore,
     open: Semaphore,
     debug: Semaphore,
@@ -59,7 +59,7 @@ struct Room {
     of_known: Bodies,
 }
 
-impl Room {
+impl ConcurrencyLimits {
     /// Where the bodies of a path are kept.
     fn bodies(&self, access: Access, handler: Option<Handler>) -> &Bodies {
         match access {
@@ -70,14 +70,14 @@ impl Room {
     }
 }
 
-impl Guard {
+impl RequestGuard {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServiceState>,
         debug: Arc<DebugAccess>,
         clients: Arc<[String]>,
         api_servers: ApiServers,
     ) -> Self {
-        let room = Room {
+        let room = ConcurrencyLimits {
             extender: Semaphore::new(EXTENDER),
             open: Semaphore::new(OPEN),
             debug: Semaphore::new(DEBUG),
@@ -184,7 +184,7 @@ impl Caller {
 
 /// The middleware.
 pub(super) async fn check(
-    State(guard): State<Guard>,
+    State(guard): State<RequestGuard>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -222,14 +222,14 @@ pub(super) async fn check(
 }
 
 /// What there is nothing at: anybody may know.
-pub(super) async fn unknown(shared: Arc<Shared>) -> Response {
+pub(super) async fn unknown(shared: Arc<ServiceState>) -> Response {
     let status = StatusCode::NOT_FOUND;
     shared.metrics.request("other", status, Duration::ZERO);
     (status, "there is nothing at this path\n").into_response()
 }
 
 async fn answer(
-    guard: &Guard,
+    guard: &RequestGuard,
     access: Access,
     path: &'static str,
     request: Request,

@@ -25,7 +25,7 @@ use super::sent::Sent;
 use super::slots::{Admission, Limits, Slots};
 use crate::backoff::Backoff;
 use crate::handshakes::{FailedHandshake, HandshakeCause};
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 use crate::tls::{Peer, Tls};
 
 /// A handshake takes two round trips; more is somebody who does not mean it.
@@ -60,7 +60,7 @@ pub(super) struct Loop {
     pub(super) limits: Limits,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) router: Router,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServiceState>,
 }
 
 impl Loop {
@@ -130,7 +130,7 @@ struct Connection {
     peer: IpAddr,
     tls: Option<Arc<Tls>>,
     router: Router,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     activity: Arc<Activity>,
     end: CancellationToken,
 }

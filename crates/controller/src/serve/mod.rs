@@ -4,8 +4,8 @@ mod activity;
 mod bodies;
 mod guard;
 mod http_loop;
+mod metrics_and_probes;
 mod patience;
-mod plain;
 mod seldom;
 mod sent;
 mod slots;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
-use mortise_webhooks::router::App;
+use mortise_webhooks::router::WebhookState;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,18 +24,18 @@ use tokio_util::task::TaskTracker;
 use crate::auth::DebugAccess;
 use crate::config::Listen;
 use crate::error::RunError;
-use crate::shared::Shared;
+use crate::service_state::ServiceState;
 use crate::tls::{ApiServers, Tls};
 
-use guard::Guard;
+use guard::RequestGuard;
 
 /// What the HTTPS service is made of.
 #[derive(Clone)]
-pub struct Service {
+pub struct HttpsService {
     /// State that answers come from.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<ServiceState>,
     /// The webhook and extender handlers.
-    pub webhooks: App,
+    pub webhooks: WebhookState,
     /// Who may look at debug paths.
     pub debug: Arc<DebugAccess>,
     /// Names of client certificates that may call the extender and the debug paths.
@@ -44,7 +44,7 @@ pub struct Service {
     pub api_servers: ApiServers,
 }
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for HttpsService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service")
             .field("debug", &self.debug)
@@ -54,11 +54,11 @@ impl std::fmt::Debug for Service {
     }
 }
 
-impl Service {
+impl HttpsService {
     /// Every route of the HTTPS listener, guarded. Tests call it without a socket; a [`crate::tls::Peer`] in the request's
     /// extensions stands for the client certificate.
     pub fn router(&self) -> Router {
-        let guard = Guard::new(
+        let guard = RequestGuard::new(
             Arc::clone(&self.shared),
             Arc::clone(&self.debug),
             Arc::clone(&self.clients),
@@ -143,7 +143,12 @@ async fn bind(
 }
 
 /// Serves until `end`, then lets open requests finish. Returns when the last connection is closed.
-pub async fn serve(service: Service, tls: Arc<Tls>, listeners: Listeners, end: CancellationToken) {
+pub async fn serve(
+    service: HttpsService,
+    tls: Arc<Tls>,
+    listeners: Listeners,
+    end: CancellationToken,
+) {
     let Listeners {
         https,
         metrics,
@@ -168,7 +173,7 @@ pub async fn serve(service: Service, tls: Arc<Tls>, listeners: Listeners, end: C
             listener: metrics,
             limits: http_loop::PLAIN_LIMITS,
             tls: None,
-            router: plain::metrics(Arc::clone(&shared), calls),
+            router: metrics_and_probes::metrics(Arc::clone(&shared), calls),
             shared: Arc::clone(&shared),
         },
         http_loop::Loop {
@@ -176,7 +181,7 @@ pub async fn serve(service: Service, tls: Arc<Tls>, listeners: Listeners, end: C
             listener: health,
             limits: http_loop::PLAIN_LIMITS,
             tls: None,
-            router: plain::health(Arc::clone(&shared)),
+            router: metrics_and_probes::health(Arc::clone(&shared)),
             shared,
         },
     ];

@@ -13,16 +13,16 @@ use crate::config::default_extender_clients;
 use crate::testing;
 use crate::tls::Peer;
 
-fn service(debug: DebugAccess) -> Service {
+fn service(debug: DebugAccess) -> HttpsService {
     let shared = testing::shared();
-    let webhooks = App {
-        world: Arc::<Shared>::clone(&shared),
+    let webhooks = WebhookState {
+        world: Arc::<ServiceState>::clone(&shared),
         counters: Arc::default(),
         memory: Arc::default(),
         rules: Arc::default(),
         conversion: true,
     };
-    Service {
+    HttpsService {
         shared,
         webhooks,
         debug: Arc::new(debug),
@@ -32,7 +32,7 @@ fn service(debug: DebugAccess) -> Service {
 }
 
 async fn call(
-    service: &Service,
+    service: &HttpsService,
     method: Method,
     path: &str,
     names: &[&str],
@@ -160,7 +160,7 @@ async fn large_bodies_are_refused_and_panics_are_answered() {
             .0,
         StatusCode::PAYLOAD_TOO_LARGE
     );
-    let guard = Guard::new(
+    let guard = RequestGuard::new(
         Arc::clone(&service.shared),
         Arc::clone(&service.debug),
         Arc::clone(&service.clients),
@@ -381,7 +381,7 @@ async fn facts_of_the_cluster_are_for_api_servers() {
         "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" },
         "oldObject": { "metadata": { "name": "general" } },
     } });
-    let warnings = async |service: &Service, of_admission_ca: bool| {
+    let warnings = async |service: &HttpsService, of_admission_ca: bool| {
         let mut request = Request::post("/admission/v1/validate")
             .header("content-type", "application/json")
             .body(Body::from(review.to_string()))
@@ -424,8 +424,8 @@ async fn plain(address: SocketAddr, path: &str) -> String {
 #[tokio::test]
 async fn readiness_names_what_is_missing() {
     let shared = testing::shared();
-    let status = async |shared: &Arc<Shared>, path: &str| {
-        let response = plain::health(Arc::clone(shared))
+    let status = async |shared: &Arc<ServiceState>, path: &str| {
+        let response = metrics_and_probes::health(Arc::clone(shared))
             .oneshot(Request::get(path).body(Body::empty()).unwrap())
             .await
             .unwrap();
@@ -453,8 +453,8 @@ async fn readiness_names_what_is_missing() {
     assert_eq!(status(&shared, "/healthz").await.0, 200);
     shared.health.set_stopping();
     assert!(status(&shared, "/readyz").await.1.contains("shutting down"));
-    let empty = Shared::new(
-        Arc::new(crate::Wall),
+    let empty = ServiceState::new(
+        Arc::new(crate::SystemClock),
         mortise_core::labels::WellKnown::core(),
         "x",
         serde_json::Value::Null,

@@ -54,7 +54,7 @@ mod tests {
         use mortise_core::record::Verdict;
         let verdicts = [
             Verdict::Nominated,
-            Verdict::NodeDecided,
+            Verdict::NodePlanned,
             Verdict::Unschedulable,
             Verdict::Ignored,
             Verdict::Launched,

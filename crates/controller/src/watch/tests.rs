@@ -8,7 +8,7 @@ use mortise_core::index::ObjectKind;
 use mortise_core::labels::WellKnown;
 
 use super::*;
-use crate::clock::Wall;
+use crate::clock::SystemClock;
 
 /// An API server that answers with these bodies in turn, and then never again. Requests are noted by path and query.
 #[derive(Clone, Default)]
@@ -49,14 +49,14 @@ impl Script {
     }
 }
 
-fn watch(client: kube::Client) -> (Watch, mpsc::Receiver<Message>) {
+fn watch(client: kube::Client) -> (Watch, mpsc::Receiver<DriverMessage>) {
     let (inputs, received) = mpsc::channel(64);
-    let kind = Kind::watched(&[])
+    let kind = ResourceKind::watched(&[])
         .into_iter()
         .find(|kind| kind.index == ObjectKind::Pool)
         .unwrap();
-    let shared = Shared::new(
-        Arc::new(Wall),
+    let shared = ServiceState::new(
+        Arc::new(SystemClock),
         WellKnown::core(),
         "test",
         serde_json::Value::Null,
@@ -87,20 +87,23 @@ fn list(version: u32, token: &str, items: &[String]) -> String {
     )
 }
 
-async fn next(received: &mut mpsc::Receiver<Message>) -> String {
+async fn next(received: &mut mpsc::Receiver<DriverMessage>) -> String {
     match received.recv().await.unwrap() {
-        Message::Input(Input::News(News::Applied(Object::Pool(pool), Source::Watch))) => format!(
+        DriverMessage::Input(EngineInput::News(ObjectEvent::Applied(
+            Object::Pool(pool),
+            EventSource::Watch,
+        ))) => format!(
             "applied {}@{}",
             pool.name(),
             pool.metadata.resource_version.unwrap()
         ),
-        Message::Input(Input::News(News::Deleted(ObjectKey::Pool(name), _))) => {
+        DriverMessage::Input(EngineInput::News(ObjectEvent::Deleted(ObjectKey::Pool(name), _))) => {
             format!("deleted {name}")
         }
-        Message::Input(Input::News(News::Unreadable(ObjectKey::Pool(name)))) => {
+        DriverMessage::Input(EngineInput::News(ObjectEvent::Unreadable(ObjectKey::Pool(name)))) => {
             format!("unreadable {name}")
         }
-        Message::Input(Input::Watch {
+        DriverMessage::Input(EngineInput::Watch {
             kind: ObjectKind::Pool,
             state,
         }) => match state {
@@ -108,8 +111,8 @@ async fn next(received: &mut mpsc::Receiver<Message>) -> String {
             WatchState::Broke => "broke".to_owned(),
             WatchState::Bookmark(version) => format!("all up to {}", version.unwrap()),
         },
-        Message::Input(Input::Synced) => "synced".to_owned(),
-        Message::Input(Input::News(News::Listed { keys, version, .. })) => {
+        DriverMessage::Input(EngineInput::Synced) => "synced".to_owned(),
+        DriverMessage::Input(EngineInput::News(ObjectEvent::Listed { keys, version, .. })) => {
             format!("listed {keys:?}@{}", version.unwrap())
         }
         other => panic!("{other:?}"),

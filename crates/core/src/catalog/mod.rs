@@ -8,8 +8,8 @@
 //! Invariant: a catalogue never changes. Prices and availability that change make a new one with another version.
 
 mod bits;
-mod choice;
-mod questions;
+mod diagnostics;
+mod offers;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 pub(crate) use bits::Bits;
-pub use choice::{MinValuesShortfall, Offer};
-pub use questions::Blame;
-pub(crate) use table::{PricedOffering, TypeTable, UNKNOWN_PRICE};
+pub use diagnostics::EliminatingRequirement;
+pub use offers::{MinValuesShortfall, Offer};
+pub(crate) use table::{InstanceTypeTable, PricedOffering, UNKNOWN_PRICE};
 
-use crate::cloud::{CapacityType, InstanceType, Unavailable};
+use crate::cloud::{CapacityType, InstanceType, UnavailableOffering};
 use crate::money::MicroUsd;
 
 /// All instance types of a node class, with their offerings.
@@ -31,7 +31,7 @@ use crate::money::MicroUsd;
 pub struct Catalog {
     types: Vec<Arc<InstanceType>>,
     version: u64,
-    table: Arc<TypeTable>,
+    table: Arc<InstanceTypeTable>,
 }
 
 impl Catalog {
@@ -50,7 +50,7 @@ impl Catalog {
     fn of_sorted(types: Vec<Arc<InstanceType>>) -> Self {
         let mut hasher = FixedState::with_seed(11).build_hasher();
         types.iter().for_each(|each| hash_type(each, &mut hasher));
-        let table = Arc::new(TypeTable::build(&types));
+        let table = Arc::new(InstanceTypeTable::build(&types));
         Self {
             version: hasher.finish(),
             table,
@@ -82,7 +82,7 @@ impl Catalog {
             .ok()
     }
 
-    pub(crate) fn table(&self) -> &TypeTable {
+    pub(crate) fn table(&self) -> &InstanceTypeTable {
         &self.table
     }
 
@@ -115,7 +115,7 @@ impl Catalog {
 
     /// The same catalogue with these offerings marked as not available.
     #[must_use]
-    pub fn without(&self, unavailable: &[Unavailable]) -> Self {
+    pub fn without(&self, unavailable: &[UnavailableOffering]) -> Self {
         let names: BTreeSet<&str> = unavailable
             .iter()
             .map(|each| &*each.instance_type)

@@ -23,7 +23,7 @@ struct Column {
 
 /// A way to buy that several types have in common.
 #[derive(Debug)]
-pub(crate) struct OfferingKind {
+pub(crate) struct OfferingGroup {
     /// Zone.
     pub(crate) zone: Arc<str>,
     /// Capacity type.
@@ -47,11 +47,11 @@ pub(crate) struct PricedOffering {
 
 /// Columns over the types of a catalogue, in the order of their names.
 #[derive(Debug)]
-pub(crate) struct TypeTable {
+pub(crate) struct InstanceTypeTable {
     len: usize,
     columns: BTreeMap<Arc<str>, Column>,
     allocatable: Vec<Resources>,
-    kinds: Vec<OfferingKind>,
+    kinds: Vec<OfferingGroup>,
     offerings: Vec<Vec<PricedOffering>>,
     reservations: BTreeMap<Arc<str>, u32>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct TypeTable {
 /// Dearer than any price: what is not known is tried last.
 pub(crate) const UNKNOWN_PRICE: MicroUsd = MicroUsd(i64::MAX);
 
-impl TypeTable {
+impl InstanceTypeTable {
     pub(super) fn build(types: &[Arc<InstanceType>]) -> Self {
         let len = types.len();
         let mut columns: BTreeMap<Arc<str>, Column> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl TypeTable {
     }
 
     /// The ways to buy.
-    pub(crate) fn kinds(&self) -> &[OfferingKind] {
+    pub(crate) fn kinds(&self) -> &[OfferingGroup] {
         &self.kinds
     }
 
@@ -258,9 +258,9 @@ fn requirements_of(offering: &Offering) -> Requirements {
         .collect()
 }
 
-fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<PricedOffering>>) {
+fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<PricedOffering>>) {
     let mut by_labels: BTreeMap<(Requirements, Option<Arc<str>>), usize> = BTreeMap::new();
-    let mut kinds: Vec<OfferingKind> = Vec::new();
+    let mut kinds: Vec<OfferingGroup> = Vec::new();
     let mut all = Vec::with_capacity(types.len());
     for (at, each) in types.iter().enumerate() {
         let mut priced = Vec::with_capacity(each.offerings.len());
@@ -273,7 +273,7 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<P
             let reservation = offering.reservation.as_ref().map(|(id, _)| Arc::clone(id));
             let key = (requirements.clone(), reservation.clone());
             let kind = *by_labels.entry(key).or_insert_with(|| {
-                kinds.push(OfferingKind {
+                kinds.push(OfferingGroup {
                     zone: Arc::clone(&offering.zone),
                     capacity_type: offering.capacity_type,
                     requirements,
@@ -302,7 +302,7 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingKind>, Vec<Vec<P
     (kinds, all)
 }
 
-fn order_of(kinds: &[OfferingKind], at: usize) -> Option<(CapacityType, Arc<str>)> {
+fn order_of(kinds: &[OfferingGroup], at: usize) -> Option<(CapacityType, Arc<str>)> {
     kinds
         .get(at)
         .map(|kind| (kind.capacity_type, Arc::clone(&kind.zone)))

@@ -16,9 +16,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::agenda::Agenda;
-use super::outbox::Outbox;
-use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
+use super::timer_queue::TimerQueue;
+use super::write_tracker::WriteTracker;
+use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::index::Changes;
 use crate::names::ClaimName;
@@ -29,25 +29,25 @@ const PACE_MS: i64 = 1_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct Expiration {
-    agenda: Agenda<ClaimName>,
-    outbox: Outbox,
+pub struct ExpirationDecider {
+    agenda: TimerQueue<ClaimName>,
+    outbox: WriteTracker,
     not_before: Option<Timestamp>,
 }
 
-impl Default for Expiration {
+impl Default for ExpirationDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Expiration {
+impl ExpirationDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
             not_before: None,
         }
     }
@@ -102,7 +102,7 @@ impl Expiration {
     }
 }
 
-impl Decider for Expiration {
+impl Decider for ExpirationDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Expiration
     }
@@ -119,7 +119,7 @@ impl Decider for Expiration {
         let mut step = Step::default();
         let mut todo: BTreeSet<ClaimName> = BTreeSet::new();
         for delivery in input.inbox {
-            let Delivery::Outcome(outcome) = delivery else {
+            let InboxMessage::Outcome(outcome) = delivery else {
                 continue;
             };
             self.outbox
@@ -158,11 +158,11 @@ impl Decider for Expiration {
 mod tests {
     use serde_json::json;
 
-    use crate::deciders::testing::World;
+    use crate::deciders::testing::TestCluster;
 
     #[test]
     fn claims_expire_one_a_second_oldest_first_also_after_a_restart() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         for claim in ["z-old", "b", "a"] {
             world.up(claim, &json!({ "expireAfter": "1h" }));
             world.pass(10);
@@ -172,7 +172,7 @@ mod tests {
         world.pass(30 * 60_000);
         world.restart();
         world.pass(30 * 60_000 - 1_000);
-        let deleted = |world: &World| {
+        let deleted = |world: &TestCluster| {
             world
                 .done
                 .iter()

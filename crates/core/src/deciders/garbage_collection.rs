@@ -18,49 +18,49 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::agenda::attempt;
-use super::outbox::Outbox;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use super::timer_queue::attempt;
+use super::write_tracker::WriteTracker;
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after, since};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Instance;
-use crate::effect::{Done, Effect, Listing, ObjectRef, Outcome, ProviderRef};
+use crate::effect::{Effect, EffectOutput, InstanceListing, ObjectRef, Outcome, ProviderRef};
 use crate::freshness;
 use crate::index::{Changes, ObjectKey};
 use crate::names::{ClaimName, ProviderId};
 use crate::record::{Reason, Verdict};
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 /// A machine younger than this may belong to a claim that is not visible yet.
 const ORPHAN_AGE_MS: i64 = 30_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct GarbageCollection {
+pub struct GarbageCollectionDecider {
     next: Option<Timestamp>,
-    list: InFlight<()>,
-    finds: InFlight<ProviderId>,
-    outbox: Outbox,
-    orphans: InFlight<ProviderId>,
+    list: RequestTracker<()>,
+    finds: RequestTracker<ProviderId>,
+    outbox: WriteTracker,
+    orphans: RequestTracker<ProviderId>,
     /// When machines without a creation time were first seen without a claim.
     first_seen: BTreeMap<ProviderId, Timestamp>,
 }
 
-impl Default for GarbageCollection {
+impl Default for GarbageCollectionDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl GarbageCollection {
+impl GarbageCollectionDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
             next: None,
-            list: InFlight::new(5_000, 60_000),
-            finds: InFlight::new(5_000, 60_000),
-            outbox: Outbox::new(),
-            orphans: InFlight::new(1_000, 60_000),
+            list: RequestTracker::new(5_000, 60_000),
+            finds: RequestTracker::new(5_000, 60_000),
+            outbox: WriteTracker::new(),
+            orphans: RequestTracker::new(1_000, 60_000),
             first_seen: BTreeMap::new(),
         }
     }
@@ -69,7 +69,7 @@ impl GarbageCollection {
         let result = &outcome.result;
         match &*outcome.effect {
             Effect::ListInstances => match result {
-                Ok(Done::Instances(listings)) => {
+                Ok(EffectOutput::Instances(listings)) => {
                     self.list.succeeded(&());
                     self.next = Some(after(input.now, input.settings.garbage_collection_ms));
                     self.collect(input, listings, step);
@@ -77,7 +77,7 @@ impl GarbageCollection {
                 _ => self.next = Some(self.list.failed(&(), input.now)),
             },
             Effect::FindInstance { provider_id, .. } => match result {
-                Ok(Done::Found(found)) => {
+                Ok(EffectOutput::Found(found)) => {
                     self.finds.succeeded(provider_id);
                     if found.as_ref().is_none_or(|found| found.terminating) {
                         self.machine_gone(input, provider_id, step);
@@ -98,7 +98,7 @@ impl GarbageCollection {
         }
     }
 
-    fn collect(&mut self, input: &StepInput<'_>, listings: &[Listing], step: &mut Step) {
+    fn collect(&mut self, input: &StepInput<'_>, listings: &[InstanceListing], step: &mut Step) {
         if input.held_by(DeciderId::GarbageCollection).is_some() {
             // What seems to have no claim may have one that the watch has not shown yet.
             self.next = Some(after(input.now, freshness::RECHECK_MS));
@@ -126,7 +126,7 @@ impl GarbageCollection {
     fn ask_for_missing(
         &mut self,
         input: &StepInput<'_>,
-        serves: &Served,
+        serves: &ServedNodeClasses,
         machines: &[Instance],
         step: &mut Step,
     ) {
@@ -162,7 +162,7 @@ impl GarbageCollection {
         if claim.provider_id() != Some(&**id) || !may_end(input, claim, id) {
             return;
         }
-        let gone = Reason::MachineGone {
+        let gone = Reason::InstanceGone {
             machine: id.clone(),
         };
         let why = (DeciderId::GarbageCollection, &gone);
@@ -180,7 +180,7 @@ impl GarbageCollection {
     fn machines_without_claim(
         &mut self,
         input: &StepInput<'_>,
-        listing: &Listing,
+        listing: &InstanceListing,
         machines: &[Instance],
         step: &mut Step,
     ) {
@@ -283,7 +283,7 @@ fn spared(input: &StepInput<'_>, machine: &Instance) -> Option<Reason> {
     })
 }
 
-impl Decider for GarbageCollection {
+impl Decider for GarbageCollectionDecider {
     fn id(&self) -> DeciderId {
         DeciderId::GarbageCollection
     }
@@ -299,7 +299,7 @@ impl Decider for GarbageCollection {
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 self.outcome(input, outcome, &mut step);
             }
         }
@@ -326,14 +326,14 @@ impl Decider for GarbageCollection {
 mod tests {
     use serde_json::json;
 
-    use crate::deciders::testing::World;
+    use crate::deciders::testing::TestCluster;
     use crate::freshness::WatchState;
-    use crate::index::{News, ObjectKey, ObjectKind};
+    use crate::index::{ObjectEvent, ObjectKey, ObjectKind};
     use crate::record::{Reason, Verdict};
 
     #[test]
     fn a_claim_whose_machine_is_gone_goes_once_its_node_is_not_ready() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("c", &json!({}));
         world.claim("young", &json!({}));
         world.settle();
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_list_that_leaves_a_machine_out_ends_nothing() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("c", &json!({}));
         world.edit(
             &format!("Node/{node}"),
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn nothing_is_collected_while_a_watch_of_claims_or_nodes_is_old() {
         for kind in [ObjectKind::Claim, ObjectKind::Node] {
-            let mut world = World::new();
+            let mut world = TestCluster::new();
             let node = world.up("c", &json!({}));
             world.edit(
                 &format!("Node/{node}"),
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_claim_stays_while_its_node_is_ready() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("lost", &json!({}));
         let finalizers = json!({ "metadata": { "finalizers": null } });
         world.edit("NodeClaim/lost", &finalizers);
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_machine_stays_while_its_claim_may_be_one_that_cannot_be_read() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.claim("lost", &json!({}));
         world.settle();
         let finalizers = json!({ "metadata": { "finalizers": null } });
@@ -429,17 +429,17 @@ mod tests {
         world.settle();
         assert_eq!(world.machines.len(), 1);
         let key = || ObjectKey::Claim("lost".into());
-        world.tell(News::Unreadable(key()));
+        world.tell(ObjectEvent::Unreadable(key()));
         world.pass(10 * 60_000);
         assert_eq!(world.machines.len(), 1, "{:?}", world.done);
-        world.tell(News::Deleted(key(), None));
+        world.tell(ObjectEvent::Deleted(key(), None));
         world.pass(5 * 60_000);
         assert_eq!(world.machines.len(), 0, "{:?}", world.done);
     }
 
     #[test]
     fn a_list_that_failed_says_nothing_about_machines() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("c", &json!({}));
         world.edit(
             &format!("Node/{node}"),
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_claim_is_ended() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.up("kept", &json!({}));
         world.claim("lost", &json!({}));
         world.settle();

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::outbox::Outbox;
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, Step, StepInput};
+use super::{Decider, DeciderId, InboxMessage, Step, StepInput};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::cloud::{Notice, NoticeKind};
+use crate::cloud::{InterruptionKind, InterruptionNotice};
 use crate::effect::{Effect, EffectError, Event, ObjectRef};
 use crate::index::Changes;
 use crate::labels;
@@ -33,24 +33,24 @@ type MessageKey = (Arc<str>, Arc<str>);
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct Interruption {
+pub struct InterruptionDecider {
     /// Claims by the last part of their provider id; and that part by claim, to remove it.
     instances: BTreeMap<Arc<str>, ClaimName>,
     ids: BTreeMap<ClaimName, Arc<str>>,
     /// Claims that must be deleted before the message may go.
     open: BTreeMap<MessageKey, BTreeSet<Uid>>,
     /// Claims to be deleted.
-    doomed: BTreeMap<Uid, ClaimName>,
-    outbox: Outbox,
+    claims_to_delete: BTreeMap<Uid, ClaimName>,
+    outbox: WriteTracker,
 }
 
-impl Default for Interruption {
+impl Default for InterruptionDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Interruption {
+impl InterruptionDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -58,8 +58,8 @@ impl Interruption {
             instances: BTreeMap::new(),
             ids: BTreeMap::new(),
             open: BTreeMap::new(),
-            doomed: BTreeMap::new(),
-            outbox: Outbox::new(),
+            claims_to_delete: BTreeMap::new(),
+            outbox: WriteTracker::new(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Interruption {
         &mut self,
         input: &StepInput<'_>,
         provider: &Arc<str>,
-        notice: &Notice,
+        notice: &InterruptionNotice,
         step: &mut Step,
     ) {
         let key: MessageKey = (Arc::clone(provider), Arc::clone(&notice.id));
@@ -119,7 +119,7 @@ impl Interruption {
     fn announced(
         &mut self,
         input: &StepInput<'_>,
-        kind: NoticeKind,
+        kind: InterruptionKind,
         claim: &NodeClaim,
         step: &mut Step,
     ) -> Option<Uid> {
@@ -140,7 +140,7 @@ impl Interruption {
         let what = Reason::Note {
             text: kind.label().to_owned(),
         };
-        if kind == NoticeKind::RebalanceRecommendation {
+        if kind == InterruptionKind::RebalanceRecommendation {
             let reasons = vec![what];
             step.record(
                 input,
@@ -174,13 +174,13 @@ impl Interruption {
             Verdict::Notified,
             reasons,
         );
-        self.doomed.insert(uid.clone(), name);
+        self.claims_to_delete.insert(uid.clone(), name);
         Some(uid)
     }
 
     /// Fences and deletes what must go, and asks again where that failed.
     fn delete(&mut self, input: &StepInput<'_>, step: &mut Step) {
-        for (uid, name) in self.doomed.clone() {
+        for (uid, name) in self.claims_to_delete.clone() {
             let claim = input.snapshot.claims.get(&name).filter(|claim| {
                 claim.uid().as_ref() == Some(&uid) && claim.metadata.deletion_timestamp.is_none()
             });
@@ -208,7 +208,7 @@ impl Interruption {
 
     /// The claim is deleted: messages that waited for it, and for nothing else, may go.
     fn done(&mut self, uid: &Uid, step: &mut Step) {
-        self.doomed.remove(uid);
+        self.claims_to_delete.remove(uid);
         for waits in self.open.values_mut() {
             waits.remove(uid);
         }
@@ -241,30 +241,32 @@ fn last_part(id: &str) -> Option<Arc<str>> {
 }
 
 /// Reason, text and whether it is a warning; `None` for a message that asks for nothing.
-const fn words(kind: NoticeKind) -> Option<(&'static str, &'static str, bool)> {
+const fn words(kind: InterruptionKind) -> Option<(&'static str, &'static str, bool)> {
     match kind {
-        NoticeKind::SpotInterruption => Some((
+        InterruptionKind::SpotInterruption => Some((
             "SpotInterrupted",
             "Spot interruption warning was triggered",
             true,
         )),
-        NoticeKind::RebalanceRecommendation => Some((
+        InterruptionKind::RebalanceRecommendation => Some((
             "SpotRebalanceRecommendation",
             "Spot rebalance recommendation was triggered",
             false,
         )),
-        NoticeKind::ScheduledChange => Some((
+        InterruptionKind::ScheduledChange => Some((
             "InstanceUnhealthy",
             "An unhealthy warning was triggered for the instance",
             true,
         )),
-        NoticeKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
-        NoticeKind::Terminated => Some(("InstanceTerminating", "Instance is terminating", true)),
-        NoticeKind::Other => None,
+        InterruptionKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
+        InterruptionKind::Terminated => {
+            Some(("InstanceTerminating", "Instance is terminating", true))
+        }
+        InterruptionKind::Other => None,
     }
 }
 
-impl Decider for Interruption {
+impl Decider for InterruptionDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Interruption
     }
@@ -282,10 +284,10 @@ impl Decider for Interruption {
         self.index(input);
         for delivery in input.inbox {
             match delivery {
-                Delivery::Notice { provider, notice } => {
+                InboxMessage::Notice { provider, notice } => {
                     self.notice(input, provider, notice, &mut step)
                 }
-                Delivery::Outcome(outcome) => {
+                InboxMessage::Outcome(outcome) => {
                     self.outbox
                         .answered(input.now, &outcome.effect, &outcome.result);
                     if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect
@@ -307,17 +309,17 @@ impl Decider for Interruption {
 mod tests {
     use serde_json::json;
 
-    use crate::cloud::NoticeKind;
-    use crate::deciders::testing::World;
+    use crate::cloud::InterruptionKind;
+    use crate::deciders::testing::TestCluster;
     use crate::labels;
     use crate::record::Verdict;
 
     #[test]
     fn an_interruption_fences_deletes_and_then_acknowledges() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("c", &json!({}));
         world.pod("web", &node, &json!({}));
-        world.notice("m1", NoticeKind::SpotInterruption, "i-1");
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
         world.settle();
         assert!(
             world.get("NodeClaim/c")["metadata"]
@@ -351,8 +353,8 @@ mod tests {
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Notified));
 
         // The same message again, and others about the same machine, change nothing.
-        world.notice("m2", NoticeKind::SpotInterruption, "i-1");
-        world.notice("m3", NoticeKind::Terminated, "i-1");
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-1");
+        world.notice("m3", InterruptionKind::Terminated, "i-1");
         world.settle();
         assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
         assert_eq!(
@@ -369,11 +371,11 @@ mod tests {
 
     #[test]
     fn a_recommendation_is_only_told_and_strangers_are_acknowledged() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.up("c", &json!({}));
-        world.notice("m1", NoticeKind::RebalanceRecommendation, "i-1");
-        world.notice("m2", NoticeKind::SpotInterruption, "i-99");
-        world.notice("m3", NoticeKind::Other, "i-1");
+        world.notice("m1", InterruptionKind::RebalanceRecommendation, "i-1");
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-99");
+        world.notice("m3", InterruptionKind::Other, "i-1");
         world.settle();
         assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
         assert!(
@@ -390,13 +392,13 @@ mod tests {
 
     #[test]
     fn killed_before_the_deletion_was_answered_the_message_is_not_acknowledged() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.up("c", &json!({}));
-        world.notice("m1", NoticeKind::SpotInterruption, "i-1");
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
         world.die_after = Some("delete");
         world.settle();
         assert!(world.acknowledged.is_empty());
-        world.notice("m1-again", NoticeKind::SpotInterruption, "i-1");
+        world.notice("m1-again", InterruptionKind::SpotInterruption, "i-1");
         world.settle();
         assert_eq!(world.acknowledged, ["m1-again"]);
     }

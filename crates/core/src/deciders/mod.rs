@@ -5,26 +5,26 @@
 //! Because the answers to own writes are applied to the index before their outcome is delivered, a step always sees what
 //! the decider itself has done.
 
-mod agenda;
 mod conditions;
 mod disruption;
+mod event_throttle;
 mod expiration;
 mod garbage_collection;
-mod in_flight;
 mod interruption;
 mod lifecycle;
-mod new_claim;
+mod node_claim_request;
 mod node_class;
 mod node_overlay;
 mod node_pool;
-mod outbox;
 mod provisioning;
 mod repair;
+mod request_tracker;
 mod static_capacity;
 mod termination;
 #[cfg(test)]
 mod testing;
-mod told;
+mod timer_queue;
+mod write_tracker;
 mod writes;
 
 use std::fmt;
@@ -33,36 +33,38 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use conditions::ClaimConditions;
+pub use conditions::ClaimConditionsDecider;
 pub(crate) use conditions::drift_reason;
 pub use disruption::{
-    BudgetState, Disruption, Proposal, Survey, Surveyed, Terms, budget_states, consider, survey,
+    BudgetState, DisruptionDecider, NodeSurvey, Proposal, ReplacementPricing, Survey,
+    budget_states, consider, survey,
 };
-pub use expiration::Expiration;
-pub use garbage_collection::GarbageCollection;
-pub use in_flight::InFlight;
-pub use interruption::Interruption;
-pub use lifecycle::Lifecycle;
-pub use node_class::NodeClass;
-pub use node_overlay::NodeOverlay;
-pub use node_pool::NodePool;
-pub use provisioning::Provisioning;
-pub use repair::Repair;
-pub use static_capacity::StaticCapacity;
+pub use expiration::ExpirationDecider;
+pub use garbage_collection::GarbageCollectionDecider;
+pub use interruption::InterruptionDecider;
+pub use lifecycle::LifecycleDecider;
+pub use node_class::NodeClassDecider;
+pub use node_overlay::NodeOverlayDecider;
+pub use node_pool::NodePoolDecider;
+pub use provisioning::ProvisioningDecider;
+pub use repair::RepairDecider;
+pub use request_tracker::RequestTracker;
+pub use static_capacity::StaticCapacityDecider;
 pub use termination::{
-    Obstacle, Shape, StuckDrain, Termination, going_since, in_the_way, stuck_drains,
+    DrainBlocker, DrainBlockerKind, StuckDrain, TerminationDecider, drain_blockers, going_since,
+    stuck_drains,
 };
 
-use crate::cloud::Notice;
+use crate::cloud::InterruptionNotice;
 use crate::effect::{Effect, Event, ObjectRef, Outcome};
-use crate::feasible::Feasible;
+use crate::feasible::FeasiblePods;
 use crate::freshness::{Freshness, OldWatch};
 use crate::index::Changes;
 use crate::ledger::LedgerOp;
+use crate::metric_event::MetricEvent;
 use crate::record::{Reason, Record, Verdict};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::tally::Tally;
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -126,7 +128,7 @@ impl fmt::Display for DeciderId {
 
 /// What reaches a decider besides the snapshot.
 #[derive(Clone, Debug)]
-pub enum Delivery {
+pub enum InboxMessage {
     /// What became of an effect it asked for.
     Outcome(Outcome),
     /// A message of a provider (only the interruption decider gets these).
@@ -134,7 +136,7 @@ pub enum Delivery {
         /// Provider name.
         provider: Arc<str>,
         /// The message.
-        notice: Notice,
+        notice: InterruptionNotice,
     },
 }
 
@@ -148,11 +150,11 @@ pub struct StepInput<'a> {
     /// What changed since the last step.
     pub changes: &'a Changes,
     /// What came in, in order.
-    pub inbox: &'a [Delivery],
+    pub inbox: &'a [InboxMessage],
     /// Settings.
     pub settings: &'a Settings,
     /// Pods for which kube-scheduler has a node.
-    pub feasible: &'a Feasible,
+    pub feasible: &'a FeasiblePods,
     /// How old what each watch says is.
     pub freshness: &'a Freshness,
     /// A number for this step, for names and for spreading: same run, same numbers.
@@ -178,7 +180,7 @@ pub struct Step {
     /// What was decided and why.
     pub records: Vec<Record>,
     /// What is only counted.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<MetricEvent>,
     /// Step again at this time even if nothing changes.
     pub wake: Option<Timestamp>,
 }
@@ -257,18 +259,18 @@ pub trait Decider: Send {
 #[must_use]
 pub fn all() -> Vec<Box<dyn Decider>> {
     vec![
-        Box::new(NodeClass::default()),
-        Box::new(NodePool::default()),
-        Box::new(NodeOverlay::default()),
-        Box::new(Interruption::default()),
-        Box::new(Lifecycle::default()),
-        Box::new(Termination::default()),
-        Box::new(ClaimConditions::default()),
-        Box::new(Expiration::default()),
-        Box::new(GarbageCollection::default()),
-        Box::new(Repair::default()),
-        Box::new(StaticCapacity::default()),
-        Box::new(Provisioning::default()),
-        Box::new(Disruption::default()),
+        Box::new(NodeClassDecider::default()),
+        Box::new(NodePoolDecider::default()),
+        Box::new(NodeOverlayDecider::default()),
+        Box::new(InterruptionDecider::default()),
+        Box::new(LifecycleDecider::default()),
+        Box::new(TerminationDecider::default()),
+        Box::new(ClaimConditionsDecider::default()),
+        Box::new(ExpirationDecider::default()),
+        Box::new(GarbageCollectionDecider::default()),
+        Box::new(RepairDecider::default()),
+        Box::new(StaticCapacityDecider::default()),
+        Box::new(ProvisioningDecider::default()),
+        Box::new(DisruptionDecider::default()),
     ]
 }

@@ -19,14 +19,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::agenda::{Agenda, attempt, earlier};
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::{TimerQueue, attempt, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{NodeClassObject, ResolvedNodeClass};
-use crate::effect::{Done, Effect, Event, ObjectRef, Outcome, Patch};
+use crate::effect::{Effect, EffectOutput, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey};
 use crate::record::{Reason, Verdict};
@@ -36,7 +36,7 @@ const NAMES_IN_EVENT: usize = 5;
 
 /// What is known of one class.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct NodeClassState {
     /// Generation that was resolved, or is being resolved.
     generation: Option<i64>,
     /// When to resolve again.
@@ -51,33 +51,33 @@ struct Known {
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct NodeClass {
-    agenda: Agenda<NodeClassKey>,
-    known: BTreeMap<NodeClassKey, Known>,
-    resolves: InFlight<NodeClassKey>,
-    outbox: Outbox,
+pub struct NodeClassDecider {
+    agenda: TimerQueue<NodeClassKey>,
+    known: BTreeMap<NodeClassKey, NodeClassState>,
+    resolves: RequestTracker<NodeClassKey>,
+    outbox: WriteTracker,
     /// Claims to be stamped once their last write has been answered or has rested.
-    stamps: Agenda<ClaimName>,
-    told: Told,
+    stamps: TimerQueue<ClaimName>,
+    told: EventThrottle,
 }
 
-impl Default for NodeClass {
+impl Default for NodeClassDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl NodeClass {
+impl NodeClassDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
+            agenda: TimerQueue::new(),
             known: BTreeMap::new(),
-            resolves: InFlight::new(1_000, 60_000),
-            outbox: Outbox::new(),
-            stamps: Agenda::new(),
-            told: Told::default(),
+            resolves: RequestTracker::new(1_000, 60_000),
+            outbox: WriteTracker::new(),
+            stamps: TimerQueue::new(),
+            told: EventThrottle::default(),
         }
     }
 
@@ -92,7 +92,7 @@ impl NodeClass {
                 let target = ObjectRef::NodeClass(class.key.clone());
                 let known = self.known.entry(class.key.clone()).or_default();
                 match &outcome.result {
-                    Ok(Done::Resolved(answer)) => {
+                    Ok(EffectOutput::Resolved(answer)) => {
                         self.resolves.succeeded(&class.key);
                         let wait = answer.again_ms.unwrap_or(input.settings.resolve_ms);
                         let wait = wait.clamp(1_000, input.settings.resolve_ms.max(1_000));
@@ -335,7 +335,7 @@ fn would_change(now: &Value, patch: &Value) -> bool {
     }
 }
 
-impl Decider for NodeClass {
+impl Decider for NodeClassDecider {
     fn id(&self) -> DeciderId {
         DeciderId::NodeClass
     }
@@ -353,7 +353,7 @@ impl Decider for NodeClass {
         let mut step = Step::default();
         let mut todo: BTreeSet<NodeClassKey> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 todo.extend(self.outcome(input, outcome, &mut step));
             }
         }
@@ -408,10 +408,10 @@ mod tests {
     use serde_json::json;
 
     use super::would_change;
-    use crate::deciders::testing::{KIND, World};
+    use crate::deciders::testing::{KIND, TestCluster};
     use crate::settings::Settings;
 
-    fn resolves(world: &World) -> usize {
+    fn resolves(world: &TestCluster) -> usize {
         world
             .done
             .iter()
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_provider_that_soon_knows_more_is_asked_again_soon() {
-        let mut world = World::bare(Settings::default());
+        let mut world = TestCluster::bare(Settings::default());
         world.again_ms = Some(5_000);
         world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
         world.settle();
@@ -435,10 +435,10 @@ mod tests {
 
     #[test]
     fn claims_with_a_hash_of_another_version_are_stamped_and_drifted_ones_stay_drifted() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let key = "fake.test/fakenodeclass-hash";
         let version_key = format!("{key}-version");
-        let of = |world: &World, claim: &str| {
+        let of = |world: &TestCluster, claim: &str| {
             let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
             [key, &version_key].map(|key| annotations[key].as_str().unwrap_or_default().to_owned())
         };
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_class_is_resolved_written_once_and_resolved_again_when_it_changes() {
-        let mut world = World::bare(Settings::default());
+        let mut world = TestCluster::bare(Settings::default());
         world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
         world.settle();
         let class = world.get("FakeNodeClass/default");
@@ -481,7 +481,7 @@ mod tests {
             class["metadata"]["finalizers"],
             json!(["fake.test/termination"])
         );
-        let writes = |world: &World| {
+        let writes = |world: &TestCluster| {
             world
                 .done
                 .iter()
@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_deleted_class_waits_for_its_claims() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.up("c", &json!({}));
         world.delete("FakeNodeClass/default");
         world.pass(60_000);

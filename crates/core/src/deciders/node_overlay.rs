@@ -12,11 +12,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::agenda::Agenda;
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::TimerQueue;
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, Step, StepInput};
+use super::{Decider, DeciderId, InboxMessage, Step, StepInput};
 use crate::apis::conditions::{self, Conditions};
 use crate::apis::nodeoverlay::NodeOverlay as Overlay;
 use crate::apis::validation::{in_words, overlay_faults};
@@ -28,23 +28,23 @@ const VALIDATION: &str = "ValidationSucceeded";
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct NodeOverlay {
-    agenda: Agenda<Arc<str>>,
-    outbox: Outbox,
-    told: Told,
+pub struct NodeOverlayDecider {
+    agenda: TimerQueue<Arc<str>>,
+    outbox: WriteTracker,
+    told: EventThrottle,
 }
 
-impl Default for NodeOverlay {
+impl Default for NodeOverlayDecider {
     fn default() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
-            told: Told::default(),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
+            told: EventThrottle::default(),
         }
     }
 }
 
-impl NodeOverlay {
+impl NodeOverlayDecider {
     fn look(
         &mut self,
         input: &StepInput<'_>,
@@ -97,7 +97,7 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, overlay: &Overl
     }
 }
 
-impl Decider for NodeOverlay {
+impl Decider for NodeOverlayDecider {
     fn id(&self) -> DeciderId {
         DeciderId::NodeOverlay
     }
@@ -109,7 +109,7 @@ impl Decider for NodeOverlay {
     fn is_interested(&self, changes: &Changes) -> bool {
         // Overlays are among the surroundings; who conflicts with whom also depends on pools and catalogues.
         changes.everything
-            || changes.surroundings
+            || changes.cluster_objects
             || !changes.pools.is_empty()
             || !changes.node_classes.is_empty()
     }
@@ -118,7 +118,7 @@ impl Decider for NodeOverlay {
         let mut step = Step::default();
         let mut names: BTreeSet<Arc<str>> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery
+            if let InboxMessage::Outcome(outcome) = delivery
                 && let Effect::Patch(Patch {
                     target: ObjectRef::Overlay(name),
                     ..
@@ -149,7 +149,7 @@ impl Decider for NodeOverlay {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::deciders::testing::World;
+    use crate::deciders::testing::TestCluster;
 
     fn overlay(name: &str, weight: i32, price: &str) -> Value {
         json!({
@@ -162,7 +162,7 @@ mod tests {
     }
 
     /// Status, reason and message of `ValidationSucceeded`, and the status of `Ready`.
-    fn verdict(world: &World, name: &str) -> [String; 4] {
+    fn verdict(world: &TestCluster, name: &str) -> [String; 4] {
         let list = world.get(&format!("NodeOverlay/{name}"))["status"]["conditions"]
             .as_array()
             .unwrap();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn of_two_that_say_the_same_one_is_told_so_until_the_other_goes() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         for (name, weight) in [("a", 5), ("b", 5), ("c", 4)] {
             world.put(&overlay(name, weight, "-10%"));
         }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.put(&overlay("odd", 1, "ten percent"));
         world.settle();
         let [status, reason, message, ready] = verdict(&world, "odd");

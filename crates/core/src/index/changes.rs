@@ -21,7 +21,7 @@ pub struct Changes {
     /// Node classes and their catalogues.
     pub node_classes: BTreeSet<NodeClassKey>,
     /// Disruption budgets, DaemonSets, volumes, namespaces: something changed.
-    pub surroundings: bool,
+    pub cluster_objects: bool,
     /// The ledger.
     pub ledger: bool,
     /// Nodes on which a pod that is not a DaemonSet's was newly bound, ended or began to end.
@@ -53,7 +53,7 @@ impl Changes {
             claims,
             pools,
             node_classes,
-            surroundings,
+            cluster_objects: surroundings,
             ledger,
             pod_events,
         } = other;
@@ -63,7 +63,7 @@ impl Changes {
         self.claims.extend(claims.iter().cloned());
         self.pools.extend(pools.iter().cloned());
         self.node_classes.extend(node_classes.iter().cloned());
-        self.surroundings |= surroundings;
+        self.cluster_objects |= surroundings;
         self.ledger |= ledger;
         self.pod_events.extend(pod_events.iter().cloned());
     }

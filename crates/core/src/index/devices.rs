@@ -47,7 +47,7 @@ impl Index {
             }
             _ => return false,
         }
-        self.changes.surroundings = true;
+        self.changes.cluster_objects = true;
         true
     }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::{Index, Object, ObjectKey};
 use crate::effect::ObjectRef;
 use crate::names::NodeClassKey;
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 impl Index {
     /// Says which kinds of node classes this process serves; call it before the first object is applied. Claims and pools
     /// of other kinds stay out of the picture: no decider sees them, nothing counts them.
     #[must_use]
-    pub fn serving(mut self, served: Served) -> Self {
+    pub fn serving(mut self, served: ServedNodeClasses) -> Self {
         self.state.served = served;
         self
     }

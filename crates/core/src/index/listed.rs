@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Index, ObjectKey, ObjectKind, Source, is_newer};
+use super::{EventSource, Index, ObjectKey, ObjectKind, is_newer};
 
 impl Index {
     /// Known objects of a kind that a list at `version` shows to be gone: they are not among its keys, and are not newer
@@ -64,12 +64,12 @@ impl Index {
     }
 
     /// Whether an object of this version is known to have gone since: deleted, or left out by a newer list.
-    pub(super) fn has_gone(&self, key: &ObjectKey, version: u64, source: Source) -> bool {
+    pub(super) fn has_gone(&self, key: &ObjectKey, version: u64, source: EventSource) -> bool {
         let deleted = self.deleted.get(key).is_some_and(|at| *at >= version);
         match source {
             // A page that was read before the deletion. A watch shows no object without a version.
-            Source::Watch => version != 0 && deleted,
-            Source::Write => {
+            EventSource::Watch => version != 0 && deleted,
+            EventSource::Write => {
                 let last = self.lists.get(&key.kind());
                 let left_out =
                     !self.versions.contains_key(key) && last.is_some_and(|last| *last >= version);

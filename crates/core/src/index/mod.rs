@@ -1,17 +1,17 @@
 //! The one writable picture of the cluster: objects in, snapshots out.
 //!
-//! One owner applies [`News`] and freezes; readers hold frozen [`Snapshot`]s. The index is pure, so the simulator feeds
+//! One owner applies [`ObjectEvent`] and freezes; readers hold frozen [`Snapshot`]s. The index is pure, so the simulator feeds
 //! the same one as the watches do. Applying costs the logarithm of what exists; freezing costs what changed.
 
 mod changes;
-mod crowds;
 mod devices;
 mod foreign;
 mod listed;
-mod machine;
+mod node;
+mod nominations;
 mod object;
 mod overlay;
-mod promises;
+mod pod_labels;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use changes::Changes;
-pub use object::{News, Object, ObjectKey, ObjectKind, Source};
+pub use object::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 
 use crate::apis::k8s;
 use crate::catalog::Catalog;
-use crate::cloud::Unavailable;
+use crate::cloud::UnavailableOffering;
 use crate::labels::WellKnown;
 use crate::ledger::LedgerOp;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
@@ -42,14 +42,14 @@ pub struct Index {
     nodes: BTreeMap<NodeName, Arc<k8s::Node>>,
     node_key_of: BTreeMap<NodeName, NodeKey>,
     claim_key_of: BTreeMap<ClaimName, NodeKey>,
-    machines: BTreeMap<NodeKey, machine::Parts>,
+    machines: BTreeMap<NodeKey, node::NodeSources>,
     pods_of: BTreeMap<NodeName, BTreeSet<PodKey>>,
     /// By DaemonSet: its active pods by age.
     daemon_pods_of: BTreeMap<NamespacedName, BTreeSet<(Timestamp, PodKey)>>,
     pending_keys: BTreeMap<Uid, PodKey>,
     /// Pods that wait and whose promise on this claim was ended.
     over: BTreeMap<Uid, ClaimName>,
-    ends: promises::PromiseEnds,
+    ends: nominations::PromiseEnds,
     /// The newest time that was told.
     now: Timestamp,
     ahead: bool,
@@ -80,7 +80,7 @@ impl Index {
             daemon_pods_of: BTreeMap::new(),
             pending_keys: BTreeMap::new(),
             over: BTreeMap::new(),
-            ends: promises::PromiseEnds::default(),
+            ends: nominations::PromiseEnds::default(),
             now,
             ahead,
             dirty: BTreeSet::new(),
@@ -112,16 +112,16 @@ impl Index {
     }
 
     /// Takes news in. Returns whether anything changed.
-    pub fn apply(&mut self, news: News) -> bool {
+    pub fn apply(&mut self, news: ObjectEvent) -> bool {
         let changed = match news {
-            News::Applied(object, source) => self.applied(object, source),
-            News::Deleted(key, version) => {
+            ObjectEvent::Applied(object, source) => self.applied(object, source),
+            ObjectEvent::Deleted(key, version) => {
                 // A watch shows the end of an object after the answer to our own write showed the next one of its name.
                 let known = self.versions.get(&key).copied();
                 !is_newer(known, version) && self.gone(&key, version)
             }
-            News::Unreadable(key) => self.unreadable(key),
-            News::Listed {
+            ObjectEvent::Unreadable(key) => self.unreadable(key),
+            ObjectEvent::Listed {
                 kind,
                 keys,
                 version,
@@ -131,7 +131,7 @@ impl Index {
         changed
     }
 
-    fn applied(&mut self, object: Object, source: Source) -> bool {
+    fn applied(&mut self, object: Object, source: EventSource) -> bool {
         let key = object.key();
         let version = object.version().unwrap_or(0);
         if let Some(known) = self.versions.get(&key)
@@ -180,7 +180,7 @@ impl Index {
     ) {
         if let ObjectKey::Pdb(name) | ObjectKey::DaemonSet(name) = key {
             Arc::make_mut(map(&mut self.state)).insert(name.clone(), Arc::new(value));
-            self.changes.surroundings = true;
+            self.changes.cluster_objects = true;
         }
     }
 
@@ -239,7 +239,7 @@ impl Index {
             }
             _ => return,
         }
-        self.changes.surroundings = true;
+        self.changes.cluster_objects = true;
     }
 
     /// Takes an object out. `seen_at`: it was seen to be gone at this version.
@@ -265,11 +265,11 @@ impl Index {
             }
             ObjectKey::Pdb(name) => {
                 Arc::make_mut(&mut self.state.pdbs).remove(name);
-                self.changes.surroundings = true;
+                self.changes.cluster_objects = true;
             }
             ObjectKey::DaemonSet(name) => {
                 Arc::make_mut(&mut self.state.daemon_sets).remove(name);
-                self.changes.surroundings = true;
+                self.changes.cluster_objects = true;
             }
             other if self.device_object(other, None) => {}
             other => self.surrounding(other, None),
@@ -284,7 +284,7 @@ impl Index {
     }
 
     fn pod_applied(&mut self, object: &k8s::Pod) {
-        let pod = Pod::ingest(object, &mut self.classes);
+        let pod = Pod::from_api(object, &mut self.classes);
         let key = pod.key.clone();
         let before = self.state.pods.get(&key).cloned();
         if let Some(before) = &before
@@ -411,7 +411,7 @@ impl Index {
     }
 
     /// Marks offerings as empty in the catalogue of a node class, until it is resolved again.
-    pub fn mark_unavailable(&mut self, class: &NodeClassKey, offerings: &[Unavailable]) {
+    pub fn mark_unavailable(&mut self, class: &NodeClassKey, offerings: &[UnavailableOffering]) {
         if let Some(catalog) = self.state.catalogs.get(class) {
             let changed = Arc::new(catalog.without(offerings));
             self.set_catalog(class, changed);

@@ -226,7 +226,7 @@ impl Object {
 
 /// Where news of an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// A watch: in order.
     Watch,
     /// The answer to our own write: may arrive after the watch already showed something newer, even the deletion.
@@ -235,9 +235,9 @@ pub enum Source {
 
 /// News for the index.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum ObjectEvent {
     /// The object is there, like this.
-    Applied(Object, Source),
+    Applied(Object, EventSource),
     /// The object is gone, as of this version; `None`: whatever is known of it.
     Deleted(ObjectKey, Option<u64>),
     /// There is an object of this key that cannot be read. What was known of it stays as it was.

@@ -15,7 +15,7 @@ impl Index {
             return;
         }
         let state = &mut self.state;
-        if state.overlays.is_empty() && state.overlaid.is_empty() {
+        if state.overlays.is_empty() && state.overlaid_catalogs.is_empty() {
             state.rejected_overlays = Arc::default();
             return;
         }
@@ -26,16 +26,16 @@ impl Index {
         let version = |of: &BTreeMap<PoolName, Arc<Catalog>>, name: &PoolName| {
             of.get(name).map(|catalog| catalog.version())
         };
-        let names: BTreeSet<&PoolName> = now.keys().chain(state.overlaid.keys()).collect();
+        let names: BTreeSet<&PoolName> = now.keys().chain(state.overlaid_catalogs.keys()).collect();
         let changed: Vec<PoolName> = names
             .into_iter()
-            .filter(|name| version(&now, name) != version(&state.overlaid, name))
+            .filter(|name| version(&now, name) != version(&state.overlaid_catalogs, name))
             .cloned()
             .collect();
         if changed.is_empty() {
             return;
         }
-        state.overlaid = Arc::new(now);
+        state.overlaid_catalogs = Arc::new(now);
         // Prices of machines come from the catalogue of their pool; deciders look at classes whose catalogue changed.
         for name in changed {
             if let Some(pool) = state.pools.get(&name) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Coming;
+use super::ExpectedClaim;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::names::PoolName;
@@ -40,7 +40,7 @@ pub(crate) fn most_of(claim: &NodeClaim, snapshot: &Snapshot) -> Resources {
 }
 
 /// The same of one that is expected.
-fn most(coming: &Coming, snapshot: &Snapshot) -> Resources {
+fn most(coming: &ExpectedClaim, snapshot: &Snapshot) -> Resources {
     coming.capacity.clone().unwrap_or_else(|| {
         let claim = snapshot.claims.get(&*coming.claim);
         let pool = snapshot.pools.get(&coming.pool);
@@ -81,7 +81,7 @@ impl PoolUsage {
     /// Usage of every pool, machines that leave not counted. Cost: pools and coming claims.
     #[must_use]
     pub fn all(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
-        let mut pools = (*snapshot.in_use).clone();
+        let mut pools = (*snapshot.pool_usage).clone();
         for coming in snapshot.ledger.coming().values() {
             // A coming machine is counted by its promise, which knows the most it can have.
             let there = snapshot

@@ -4,8 +4,8 @@
 //! command that put it ends. The engine is the only writer. What followers must know stands in annotations of the
 //! NodeClaim ([`crate::labels::NOMINATED_PODS`], [`crate::labels::FENCE`]), from which the index feeds their ledger.
 
-mod held;
 mod limits;
+mod node_nominations;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use held::Held;
 pub(crate) use limits::most_of;
 pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
+pub use node_nominations::NodeNominations;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
 use crate::resources::Resources;
-use crate::snapshot::Table;
+use crate::snapshot::ShardedMap;
 
 /// Where room is held.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum NominationTarget {
     /// On a Node that exists.
     Node(NodeName),
     /// On the machine of a claim, whether or not its Node exists.
@@ -40,7 +40,7 @@ pub struct Nomination {
     /// Its UID.
     pub uid: Uid,
     /// Where.
-    pub place: Place,
+    pub place: NominationTarget,
     /// What it will take.
     pub requests: Resources,
     /// Its priority: a promise never blocks a pod of higher priority.
@@ -53,7 +53,7 @@ pub struct Nomination {
 
 /// A claim that was decided and that no object shows yet, or whose machine is not known yet: counts against limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Coming {
+pub struct ExpectedClaim {
     /// Name chosen for the claim.
     pub claim: ClaimName,
     /// Pool it belongs to.
@@ -120,7 +120,7 @@ pub enum LedgerOp {
     /// Gives a pod's room back.
     Withdraw(Uid),
     /// Counts a decided claim against limits.
-    Expect(Coming),
+    Expect(ExpectedClaim),
     /// The claim is there with its capacity, or will never come.
     Settle(ClaimName),
     /// Fences a machine.
@@ -131,7 +131,7 @@ pub enum LedgerOp {
 
 /// What became of promises of room for pods, since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Fates {
+pub struct NominationOutcomes {
     /// The pod was bound where its room was.
     pub kept: u64,
     /// The pod was bound elsewhere.
@@ -145,13 +145,13 @@ pub struct Fates {
 /// The promises at one moment. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    nominations: Table<Uid, Nomination>,
+    nominations: ShardedMap<Uid, Nomination>,
     // Two tables, so that the extender can ask with the names that it is asked with.
-    held_on_nodes: Table<NodeName, Held>,
-    held_on_claims: Table<ClaimName, Held>,
-    coming: Arc<BTreeMap<ClaimName, Coming>>,
+    held_on_nodes: ShardedMap<NodeName, NodeNominations>,
+    held_on_claims: ShardedMap<ClaimName, NodeNominations>,
+    coming: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
-    fates: Fates,
+    fates: NominationOutcomes,
 }
 
 impl Ledger {
@@ -183,7 +183,7 @@ impl Ledger {
         }
     }
 
-    fn expect(&mut self, coming: Coming) -> bool {
+    fn expect(&mut self, coming: ExpectedClaim) -> bool {
         let known = self.coming.get(&coming.claim);
         if known.is_some_and(|known| known.pool == coming.pool && known.capacity == coming.capacity)
         {
@@ -224,13 +224,17 @@ impl Ledger {
     }
 
     /// Puts what is held on a place; nothing takes the place out.
-    fn hold(&mut self, place: &Place, held: Vec<Arc<Nomination>>) {
-        let some = Held::of(held).map(Arc::new);
+    fn hold(&mut self, place: &NominationTarget, held: Vec<Arc<Nomination>>) {
+        let some = NodeNominations::of(held).map(Arc::new);
         match (place, some) {
-            (Place::Node(node), Some(held)) => self.held_on_nodes.insert(node.clone(), held),
-            (Place::Node(node), None) => self.held_on_nodes.remove(node),
-            (Place::Claim(claim), Some(held)) => self.held_on_claims.insert(claim.clone(), held),
-            (Place::Claim(claim), None) => self.held_on_claims.remove(claim),
+            (NominationTarget::Node(node), Some(held)) => {
+                self.held_on_nodes.insert(node.clone(), held)
+            }
+            (NominationTarget::Node(node), None) => self.held_on_nodes.remove(node),
+            (NominationTarget::Claim(claim), Some(held)) => {
+                self.held_on_claims.insert(claim.clone(), held)
+            }
+            (NominationTarget::Claim(claim), None) => self.held_on_claims.remove(claim),
         };
     }
 
@@ -241,7 +245,7 @@ impl Ledger {
 
     /// Forgets everything held on the machine of a claim that is gone.
     pub fn forget_claim(&mut self, claim: &ClaimName) {
-        let place = Place::Claim(claim.clone());
+        let place = NominationTarget::Claim(claim.clone());
         let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
         for uid in uids {
             self.fates.lost += u64::from(self.withdraw(&uid));
@@ -282,7 +286,7 @@ impl Ledger {
 
     /// What became of promises.
     #[must_use]
-    pub const fn fates(&self) -> Fates {
+    pub const fn fates(&self) -> NominationOutcomes {
         self.fates
     }
 
@@ -298,10 +302,10 @@ impl Ledger {
     }
 
     /// What is held on a place.
-    pub fn held(&self, place: &Place) -> impl Iterator<Item = &Arc<Nomination>> {
+    pub fn held(&self, place: &NominationTarget) -> impl Iterator<Item = &Arc<Nomination>> {
         match place {
-            Place::Node(node) => self.held_on(Some(node), None),
-            Place::Claim(claim) => self.held_on(None, Some(claim)),
+            NominationTarget::Node(node) => self.held_on(Some(node), None),
+            NominationTarget::Claim(claim) => self.held_on(None, Some(claim)),
         }
     }
 
@@ -311,29 +315,30 @@ impl Ledger {
         node: Option<&str>,
         claim: Option<&str>,
     ) -> impl Iterator<Item = &Arc<Nomination>> + use<'_> {
-        self.room_on(node, claim).flat_map(Held::promises)
+        self.nominations_on(node, claim)
+            .flat_map(NodeNominations::promises)
     }
 
     /// The same as sums: one for the promises on the node, one for those on the claim, where there are any.
-    pub fn room_on(
+    pub fn nominations_on(
         &self,
         node: Option<&str>,
         claim: Option<&str>,
-    ) -> impl Iterator<Item = &Held> + use<'_> {
+    ) -> impl Iterator<Item = &NodeNominations> + use<'_> {
         let on_node = node.and_then(|node| self.held_on_nodes.get(node));
         let on_claim = claim.and_then(|claim| self.held_on_claims.get(claim));
         on_node.into_iter().chain(on_claim).map(|held| &**held)
     }
 
     /// What is held on the machines of claims, in a fixed order.
-    pub fn on_claims(&self) -> impl Iterator<Item = (&ClaimName, &Held)> {
+    pub fn on_claims(&self) -> impl Iterator<Item = (&ClaimName, &NodeNominations)> {
         let held = self.held_on_claims.iter();
         held.map(|(claim, held)| (claim, &**held))
     }
 
     /// Claims that are decided but not visible or not launched yet.
     #[must_use]
-    pub fn coming(&self) -> &BTreeMap<ClaimName, Coming> {
+    pub fn coming(&self) -> &BTreeMap<ClaimName, ExpectedClaim> {
         &self.coming
     }
 

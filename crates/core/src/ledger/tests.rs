@@ -1,7 +1,7 @@
 use super::*;
 use crate::deciders::after;
 
-fn nomination(uid: &str, place: Place, until_ms: i64) -> Nomination {
+fn nomination(uid: &str, place: NominationTarget, until_ms: i64) -> Nomination {
     Nomination {
         pod: PodKey::new("default", uid),
         uid: uid.into(),
@@ -16,8 +16,8 @@ fn nomination(uid: &str, place: Place, until_ms: i64) -> Nomination {
 #[test]
 fn what_became_of_promises_is_counted_once() {
     let mut ledger = Ledger::default();
-    let node = Place::Node("n".into());
-    let claim = Place::Claim("c".into());
+    let node = NominationTarget::Node("n".into());
+    let claim = NominationTarget::Claim("c".into());
     for (uid, place) in [("a", &node), ("b", &node), ("c", &node), ("d", &claim)] {
         assert!(ledger.apply(LedgerOp::Nominate(nomination(uid, place.clone(), 1_000))));
     }
@@ -27,7 +27,7 @@ fn what_became_of_promises_is_counted_once() {
     ledger.forget_claim(&"c".into());
     ledger.run_out(&"c".into());
     ledger.run_out(&"c".into());
-    let expected = Fates {
+    let expected = NominationOutcomes {
         kept: 1,
         elsewhere: 1,
         ran_out: 1,
@@ -40,7 +40,7 @@ fn what_became_of_promises_is_counted_once() {
 #[test]
 fn promises_are_shortened_and_never_made_longer() {
     let mut ledger = Ledger::default();
-    let claim = Place::Claim("c".into());
+    let claim = NominationTarget::Claim("c".into());
     for (uid, until) in [("long", 9_000), ("short", 1_000)] {
         ledger.apply(LedgerOp::Nominate(nomination(uid, claim.clone(), until)));
     }

@@ -1,12 +1,12 @@
 //! EC2NodeClasses: from AWSNodeTemplates, from inline settings of a Provisioner, from `v1beta1`, and from `v1` with words of
 //! another age in it.
 
-use super::Options;
-use super::edit::{Misshapen, drop_entry, maps_hold, set_type, strip_server_fields};
-use super::finding::{Code, Log};
-use super::pool::Age;
+use super::MigrateOptions;
+use super::edit::{UnexpectedStructure, drop_entry, maps_hold, set_type, strip_server_fields};
+use super::finding::{Code, FindingLog};
+use super::pool::ManifestVersion;
 use super::selectors;
-use super::yaml::{Content, Node};
+use super::yaml::{Node, NodeContent};
 use crate::apis::conversion::{ALIAS_VERSION, OLD_HOPS, UBUNTU, alias, ubuntu_disks};
 use crate::apis::ec2nodeclass::AMI_FAMILIES;
 use crate::apis::names::AWS_GROUP;
@@ -33,10 +33,10 @@ const FIELDS_OF_POOLS: [&str; 6] = [
 /// Converts a class in place. Returns the expiry that stood in it, which belongs to its pools: the text and its line.
 pub(crate) fn convert(
     root: &mut Node,
-    age: Age,
-    options: &Options,
-    log: &mut Log<'_>,
-) -> Result<Option<(String, usize)>, Misshapen> {
+    age: ManifestVersion,
+    options: &MigrateOptions,
+    log: &mut FindingLog<'_>,
+) -> Result<Option<(String, usize)>, UnexpectedStructure> {
     let maps: [&[&str]; 6] = [
         &["spec"],
         &["spec", "subnetSelector"],
@@ -47,7 +47,7 @@ pub(crate) fn convert(
     ];
     maps_hold(root, &maps, log)?;
     set_type(root, &format!("{AWS_GROUP}/v1"), "EC2NodeClass", log);
-    if age != Age::Now {
+    if age != ManifestVersion::Now {
         strip_server_fields(root, log);
     }
     let version = root
@@ -58,7 +58,7 @@ pub(crate) fn convert(
     selectors::convert(spec, log);
     family(spec, age, version.as_deref(), log);
     identity(spec, options, log);
-    if age != Age::Now {
+    if age != ManifestVersion::Now {
         let hops = spec.at(&["metadataOptions", "httpPutResponseHopLimit"]);
         if hops.is_none_or(Node::is_nothing) {
             spec.make(&["metadataOptions"]).set(
@@ -112,12 +112,13 @@ fn drop_annotations(root: &mut Node) {
 
 fn is_empty(spec: &Node, key: &str) -> bool {
     spec.get(key).is_none_or(|list| {
-        list.is_nothing() || list.items().is_empty() && matches!(list.content, Content::List { .. })
+        list.is_nothing()
+            || list.items().is_empty() && matches!(list.content, NodeContent::List { .. })
     })
 }
 
 /// The image family, and images by alias where none are chosen.
-fn family(spec: &mut Node, age: Age, version: Option<&str>, log: &mut Log<'_>) {
+fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mut FindingLog<'_>) {
     let chosen = !is_empty(spec, "amiSelectorTerms");
     let line = spec.get("amiFamily").map_or(0, |family| family.line);
     let mut family = spec
@@ -141,7 +142,7 @@ fn family(spec: &mut Node, age: Age, version: Option<&str>, log: &mut Log<'_>) {
         spec.set("amiFamily", Node::plain(&meant));
         family = Some(meant);
     }
-    if family.is_none() && age == Age::Alpha {
+    if family.is_none() && age == ManifestVersion::Alpha {
         family = Some("AL2".to_owned());
         if chosen {
             spec.set("amiFamily", Node::plain("AL2"));
@@ -166,7 +167,7 @@ fn family(spec: &mut Node, age: Age, version: Option<&str>, log: &mut Log<'_>) {
                 log.failed(Code::Missing, line, "spec.amiSelectorTerms", "images of the family Custom have no alias: write the terms that select them");
             }
             let registers = spec.get("userData").and_then(Node::text).is_some_and(|data| data.contains("karpenter.sh/unregistered"));
-            if age != Age::Now && !registers {
+            if age != ManifestVersion::Now && !registers {
                 log.doubt(Code::Behaviour, line, FAMILY, "since v1 the user data of Custom images has to register the node with the taint karpenter.sh/unregistered:NoExecute");
             }
         }
@@ -174,7 +175,7 @@ fn family(spec: &mut Node, age: Age, version: Option<&str>, log: &mut Log<'_>) {
             Some(text) => {
                 let mut term = Node::map();
                 term.set("alias", Node::string(&text));
-                let comments = spec.remove("amiFamily").map_or_else(Vec::new, super::yaml::Entry::comments);
+                let comments = spec.remove("amiFamily").map_or_else(Vec::new, super::yaml::MapEntry::comments);
                 drop_entry(spec, "amiSelectorTerms");
                 let mut entry = super::edit::instead("amiSelectorTerms", Node::list([term]), Vec::new());
                 entry.notes.before = comments;
@@ -205,7 +206,7 @@ fn family(spec: &mut Node, age: Age, version: Option<&str>, log: &mut Log<'_>) {
 }
 
 /// The family is gone: its machines are those of AL2 with another disk.
-fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut Log<'_>) {
+fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) {
     if !chosen {
         log.failed(Code::Unsupported, line, FAMILY, "Ubuntu images are not found by themselves any more: write amiSelectorTerms that select them");
         return;
@@ -224,13 +225,13 @@ fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut Log<'_>) {
 }
 
 /// Role or instance profile: one of the two.
-fn identity(spec: &mut Node, options: &Options, log: &mut Log<'_>) {
+fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>) {
     let there = |spec: &Node, key: &str| spec.get(key).is_some_and(|node| !node.is_nothing());
     let (role, profile) = (there(spec, "role"), there(spec, "instanceProfile"));
     match (role, profile, &options.role, &options.instance_profile) {
         (true, true, ..) => log.failed(Code::Unsupported, spec.get("role").map_or(0, |node| node.line), "spec.role", "role and instanceProfile exclude each other: leave one out"),
         (false, true, Some(role), _) => {
-            let comments = spec.remove("instanceProfile").map_or_else(Vec::new, super::yaml::Entry::comments);
+            let comments = spec.remove("instanceProfile").map_or_else(Vec::new, super::yaml::MapEntry::comments);
             spec.push(super::edit::instead("role", Node::string(role), comments));
             log.done(Code::Renamed, 0, "spec.role", format!("{role}, as asked for, instead of the instance profile"));
         }
@@ -247,7 +248,7 @@ fn identity(spec: &mut Node, options: &Options, log: &mut Log<'_>) {
     }
 }
 
-fn tags(spec: &mut Node, log: &mut Log<'_>) {
+fn tags(spec: &mut Node, log: &mut FindingLog<'_>) {
     for entry in spec
         .get_mut("tags")
         .and_then(Node::entries_mut)

@@ -1,9 +1,9 @@
 //! When nodes of a pool may be disrupted: consolidation, expiry and budgets of all ages.
 
-use super::edit::{Move, drop_entry, instead};
-use super::finding::{Code, Level, Log};
-use super::pool::{Age, TEMPLATE};
-use super::yaml::{Entry, Node};
+use super::edit::{FieldMove, drop_entry, instead};
+use super::finding::{Code, FindingLog, MigrationLevel};
+use super::pool::{ManifestVersion, TEMPLATE};
+use super::yaml::{MapEntry, Node};
 use crate::apis::DurationText;
 use crate::nearest::nearest;
 use crate::values::GoDuration;
@@ -17,7 +17,7 @@ const POLICIES: [&str; 3] = ["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"
 const REASONS: [&str; 3] = ["Underutilized", "Empty", "Drifted"];
 const EVERYTHING: &str = "WhenEmptyOrUnderutilized";
 
-pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
+pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     words_of_provisioners(root, age, log);
     expiry(root, age, log);
     policy(root, age, log);
@@ -46,7 +46,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
 }
 
 /// `consolidation`, `ttlSecondsAfterEmpty` and `ttlSecondsUntilExpired`.
-fn words_of_provisioners(root: &mut Node, age: Age, log: &mut Log<'_>) {
+fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let mut take = |name: &str| {
         let spec = root.get_mut("spec");
         spec.and_then(|spec| spec.remove(name))
@@ -60,7 +60,7 @@ fn words_of_provisioners(root: &mut Node, age: Age, log: &mut Log<'_>) {
     let enabled = consolidation
         .as_ref()
         .map(|entry| entry.value.get("enabled").map(Node::value) == Some(true.into()));
-    let old = age == Age::Alpha;
+    let old = age == ManifestVersion::Alpha;
     let (wanted, why) = match (enabled, &empty) {
         (Some(true), _) => (Some((EVERYTHING, "0s".to_owned())), "spec.consolidation"),
         (_, Some(entry)) => (
@@ -93,7 +93,7 @@ fn words_of_provisioners(root: &mut Node, age: Age, log: &mut Log<'_>) {
         let comments: Vec<String> = consolidation
             .into_iter()
             .chain(empty)
-            .flat_map(Entry::comments)
+            .flat_map(MapEntry::comments)
             .collect();
         let text = format!("{POLICY}: {policy} and consolidateAfter: {after}");
         match why {
@@ -136,7 +136,7 @@ fn set_consolidation(
     policy: &str,
     after: &str,
     comments: Vec<String>,
-    log: &mut Log<'_>,
+    log: &mut FindingLog<'_>,
 ) {
     let disruption = root.make(&DISRUPTION);
     let known = |key: &str| disruption.get(key).and_then(Node::text).map(str::to_owned);
@@ -157,7 +157,7 @@ fn set_consolidation(
 }
 
 /// A number of seconds as a duration.
-fn seconds(entry: &Entry, field: &str, log: &mut Log<'_>) -> String {
+fn seconds(entry: &MapEntry, field: &str, log: &mut FindingLog<'_>) -> String {
     let value = entry.value.value();
     match value.as_u64().or_else(|| value.as_str()?.parse().ok()) {
         Some(seconds) => format!("{seconds}s"),
@@ -174,18 +174,23 @@ fn seconds(entry: &Entry, field: &str, log: &mut Log<'_>) -> String {
 }
 
 /// Expiry belongs to the claims, and no budget holds it any more.
-fn expiry(root: &mut Node, age: Age, log: &mut Log<'_>) {
-    let moved = Move {
+fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+    let moved = FieldMove {
         from: &DISRUPTION,
         key: "expireAfter",
         to: &TEMPLATE,
         name: "expireAfter",
     };
     match age {
-        Age::Beta => moved.run(root, Level::Done, "", log),
-        _ => moved.run(root, Level::Doubt, "; where it stood it is ignored", log),
+        ManifestVersion::Beta => moved.run(root, MigrationLevel::Done, "", log),
+        _ => moved.run(
+            root,
+            MigrationLevel::Doubt,
+            "; where it stood it is ignored",
+            log,
+        ),
     }
-    if matches!(age, Age::Now | Age::Part) {
+    if matches!(age, ManifestVersion::Now | ManifestVersion::Part) {
         return;
     }
     let template = root.at(&TEMPLATE);
@@ -212,7 +217,7 @@ fn expiry(root: &mut Node, age: Age, log: &mut Log<'_>) {
     );
 }
 
-fn policy(root: &mut Node, age: Age, log: &mut Log<'_>) {
+fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let Some(disruption) = root.at_mut(&DISRUPTION).filter(|node| !node.is_nothing()) else {
         return;
     };
@@ -257,9 +262,9 @@ fn policy(root: &mut Node, age: Age, log: &mut Log<'_>) {
         .get("consolidateAfter")
         .filter(|node| !node.is_nothing())
     {
-        None if age != Age::Part => {
+        None if age != ManifestVersion::Part => {
             disruption.set("consolidateAfter", Node::plain("0s"));
-            if empty_only && age == Age::Beta {
+            if empty_only && age == ManifestVersion::Beta {
                 log.doubt(
                     Code::Added,
                     0,
@@ -276,13 +281,17 @@ fn policy(root: &mut Node, age: Age, log: &mut Log<'_>) {
             }
         }
         Some(after)
-            if age == Age::Beta && !empty_only && after.text() != Some(DurationText::NEVER) =>
+            if age == ManifestVersion::Beta
+                && !empty_only
+                && after.text() != Some(DurationText::NEVER) =>
         {
             let line = after.line;
             log.done(Code::Behaviour, line, AFTER, "v1beta1 refused a time with this policy; v1 waits that long after the last pod came or went");
         }
         Some(after)
-            if age == Age::Beta && after.line > 0 && after.text() == Some(DurationText::NEVER) =>
+            if age == ManifestVersion::Beta
+                && after.line > 0
+                && after.text() == Some(DurationText::NEVER) =>
         {
             let line = after.line;
             log.done(
@@ -297,7 +306,7 @@ fn policy(root: &mut Node, age: Age, log: &mut Log<'_>) {
 }
 
 /// Durations of the API have hours, minutes and seconds, and no days.
-fn duration(node: &mut Node, field: &str, never: bool, log: &mut Log<'_>) {
+fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>) {
     let line = node.line;
     let Some(text) = node.text().map(str::to_owned) else {
         return;
@@ -366,10 +375,10 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut Log<'_>) {
     }
 }
 
-fn budgets(root: &mut Node, age: Age, log: &mut Log<'_>) {
+fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let path = [DISRUPTION.as_slice(), &["budgets"]].concat();
     let Some(list) = root.at_mut(&path).filter(|list| !list.is_nothing()) else {
-        if age == Age::Alpha {
+        if age == ManifestVersion::Alpha {
             log.done(
                 Code::Behaviour,
                 0,
@@ -456,7 +465,7 @@ fn budgets(root: &mut Node, age: Age, log: &mut Log<'_>) {
 }
 
 /// The duration of a budget has hours and minutes only.
-fn minutes(node: &mut Node, field: &str, log: &mut Log<'_>) {
+fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
     let line = node.line;
     let Some(text) = node.text().map(str::to_owned) else {
         return;

@@ -1,10 +1,10 @@
 //! Moving fields about, with a line in the report for each.
 
-use super::finding::{Code, Level, Log};
-use super::yaml::{Entry, Node, Notes};
+use super::finding::{Code, FindingLog, MigrationLevel};
+use super::yaml::{MapEntry, Node, Notes};
 
 /// Where a field goes.
-pub(crate) struct Move<'a> {
+pub(crate) struct FieldMove<'a> {
     /// Path of the map that it is in.
     pub(crate) from: &'a [&'a str],
     /// Its name there.
@@ -15,7 +15,7 @@ pub(crate) struct Move<'a> {
     pub(crate) name: &'a str,
 }
 
-impl Move<'_> {
+impl FieldMove<'_> {
     /// A path with dots.
     fn dotted(path: &[&str], name: &str) -> String {
         let mut all = path.to_vec();
@@ -24,7 +24,13 @@ impl Move<'_> {
     }
 
     /// Moves the field with its comments. What is at the goal already stays, and the report says so.
-    pub(crate) fn run(&self, root: &mut Node, level: Level, why: &str, log: &mut Log<'_>) {
+    pub(crate) fn run(
+        &self,
+        root: &mut Node,
+        level: MigrationLevel,
+        why: &str,
+        log: &mut FindingLog<'_>,
+    ) {
         let Some(parent) = root.at_mut(self.from) else {
             return;
         };
@@ -63,14 +69,16 @@ impl Move<'_> {
         goal.push(entry);
         let text = format!("is {to} now{why}");
         match level {
-            Level::Done => log.done(Code::Moved, line, &from, text),
-            Level::Doubt | Level::Failed => log.doubt(Code::Moved, line, &from, text),
+            MigrationLevel::Done => log.done(Code::Moved, line, &from, text),
+            MigrationLevel::Doubt | MigrationLevel::Failed => {
+                log.doubt(Code::Moved, line, &from, text)
+            }
         }
     }
 }
 
 /// Takes a field away; its comments go to the field that comes to stand in its place, or to the one before.
-pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<Entry> {
+pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<MapEntry> {
     let place = parent
         .entries()
         .iter()
@@ -94,8 +102,8 @@ pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<Entry> {
 }
 
 /// A new field with the comments of those that it takes the place of.
-pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> Entry {
-    let mut entry = Entry::new(key, value);
+pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> MapEntry {
+    let mut entry = MapEntry::new(key, value);
     entry.notes = if comments.len() == 1 {
         Notes {
             beside: comments.pop().map(|comment| format!("  {comment}")),
@@ -111,7 +119,7 @@ pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> Entr
 }
 
 /// Fields that an API server fills in, and that no manifest should carry.
-pub(crate) fn strip_server_fields(root: &mut Node, log: &mut Log<'_>) {
+pub(crate) fn strip_server_fields(root: &mut Node, log: &mut FindingLog<'_>) {
     let mut gone = Vec::new();
     let status = root.get("status").map(|status| status.line);
     if let Some(line) = status {
@@ -168,7 +176,7 @@ pub(crate) fn strip_server_fields(root: &mut Node, log: &mut Log<'_>) {
 }
 
 /// The apiVersion and kind of the object now.
-pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut Log<'_>) {
+pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut FindingLog<'_>) {
     let text = |key| {
         root.get(key)
             .and_then(Node::text)
@@ -198,27 +206,27 @@ pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut
     if root.get("apiVersion").is_some() {
         root.set("apiVersion", Node::plain(api_version));
     } else if let Some(entries) = root.entries_mut() {
-        entries.insert(0, Entry::new("apiVersion", Node::plain(api_version)));
+        entries.insert(0, MapEntry::new("apiVersion", Node::plain(api_version)));
     }
 }
 
 /// Something else than a map stands where fields are moved about: the object cannot be converted, which was reported.
 #[derive(Debug)]
-pub(crate) struct Misshapen;
+pub(crate) struct UnexpectedStructure;
 
 /// Sees whether what is moved about consists of maps. What is something else is reported, and the object left alone.
 pub(crate) fn maps_hold(
     root: &Node,
     paths: &[&[&str]],
-    log: &mut Log<'_>,
-) -> Result<(), Misshapen> {
+    log: &mut FindingLog<'_>,
+) -> Result<(), UnexpectedStructure> {
     let mut all = Ok(());
     for path in paths {
         let found = root.at(path).filter(|node| !node.is_nothing());
         if let Some(node) = found
-            && !matches!(node.content, super::yaml::Content::Map { .. })
+            && !matches!(node.content, super::yaml::NodeContent::Map { .. })
         {
-            all = Err(Misshapen);
+            all = Err(UnexpectedStructure);
             log.failed(
                 Code::Unreadable,
                 node.line,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How much a finding asks of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum MigrationLevel {
     /// Converted; it means what it meant.
     Done,
     /// Converted, but look at it: the meaning cannot be kept exactly, or was not clear.
@@ -14,7 +14,7 @@ pub enum Level {
     Failed,
 }
 
-impl Level {
+impl MigrationLevel {
     /// The level as a word.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -79,7 +79,7 @@ impl Code {
 
 /// One decision or one doubt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct MigrationFinding {
     /// Name of the input.
     pub file: String,
     /// Line in the input, counted from 1; 0 when it is about nothing that stands there.
@@ -87,7 +87,7 @@ pub struct Finding {
     /// Kind and name of the object, as in the input.
     pub object: String,
     /// How much it asks of the reader.
-    pub level: Level,
+    pub level: MigrationLevel,
     /// What kind of finding.
     pub code: Code,
     /// The field, dots between names; empty for the whole object.
@@ -97,15 +97,15 @@ pub struct Finding {
 }
 
 /// Findings about one object.
-pub(crate) struct Log<'a> {
+pub(crate) struct FindingLog<'a> {
     pub(crate) file: &'a str,
     pub(crate) object: String,
-    pub(crate) findings: &'a mut Vec<Finding>,
+    pub(crate) findings: &'a mut Vec<MigrationFinding>,
 }
 
-impl Log<'_> {
-    fn push(&mut self, level: Level, code: Code, line: usize, field: &str, text: String) {
-        self.findings.push(Finding {
+impl FindingLog<'_> {
+    fn push(&mut self, level: MigrationLevel, code: Code, line: usize, field: &str, text: String) {
+        self.findings.push(MigrationFinding {
             file: self.file.to_owned(),
             line,
             object: self.object.clone(),
@@ -117,14 +117,14 @@ impl Log<'_> {
     }
 
     pub(crate) fn done(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(Level::Done, code, line, field, text.into());
+        self.push(MigrationLevel::Done, code, line, field, text.into());
     }
 
     pub(crate) fn doubt(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(Level::Doubt, code, line, field, text.into());
+        self.push(MigrationLevel::Doubt, code, line, field, text.into());
     }
 
     pub(crate) fn failed(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(Level::Failed, code, line, field, text.into());
+        self.push(MigrationLevel::Failed, code, line, field, text.into());
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::edit::{drop_entry, instead};
-use super::finding::{Code, Finding, Log};
-use super::pool::{Age, TEMPLATE};
-use super::yaml::{Entry, Node};
-use super::{Kind, Source, Work};
+use super::finding::{Code, FindingLog, MigrationFinding};
+use super::pool::{ManifestVersion, TEMPLATE};
+use super::yaml::{MapEntry, Node};
+use super::{ManifestKind, MigrationItem, SourceFile};
 use crate::apis::conversion::{KUBELET, NODE_CLASS_REFERENCE};
 use crate::apis::names::AWS_GROUP;
 
@@ -25,10 +25,10 @@ pub(super) struct Expiry {
 const KUBELET_FIELD: &str = "spec.template.spec.kubelet";
 
 pub(super) fn settle(
-    works: &mut [Work],
-    sources: &[Source],
+    works: &mut [MigrationItem],
+    sources: &[SourceFile],
     expiries: &[Expiry],
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<MigrationFinding>,
 ) {
     from_annotations(works, sources, findings);
     references(works, sources, findings);
@@ -38,8 +38,12 @@ pub(super) fn settle(
     kubelets(works, sources, findings);
 }
 
-fn log_of<'a>(work: &Work, sources: &'a [Source], findings: &'a mut Vec<Finding>) -> Log<'a> {
-    Log {
+fn log_of<'a>(
+    work: &MigrationItem,
+    sources: &'a [SourceFile],
+    findings: &'a mut Vec<MigrationFinding>,
+) -> FindingLog<'a> {
+    FindingLog {
         file: sources.get(work.file).map_or("", |source| &source.name),
         object: work.label.clone(),
         findings,
@@ -53,8 +57,8 @@ fn class_of(pool: &Node) -> Option<&str> {
     (kind == "EC2NodeClass").then(|| reference.get("name").and_then(Node::text))?
 }
 
-const fn is_pool(work: &Work) -> bool {
-    matches!(work.kind, Kind::Pool(_))
+const fn is_pool(work: &MigrationItem) -> bool {
+    matches!(work.kind, ManifestKind::Pool(_))
 }
 
 fn name(root: &Node) -> Option<&str> {
@@ -70,7 +74,11 @@ fn is_class(root: &Node) -> bool {
 }
 
 /// What the first conversion left in annotations of pools: settings that nothing reads any more.
-fn from_annotations(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding>) {
+fn from_annotations(
+    works: &mut [MigrationItem],
+    sources: &[SourceFile],
+    findings: &mut Vec<MigrationFinding>,
+) {
     for work in works.iter_mut().filter(|work| is_pool(work)) {
         let Some(mut root) = work.roots.first().cloned() else {
             continue;
@@ -113,7 +121,11 @@ fn from_annotations(works: &mut [Work], sources: &[Source], findings: &mut Vec<F
 }
 
 /// Pools that name no class.
-fn references(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding>) {
+fn references(
+    works: &mut [MigrationItem],
+    sources: &[SourceFile],
+    findings: &mut Vec<MigrationFinding>,
+) {
     let classes: BTreeSet<String> = works
         .iter()
         .flat_map(|work| &work.roots)
@@ -121,7 +133,7 @@ fn references(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding
         .filter_map(|root| name(root).map(str::to_owned))
         .collect();
     for work in works.iter_mut() {
-        if !matches!(work.kind, Kind::Pool(age) if age != Age::Part) {
+        if !matches!(work.kind, ManifestKind::Pool(age) if age != ManifestVersion::Part) {
             continue;
         }
         let Some(root) = work.roots.first() else {
@@ -163,7 +175,12 @@ fn references(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding
 }
 
 /// An expiry of a class goes to its pools that have none.
-fn expire(works: &mut [Work], sources: &[Source], expiry: &Expiry, findings: &mut Vec<Finding>) {
+fn expire(
+    works: &mut [MigrationItem],
+    sources: &[SourceFile],
+    expiry: &Expiry,
+    findings: &mut Vec<MigrationFinding>,
+) {
     for work in works.iter_mut().filter(|work| is_pool(work)) {
         let Some(root) = work.roots.first() else {
             continue;
@@ -207,7 +224,11 @@ fn suffix(settings: &str) -> String {
 }
 
 /// Kubelet settings belong to the class. Pools of one class with different settings get classes of their own.
-fn kubelets(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding>) {
+fn kubelets(
+    works: &mut [MigrationItem],
+    sources: &[SourceFile],
+    findings: &mut Vec<MigrationFinding>,
+) {
     // Class -> settings of its pools (as canonical JSON, empty for none) -> the pools.
     let mut wanted: BTreeMap<String, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
     for (index, work) in works.iter().enumerate().filter(|(_, work)| is_pool(work)) {
@@ -259,7 +280,7 @@ fn kubelets(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding>)
             } else {
                 format!("{class}-{}", suffix(settings))
             };
-            let mut moved: Option<Entry> = None;
+            let mut moved: Option<MapEntry> = None;
             for index in pools {
                 let Some(root) = works[*index].roots.first() else {
                     continue;
@@ -307,7 +328,7 @@ fn kubelets(works: &mut [Work], sources: &[Source], findings: &mut Vec<Finding>)
 }
 
 /// Settings that are none go away without a word.
-fn drop_empty<'a>(works: &mut [Work], pools: impl Iterator<Item = &'a usize>) {
+fn drop_empty<'a>(works: &mut [MigrationItem], pools: impl Iterator<Item = &'a usize>) {
     for index in pools {
         if let Some(spec) = works[*index]
             .roots
@@ -322,11 +343,11 @@ fn drop_empty<'a>(works: &mut [Work], pools: impl Iterator<Item = &'a usize>) {
 
 /// The class is somewhere else: the settings stay where they are, so that applying the pool fails instead of losing them.
 fn orphan(
-    works: &[Work],
+    works: &[MigrationItem],
     index: usize,
     class: &str,
-    sources: &[Source],
-    findings: &mut Vec<Finding>,
+    sources: &[SourceFile],
+    findings: &mut Vec<MigrationFinding>,
 ) {
     let Some(root) = works[index].roots.first() else {
         return;

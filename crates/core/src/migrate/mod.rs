@@ -1,7 +1,7 @@
 //! Manifests of every age as `v1`: Provisioners and AWSNodeTemplates, `v1beta1`, and what people paste half right.
 //!
 //! A manifest that needs nothing comes back as it was, byte for byte. One that is changed keeps its order, its comments and
-//! its quotes. Whatever is decided is a [`Finding`], and what cannot be decided is one too: meaning never changes in
+//! its quotes. Whatever is decided is a [`MigrationFinding`], and what cannot be decided is one too: meaning never changes in
 //! silence. Objects of other kinds are passed through; what of them speaks of old names is reported.
 //!
 //! Must never: drop a field without a finding; guess where a user alone can know.
@@ -11,24 +11,24 @@ mod disruption;
 mod edit;
 pub(crate) mod finding;
 mod links;
-pub(crate) mod others;
 mod pool;
 mod requirements;
 mod selectors;
+pub(crate) mod unconverted;
 pub(crate) mod yaml;
 
 use edit::set_type;
-use finding::Log;
-use pool::Age;
-use yaml::{Content, Document, Node, Style, documents, json, read};
+use finding::FindingLog;
+use pool::ManifestVersion;
+use yaml::{Document, Node, NodeContent, Style, documents, json, read};
 
-pub use finding::{Code, Finding, Level};
+pub use finding::{Code, MigrationFinding, MigrationLevel};
 
 use crate::apis::names::{AWS_GROUP, GROUP};
 
 /// A text with a name: a file, in most cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     /// Its name; `.json` at the end makes changed objects JSON.
     pub name: String,
     /// Its text: YAML or JSON, any number of documents.
@@ -37,7 +37,7 @@ pub struct Source {
 
 /// What only the user knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct MigrateOptions {
     /// IAM role of classes that name none, instead of an instance profile too.
     pub role: Option<String>,
     /// Instance profile of classes that name neither.
@@ -48,9 +48,9 @@ pub struct Options {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// The same sources in the same order, converted.
-    pub files: Vec<Source>,
+    pub files: Vec<SourceFile>,
     /// Every decision and every doubt, in the order of the sources and their lines.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<MigrationFinding>,
     /// Objects that were changed.
     pub changed: usize,
     /// Objects that were looked at and needed nothing, or are of other kinds.
@@ -60,21 +60,21 @@ pub struct Migrated {
 impl Migrated {
     /// The worst level of all findings.
     #[must_use]
-    pub fn worst(&self) -> Level {
+    pub fn worst(&self) -> MigrationLevel {
         self.findings
             .iter()
             .map(|finding| finding.level)
             .max()
-            .unwrap_or(Level::Done)
+            .unwrap_or(MigrationLevel::Done)
     }
 }
 
 /// An object of a cluster as a text of its own, without what the cluster wrote into it.
 #[must_use]
-pub fn of_cluster(object: &serde_json::Value) -> Source {
+pub fn of_cluster(object: &serde_json::Value) -> SourceFile {
     let mut root = Node::of(object);
     let mut ignored = Vec::new();
-    let mut log = Log {
+    let mut log = FindingLog {
         file: "",
         object: String::new(),
         findings: &mut ignored,
@@ -84,7 +84,7 @@ pub fn of_cluster(object: &serde_json::Value) -> Source {
         edit::drop_entry(metadata, "finalizers");
     }
     let name = label(&root).to_lowercase().replace(' ', "-");
-    Source {
+    SourceFile {
         name: format!("{name}.yaml"),
         text: yaml::yaml(&root, Style::default()),
     }
@@ -92,16 +92,16 @@ pub fn of_cluster(object: &serde_json::Value) -> Source {
 
 /// What an object is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Pool(Age),
-    Class(Age),
+enum ManifestKind {
+    Pool(ManifestVersion),
+    Class(ManifestVersion),
     Claim,
     Machine,
     Other,
 }
 
 /// An object on its way.
-struct Work {
+struct MigrationItem {
     /// Index of the source.
     file: usize,
     /// Separator line that goes before it.
@@ -113,24 +113,24 @@ struct Work {
     style: Style,
     /// Comments below everything.
     trailing: Vec<String>,
-    kind: Kind,
+    kind: ManifestKind,
     /// Kind and name in the source.
     label: String,
     changed: bool,
 }
 
-impl Work {
+impl MigrationItem {
     /// It stays as it is, and nothing is put into it for the sake of others.
     const fn leave(&mut self) {
-        self.kind = Kind::Other;
+        self.kind = ManifestKind::Other;
     }
 }
 
 /// Converts all sources together: what pools and classes have to do with each other is looked up in all of them.
 #[must_use]
-pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
+pub fn migrate(sources: &[SourceFile], options: &MigrateOptions) -> Migrated {
     let mut findings = Vec::new();
-    let mut works: Vec<Work> = Vec::new();
+    let mut works: Vec<MigrationItem> = Vec::new();
     for (file, source) in sources.iter().enumerate() {
         for document in documents(&source.text) {
             works.extend(open(file, &source.name, document, &mut findings));
@@ -160,7 +160,7 @@ pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
                 migrated.untouched += 1;
             }
         }
-        migrated.files.push(Source {
+        migrated.files.push(SourceFile {
             name: source.name.clone(),
             text,
         });
@@ -170,8 +170,9 @@ pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
         let file = sources
             .iter()
             .position(|source| source.name == finding.file);
-        let own = |work: &&Work| Some(work.file) == file && work.label == finding.object;
-        let after = |work: &Work| work.roots.first().map_or(0, |root| root.line) > finding.line;
+        let own = |work: &&MigrationItem| Some(work.file) == file && work.label == finding.object;
+        let after =
+            |work: &MigrationItem| work.roots.first().map_or(0, |root| root.line) > finding.line;
         let of_label = works.iter().filter(own).count();
         let object = if of_label > 1 && finding.line > 0 {
             // Parts have no names: the last one that begins above the line.
@@ -185,7 +186,7 @@ pub fn migrate(sources: &[Source], options: &Options) -> Migrated {
     migrated
 }
 
-fn written(work: &Work, as_json: bool) -> String {
+fn written(work: &MigrationItem, as_json: bool) -> String {
     if !work.changed {
         return work.body.clone();
     }
@@ -231,27 +232,32 @@ pub(crate) fn about_us(text: &str) -> bool {
     .any(|word| text.contains(word))
 }
 
-fn open(file: usize, name: &str, document: Document, findings: &mut Vec<Finding>) -> Vec<Work> {
+fn open(
+    file: usize,
+    name: &str,
+    document: Document,
+    findings: &mut Vec<MigrationFinding>,
+) -> Vec<MigrationItem> {
     let Document {
         separator,
         body,
         line,
     } = document;
-    let mut work = Work {
+    let mut work = MigrationItem {
         file,
         separator,
         body,
         roots: Vec::new(),
         style: Style::default(),
         trailing: Vec::new(),
-        kind: Kind::Other,
+        kind: ManifestKind::Other,
         label: "document".to_owned(),
         changed: false,
     };
     let found = match read(&work.body, line) {
         Ok(found) => found,
         Err((line, error)) => {
-            let mut log = Log {
+            let mut log = FindingLog {
                 file: name,
                 object: "document".to_owned(),
                 findings,
@@ -287,11 +293,14 @@ fn open(file: usize, name: &str, document: Document, findings: &mut Vec<Finding>
     work.style = found.style;
     work.trailing = found.trailing;
     let items = list_items(&root);
-    if items.iter().any(|item| kind_of(item) != Kind::Other) {
+    if items
+        .iter()
+        .any(|item| kind_of(item) != ManifestKind::Other)
+    {
         return items
             .into_iter()
             .enumerate()
-            .map(|(index, item)| Work {
+            .map(|(index, item)| MigrationItem {
                 file,
                 separator: if index == 0 {
                     work.separator.clone()
@@ -310,8 +319,8 @@ fn open(file: usize, name: &str, document: Document, findings: &mut Vec<Finding>
     }
     work.kind = kind_of(&root);
     work.label = label(&root);
-    if found.aliases && work.kind != Kind::Other {
-        let mut log = Log {
+    if found.aliases && work.kind != ManifestKind::Other {
+        let mut log = FindingLog {
             file: name,
             object: work.label.clone(),
             findings,
@@ -340,25 +349,25 @@ pub(crate) fn list_items(root: &Node) -> Vec<Node> {
     items.iter().map(|item| item.value.clone()).collect()
 }
 
-fn kind_of(root: &Node) -> Kind {
+fn kind_of(root: &Node) -> ManifestKind {
     let text = |key| root.get(key).and_then(Node::text).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = version.split_once('/').unwrap_or((version, ""));
     let ours = |own: &str| group == own || group.is_empty();
     let age = match version {
-        "v1beta1" => Age::Beta,
-        version if version.starts_with("v1alpha") => Age::Alpha,
-        _ => Age::Now,
+        "v1beta1" => ManifestVersion::Beta,
+        version if version.starts_with("v1alpha") => ManifestVersion::Alpha,
+        _ => ManifestVersion::Now,
     };
     match kind {
-        "Provisioner" if ours(GROUP) => Kind::Pool(Age::Alpha),
-        "NodePool" if ours(GROUP) => Kind::Pool(age),
-        "AWSNodeTemplate" if ours(AWS_GROUP) => Kind::Class(Age::Alpha),
-        "EC2NodeClass" if ours(AWS_GROUP) => Kind::Class(age),
-        "NodeClaim" if group == GROUP => Kind::Claim,
-        "Machine" if group == GROUP => Kind::Machine,
-        "" if group.is_empty() && is_part(root) => Kind::Pool(Age::Part),
-        _ => Kind::Other,
+        "Provisioner" if ours(GROUP) => ManifestKind::Pool(ManifestVersion::Alpha),
+        "NodePool" if ours(GROUP) => ManifestKind::Pool(age),
+        "AWSNodeTemplate" if ours(AWS_GROUP) => ManifestKind::Class(ManifestVersion::Alpha),
+        "EC2NodeClass" if ours(AWS_GROUP) => ManifestKind::Class(age),
+        "NodeClaim" if group == GROUP => ManifestKind::Claim,
+        "Machine" if group == GROUP => ManifestKind::Machine,
+        "" if group.is_empty() && is_part(root) => ManifestKind::Pool(ManifestVersion::Part),
+        _ => ManifestKind::Other,
     }
 }
 
@@ -382,10 +391,10 @@ pub(crate) fn is_part(root: &Node) -> bool {
 }
 
 fn convert(
-    work: &mut Work,
+    work: &mut MigrationItem,
     name: &str,
-    options: &Options,
-    findings: &mut Vec<Finding>,
+    options: &MigrateOptions,
+    findings: &mut Vec<MigrationFinding>,
     expiries: &mut Vec<links::Expiry>,
 ) {
     let Some(root) = work.roots.first() else {
@@ -393,23 +402,23 @@ fn convert(
     };
     let before = root.clone();
     let mut root = before.clone();
-    let mut log = Log {
+    let mut log = FindingLog {
         file: name,
         object: work.label.clone(),
         findings,
     };
     let mut born = Vec::new();
     match work.kind {
-        Kind::Other => {
-            others::report(&root, &mut log);
+        ManifestKind::Other => {
+            unconverted::report(&root, &mut log);
             return;
         }
-        Kind::Machine => {
+        ManifestKind::Machine => {
             log.failed(Code::Unsupported, root.line, "", "a Machine is a node that runs, not a wish: it is not converted. Its node is replaced by one of the new pool");
             return;
         }
-        Kind::Pool(age) => {
-            if age == Age::Part {
+        ManifestKind::Pool(age) => {
+            if age == ManifestVersion::Part {
                 log.doubt(Code::Missing, root.line, "", "has no kind and no name: taken for a part of a NodePool. `kubectl patch nodepool NAME --type merge --patch-file FILE` applies it");
             }
             let Ok(inline) = pool::convert(&mut root, age, &mut log) else {
@@ -419,7 +428,7 @@ fn convert(
                 born.extend(inline_class(&root, inline, options, &mut log));
             }
         }
-        Kind::Class(age) => {
+        ManifestKind::Class(age) => {
             let Ok(expiry) = class::convert(&mut root, age, options, &mut log) else {
                 return work.leave();
             };
@@ -433,9 +442,9 @@ fn convert(
                 });
             }
         }
-        Kind::Claim => claim(&mut root, &mut log),
+        ManifestKind::Claim => claim(&mut root, &mut log),
     }
-    others::placeholders(&before, &mut log);
+    unconverted::placeholders(&before, &mut log);
     work.changed |= root != before || !born.is_empty();
     work.roots = vec![root];
     work.roots.extend(born);
@@ -444,9 +453,9 @@ fn convert(
 /// The class that stood inside a Provisioner.
 fn inline_class(
     pool: &Node,
-    inline: yaml::Entry,
-    options: &Options,
-    log: &mut Log<'_>,
+    inline: yaml::MapEntry,
+    options: &MigrateOptions,
+    log: &mut FindingLog<'_>,
 ) -> Option<Node> {
     let name = pool.at(&["spec", "template", "spec", "nodeClassRef", "name"])?;
     let mut class = Node::map();
@@ -457,11 +466,11 @@ fn inline_class(
     spec.notes.before = inline.notes.all(Vec::new());
     class.push(spec);
     // One of another shape was reported, and is written as it stood.
-    class::convert(&mut class, Age::Alpha, options, log).ok();
+    class::convert(&mut class, ManifestVersion::Alpha, options, log).ok();
     Some(class)
 }
 
-fn claim(root: &mut Node, log: &mut Log<'_>) {
+fn claim(root: &mut Node, log: &mut FindingLog<'_>) {
     if root.get("apiVersion").and_then(Node::text) == Some("karpenter.sh/v1") {
         return;
     }
@@ -479,7 +488,7 @@ fn claim(root: &mut Node, log: &mut Log<'_>) {
         );
     }
     if root.at(&["spec", "expireAfter"]).is_none()
-        && matches!(root.get("spec"), Some(spec) if matches!(spec.content, Content::Map { .. }))
+        && matches!(root.get("spec"), Some(spec) if matches!(spec.content, NodeContent::Map { .. }))
     {
         root.make(&["spec"])
             .set("expireAfter", Node::plain("Never"));

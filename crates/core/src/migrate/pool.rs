@@ -1,16 +1,18 @@
 //! NodePools: from Provisioners, from `v1beta1`, and from `v1` with words of another age in it.
 
 use super::disruption;
-use super::edit::{Misshapen, Move, drop_entry, maps_hold, set_type, strip_server_fields};
-use super::finding::{Code, Level, Log};
+use super::edit::{
+    FieldMove, UnexpectedStructure, drop_entry, maps_hold, set_type, strip_server_fields,
+};
+use super::finding::{Code, FindingLog, MigrationLevel};
 use super::requirements;
-use super::yaml::{Entry, Node};
+use super::yaml::{MapEntry, Node};
 use crate::apis::conversion::group_of;
 use crate::apis::names::{AWS_GROUP, GROUP};
 
 /// How old a manifest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
+pub(crate) enum ManifestVersion {
     /// Provisioner and AWSNodeTemplate.
     Alpha,
     /// `v1beta1`.
@@ -28,7 +30,7 @@ const METADATA: [&str; 3] = ["spec", "template", "metadata"];
 const DISRUPTION: [&str; 2] = ["spec", "disruption"];
 
 /// Fields that stand in another place than they used to, or than people believe.
-const MOVES: [Move<'static>; 19] = [
+const MOVES: [FieldMove<'static>; 19] = [
     moved(&[], "disruption", &SPEC, "disruption"),
     moved(&[], "template", &SPEC, "template"),
     moved(&[], "limits", &SPEC, "limits"),
@@ -65,8 +67,8 @@ const fn moved(
     key: &'static str,
     to: &'static [&'static str],
     name: &'static str,
-) -> Move<'static> {
-    Move {
+) -> FieldMove<'static> {
+    FieldMove {
         from,
         key,
         to,
@@ -78,9 +80,9 @@ const fn moved(
 /// the other objects. Returns the inline settings of a provider, if it had any.
 pub(crate) fn convert(
     root: &mut Node,
-    age: Age,
-    log: &mut Log<'_>,
-) -> Result<Option<Entry>, Misshapen> {
+    age: ManifestVersion,
+    log: &mut FindingLog<'_>,
+) -> Result<Option<MapEntry>, UnexpectedStructure> {
     let maps: [&[&str]; 8] = [
         &SPEC,
         &["spec", "template"],
@@ -92,23 +94,28 @@ pub(crate) fn convert(
         &["spec", "consolidation"],
     ];
     maps_hold(root, &maps, log)?;
-    if age != Age::Part {
+    if age != ManifestVersion::Part {
         set_type(root, &format!("{GROUP}/v1"), "NodePool", log);
-        if age != Age::Now {
+        if age != ManifestVersion::Now {
             strip_server_fields(root, log);
         }
     }
     let had_template = root.at(&["spec", "template"]).is_some();
     for each in &MOVES {
         let own = match age {
-            Age::Alpha => each.from == SPEC,
-            Age::Part => each.from.is_empty(),
-            Age::Beta | Age::Now => false,
+            ManifestVersion::Alpha => each.from == SPEC,
+            ManifestVersion::Part => each.from.is_empty(),
+            ManifestVersion::Beta | ManifestVersion::Now => false,
         };
         if own {
-            each.run(root, Level::Done, "", log);
+            each.run(root, MigrationLevel::Done, "", log);
         } else {
-            each.run(root, Level::Doubt, "; where it stood it is ignored", log);
+            each.run(
+                root,
+                MigrationLevel::Doubt,
+                "; where it stood it is ignored",
+                log,
+            );
         }
     }
     limits(root, log);
@@ -143,7 +150,7 @@ pub(crate) fn convert(
 }
 
 /// `limits.resources` is `limits` now.
-fn limits(root: &mut Node, log: &mut Log<'_>) {
+fn limits(root: &mut Node, log: &mut FindingLog<'_>) {
     let Some(limits) = root.at_mut(&["spec", "limits"]) else {
         return;
     };
@@ -152,7 +159,7 @@ fn limits(root: &mut Node, log: &mut Log<'_>) {
     };
     let line = resources.value.line;
     let notes = resources.notes;
-    if let super::yaml::Content::Map { entries, .. } = resources.value.content {
+    if let super::yaml::NodeContent::Map { entries, .. } = resources.value.content {
         for (index, mut entry) in entries.into_iter().enumerate() {
             if index == 0 {
                 entry
@@ -172,7 +179,7 @@ fn limits(root: &mut Node, log: &mut Log<'_>) {
 }
 
 /// Settings of a provider inside the pool: they become a class of their own.
-fn provider(root: &mut Node, log: &mut Log<'_>) -> Option<Entry> {
+fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
     let spec = root.get_mut("spec")?;
     let mut entry = spec.remove("provider")?;
     if entry.value.is_nothing() {
@@ -211,7 +218,7 @@ fn provider(root: &mut Node, log: &mut Log<'_>) -> Option<Entry> {
 }
 
 /// Words of the first releases.
-fn ancient(root: &mut Node, log: &mut Log<'_>) {
+fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
     for (word, key) in [
         ("instanceTypes", "node.kubernetes.io/instance-type"),
         ("zones", "topology.kubernetes.io/zone"),
@@ -258,7 +265,7 @@ fn ancient(root: &mut Node, log: &mut Log<'_>) {
 }
 
 /// Group, kind and name, whatever of it was there.
-pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Log<'_>) {
+pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut FindingLog<'_>) {
     if let Some(name) = reference.text().map(str::to_owned) {
         log.doubt(
             Code::Renamed,
@@ -324,7 +331,7 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Log<'
 }
 
 /// Labels and annotations of the template that have another name now.
-fn template_keys(root: &mut Node, log: &mut Log<'_>) {
+fn template_keys(root: &mut Node, log: &mut FindingLog<'_>) {
     let Some(metadata) = root.at_mut(&METADATA) else {
         return;
     };

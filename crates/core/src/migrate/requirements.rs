@@ -1,8 +1,8 @@
 //! Requirements of a pool: defaults that the old webhook filled in, and keys that are gone.
 
-use super::finding::{Code, Log};
-use super::pool::{Age, TEMPLATE};
-use super::yaml::{Content, Item, Node, Notes, Scalar, scalar_value};
+use super::finding::{Code, FindingLog};
+use super::pool::{ManifestVersion, TEMPLATE};
+use super::yaml::{Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
 
 /// What a Provisioner required when it said nothing.
 const ALPHA_DEFAULTS: [(&str, &str, &str); 3] = [
@@ -35,7 +35,7 @@ pub(crate) fn add(
     requirement.set("values", Node::texts(values));
     let list = list(root);
     if let Some(items) = list.items_mut() {
-        items.push(Item {
+        items.push(SequenceItem {
             value: requirement,
             notes: Notes {
                 before: comments,
@@ -51,7 +51,7 @@ fn list(root: &mut Node) -> &mut Node {
         template.set("requirements", Node::list([]));
     }
     let list = template.make(&["requirements"]);
-    if let Content::List { flow, items } = &mut list.content
+    if let NodeContent::List { flow, items } = &mut list.content
         && items.is_empty()
     {
         *flow = false;
@@ -59,9 +59,9 @@ fn list(root: &mut Node) -> &mut Node {
     list
 }
 
-pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
+pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     if let Some(list) = root.at_mut(&[TEMPLATE.as_slice(), &["requirements"]].concat()) {
-        if !list.is_nothing() && !matches!(list.content, Content::List { .. }) {
+        if !list.is_nothing() && !matches!(list.content, NodeContent::List { .. }) {
             log.failed(
                 Code::Unreadable,
                 list.line,
@@ -93,7 +93,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
         .collect();
     let has = |key: &str| keys.iter().any(|known| known == key);
     match age {
-        Age::Alpha => {
+        ManifestVersion::Alpha => {
             for (key, operator, value) in ALPHA_DEFAULTS {
                 // A key of the same meaning in its older spelling counts.
                 let alias = key.replace("kubernetes.io", "beta.kubernetes.io");
@@ -124,7 +124,7 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
                 log.done(Code::Added, 0, FIELD, format!("{category} In c, m, r and {generation} Gt 2: a Provisioner meant it where no type was chosen"));
             }
         }
-        Age::Beta | Age::Now => {
+        ManifestVersion::Beta | ManifestVersion::Now => {
             let absent = root
                 .at(&[TEMPLATE.as_slice(), &["requirements"]].concat())
                 .is_none_or(Node::is_nothing);
@@ -138,12 +138,12 @@ pub(crate) fn convert(root: &mut Node, age: Age, log: &mut Log<'_>) {
                 );
             }
         }
-        Age::Part => {}
+        ManifestVersion::Part => {}
     }
 }
 
 /// Keys that were renamed, and keys that never were labels of nodes.
-fn old_keys(items: &mut Vec<Item>, log: &mut Log<'_>) {
+fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
     for item in items.iter_mut() {
         let Some(key) = item.value.get_mut("key") else {
             continue;
@@ -180,7 +180,7 @@ fn old_keys(items: &mut Vec<Item>, log: &mut Log<'_>) {
                 continue;
             }
         };
-        let Item { value, notes } = items.remove(index);
+        let SequenceItem { value, notes } = items.remove(index);
         log.doubt(Code::Removed, value.line, FIELD, format!("{key}: {why}"));
         orphans.extend(notes.all(value.comments()));
         if let Some(next) = items.get_mut(index) {
@@ -194,7 +194,7 @@ fn old_keys(items: &mut Vec<Item>, log: &mut Log<'_>) {
 
 /// Values of labels and requirements are texts, also where they look like numbers or bools.
 pub(crate) fn as_text(node: &mut Node) {
-    if let Content::Scalar(scalar) = &mut node.content
+    if let NodeContent::Scalar(scalar) = &mut node.content
         && !scalar.quoted
         && !scalar_value(scalar).is_string()
         && !scalar.text.is_empty()

@@ -1,8 +1,8 @@
 //! Selectors of the first releases, one map with lists of values, as lists of terms.
 
 use super::edit::instead;
-use super::finding::{Code, Log};
-use super::yaml::{Entry, Node};
+use super::finding::{Code, FindingLog};
+use super::yaml::{MapEntry, Node};
 
 /// Most terms of a list.
 const MAX_TERMS: usize = 30;
@@ -15,7 +15,7 @@ enum Of {
     Images,
 }
 
-pub(crate) fn convert(spec: &mut Node, log: &mut Log<'_>) {
+pub(crate) fn convert(spec: &mut Node, log: &mut FindingLog<'_>) {
     for (old, new, of) in [
         ("amiSelector", "amiSelectorTerms", Of::Images),
         ("subnetSelector", "subnetSelectorTerms", Of::Subnets),
@@ -47,12 +47,12 @@ pub(crate) fn convert(spec: &mut Node, log: &mut Log<'_>) {
 
 fn selector(
     spec: &mut Node,
-    entry: Entry,
+    entry: MapEntry,
     place: usize,
     old: &str,
     new: &str,
     of: Of,
-    log: &mut Log<'_>,
+    log: &mut FindingLog<'_>,
 ) {
     let line = entry.value.line;
     let field = format!("spec.{old}");
@@ -104,7 +104,7 @@ fn selector(
 }
 
 /// The terms of a selector: an id stands alone, everything else is the product of its values.
-fn terms(selector: &Node, of: Of, field: &str, log: &mut Log<'_>) -> Vec<Node> {
+fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<Node> {
     let mut ids: Vec<String> = Vec::new();
     let mut axes: Vec<(String, Vec<String>)> = Vec::new();
     let mut owners: Vec<String> = Vec::new();

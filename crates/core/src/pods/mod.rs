@@ -9,6 +9,6 @@ mod terms;
 
 pub use ports::HostPort;
 pub use predicates::EvictionCost;
-pub use requests::{Source, requests};
+pub use requests::{RequestSource, requests};
 pub use selector::Selector;
-pub use terms::{PodTerm, PodTerms, Spread, WeightedTerm};
+pub use terms::{CompiledAffinityTerm, PodTerms, SpreadConstraint, WeightedTerm};

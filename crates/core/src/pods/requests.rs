@@ -8,7 +8,7 @@ use crate::resources::{CPU, MEMORY, ResourceError, Resources};
 
 /// Where the amounts of a running container are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum RequestSource {
     /// What is asked for, and what the kubelet has granted where that is more: a resize in place takes time.
     SpecAndStatus,
     /// Only what is asked for.
@@ -22,9 +22,9 @@ pub enum Source {
 ///
 /// # Source
 /// The pod resource helpers of Kubernetes 1.36, checked against recorded answers.
-pub fn requests(pod: &Pod, source: Source) -> Result<Resources, ResourceError> {
+pub fn requests(pod: &Pod, source: RequestSource) -> Result<Resources, ResourceError> {
     let spec = &pod.spec;
-    let running = Running::of(pod, source);
+    let running = ContainerStates::of(pod, source);
     let mut total = Resources::zero();
     for container in &spec.containers {
         total.add_assign(&running.requests(container)?);
@@ -55,14 +55,14 @@ pub fn requests(pod: &Pod, source: Source) -> Result<Resources, ResourceError> {
 }
 
 /// What the kubelet says about containers.
-struct Running<'a> {
+struct ContainerStates<'a> {
     statuses: BTreeMap<&'a str, &'a ContainerStatus>,
     infeasible: bool,
 }
 
-impl<'a> Running<'a> {
-    fn of(pod: &'a Pod, source: Source) -> Self {
-        if source == Source::Spec {
+impl<'a> ContainerStates<'a> {
+    fn of(pod: &'a Pod, source: RequestSource) -> Self {
+        if source == RequestSource::Spec {
             return Self {
                 statuses: BTreeMap::new(),
                 infeasible: false,

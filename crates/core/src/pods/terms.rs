@@ -12,7 +12,7 @@ use crate::labels;
 
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Spread {
+pub struct SpreadConstraint {
     /// Label of nodes whose values are the domains.
     pub key: Arc<str>,
     /// How much more a domain may have than the one that has least.
@@ -29,7 +29,7 @@ pub struct Spread {
     pub honor_affinity: bool,
 }
 
-impl Spread {
+impl SpreadConstraint {
     /// Compiles a constraint; `own` are the pod's labels, from which `matchLabelKeys` take their values.
     #[must_use]
     pub fn of(constraint: &TopologySpreadConstraint, own: &[(Arc<str>, Arc<str>)]) -> Self {
@@ -53,7 +53,7 @@ impl Spread {
 
 /// Near which pods a pod wants to be, or not to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodTerm {
+pub struct CompiledAffinityTerm {
     /// Label of nodes whose values are the domains.
     pub key: Arc<str>,
     /// Which pods; `None` is nothing.
@@ -64,7 +64,7 @@ pub struct PodTerm {
     pub namespace_selector: Option<Selector>,
 }
 
-impl PodTerm {
+impl CompiledAffinityTerm {
     /// Compiles a term.
     #[must_use]
     pub fn of(term: &PodAffinityTerm) -> Self {
@@ -85,7 +85,7 @@ impl PodTerm {
     }
 }
 
-impl PodTerm {
+impl CompiledAffinityTerm {
     /// Whether pods of a namespace with these labels are meant, for a pod of the namespace `own`.
     #[must_use]
     pub fn means_namespace(
@@ -112,14 +112,14 @@ pub struct WeightedTerm {
     /// 1 to 100; heavier wishes are kept longer.
     pub weight: i32,
     /// The wish.
-    pub term: PodTerm,
+    pub term: CompiledAffinityTerm,
 }
 
 /// Terms of one kind: affinity, or anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerms {
     /// All must hold.
-    pub required: Vec<PodTerm>,
+    pub required: Vec<CompiledAffinityTerm>,
     /// Wishes, as written.
     pub preferred: Vec<WeightedTerm>,
 }
@@ -134,11 +134,11 @@ impl PodTerms {
         let required = required
             .unwrap_or_default()
             .iter()
-            .map(PodTerm::of)
+            .map(CompiledAffinityTerm::of)
             .collect();
         let wish = |each: &WeightedPodAffinityTerm| WeightedTerm {
             weight: each.weight,
-            term: PodTerm::of(&each.pod_affinity_term),
+            term: CompiledAffinityTerm::of(&each.pod_affinity_term),
         };
         Self {
             required,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::plan::SolveOptions;
 use super::solve;
 use crate::labels;
-use crate::ledger::Place;
+use crate::ledger::NominationTarget;
 use crate::names::{NodeName, PoolName};
 use crate::record::Reason;
 use crate::snapshot::{Pod, Snapshot};
@@ -23,7 +23,7 @@ use crate::snapshot::{Pod, Snapshot};
     missing_docs,
     reason = "the variant's sentence says what its fields are"
 )]
-pub enum Standing {
+pub enum PodSchedulingState {
     /// On a node.
     On { node: NodeName },
     /// On a node that it is leaving.
@@ -59,16 +59,16 @@ pub enum Standing {
 
 /// Where a pod stands, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Explanation {
+pub struct PodExplanation {
     /// Where it stands.
-    pub standing: Standing,
+    pub standing: PodSchedulingState,
     /// kube-scheduler, or the scheduler that the pod names, has not said yet that it fits nowhere: no node is bought before.
     pub unconfirmed: Option<Arc<str>>,
     /// Per pool what is in the way; empty unless nothing takes it.
     pub reasons: Vec<Reason>,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for PodSchedulingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::On { node } => write!(f, "on node {node}"),
@@ -105,8 +105,8 @@ impl fmt::Display for Standing {
     }
 }
 
-impl Explanation {
-    const fn of(standing: Standing) -> Self {
+impl PodExplanation {
+    const fn of(standing: PodSchedulingState) -> Self {
         Self {
             standing,
             unconfirmed: None,
@@ -125,9 +125,9 @@ pub fn explain(
     snapshot: &Snapshot,
     pod: &Arc<Pod>,
     options: &SolveOptions,
-) -> Explanation {
+) -> PodExplanation {
     if let Some(standing) = without_a_solve(snapshot, pod) {
-        return Explanation::of(standing);
+        return PodExplanation::of(standing);
     }
     let options = SolveOptions {
         pending: false,
@@ -139,23 +139,23 @@ pub fn explain(
     let why = report.ignored.into_iter().next().map(|(_, why)| why);
     let unconfirmed = (!pod.unschedulable).then(|| Arc::clone(&pod.class.scheduler_name));
     let standing = if let Some(why) = why {
-        Standing::Ignored { why }
+        PodSchedulingState::Ignored { why }
     } else if let Some(placement) = plan.placements.first() {
         let machine = match &placement.place {
-            Place::Node(node) => format!("node/{node}"),
-            Place::Claim(claim) => format!("nodeclaim/{claim}"),
+            NominationTarget::Node(node) => format!("node/{node}"),
+            NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };
-        Standing::Fits { machine }
+        PodSchedulingState::Fits { machine }
     } else if let Some(claim) = plan.claims.first() {
         let cheapest = claim.instance_types.first();
-        Standing::NewNode {
+        PodSchedulingState::NewNode {
             pool: claim.pool.clone(),
             instance_type: cheapest.map(ToString::to_string).unwrap_or_default(),
         }
     } else {
-        Standing::NoPlace
+        PodSchedulingState::NoPlace
     };
-    Explanation {
+    PodExplanation {
         standing,
         unconfirmed,
         reasons: report
@@ -167,41 +167,41 @@ pub fn explain(
 }
 
 /// What is known of a pod at once.
-fn without_a_solve(snapshot: &Snapshot, pod: &Pod) -> Option<Standing> {
+fn without_a_solve(snapshot: &Snapshot, pod: &Pod) -> Option<PodSchedulingState> {
     if let Some(node) = &pod.node {
         let node = node.clone();
         return Some(if pod.deleted.is_some() {
-            Standing::Leaving { node }
+            PodSchedulingState::Leaving { node }
         } else {
-            Standing::On { node }
+            PodSchedulingState::On { node }
         });
     }
     if pod.deleted.is_some() {
-        return Some(Standing::Deleted);
+        return Some(PodSchedulingState::Deleted);
     }
     if pod.gated {
-        return Some(Standing::Gated);
+        return Some(PodSchedulingState::Gated);
     }
     if let Some(why) = &pod.class.malformed {
-        return Some(Standing::NotUnderstood {
+        return Some(PodSchedulingState::NotUnderstood {
             why: why.to_string(),
         });
     }
     if pod.is_node_owned() {
-        return Some(Standing::OfNode);
+        return Some(PodSchedulingState::OfNode);
     }
     if pod.is_daemon() {
-        return Some(Standing::OfDaemonSet);
+        return Some(PodSchedulingState::OfDaemonSet);
     }
     if let Some(node) = &pod.nominated {
-        return Some(Standing::MakingRoom { node: node.clone() });
+        return Some(PodSchedulingState::MakingRoom { node: node.clone() });
     }
     if let Some(promise) = snapshot.ledger.nomination(&pod.uid) {
         let place = match &promise.place {
-            Place::Node(node) => format!("node/{node}"),
-            Place::Claim(claim) => format!("nodeclaim/{claim}"),
+            NominationTarget::Node(node) => format!("node/{node}"),
+            NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };
-        return Some(Standing::Promised { place });
+        return Some(PodSchedulingState::Promised { place });
     }
-    pod.class.opts_out().then_some(Standing::OptedOut)
+    pod.class.opts_out().then_some(PodSchedulingState::OptedOut)
 }

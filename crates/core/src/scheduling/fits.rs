@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Daemons;
+use super::DaemonSetPods;
 use crate::labels::{self, WellKnown};
 use crate::ledger::{FenceReason, Nomination};
 use crate::names::Uid;
@@ -16,32 +16,32 @@ use crate::taints;
 
 /// What is left of a machine once its pods, its promises and the DaemonSet pods still to come have theirs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Room {
+pub struct FreeCapacity {
     /// Resources left; negative amounts mean that it is overcommitted and takes nothing.
     pub free: Resources,
     /// Host ports that are taken.
     pub ports: Vec<HostPort>,
     /// It takes no pods at all.
-    pub closed: Option<Closed>,
+    pub closed: Option<UnschedulableNode>,
 }
 
 /// Why a machine takes no pods at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Closed {
+pub enum UnschedulableNode {
     /// Its Node or claim is being deleted, or the cloud ends it.
     Deleting,
     /// It will go.
     Fenced(FenceReason),
 }
 
-impl Room {
+impl FreeCapacity {
     /// The room that a machine has for a pod of this priority. Promises to pods for which `ours` holds are not counted, nor
     /// those to pods of lower priority.
     #[must_use]
     pub fn of(
         snapshot: &Snapshot,
-        daemons: &Daemons,
+        daemons: &DaemonSetPods,
         node: &StateNode,
         priority: i32,
         ours: &dyn Fn(&Uid) -> bool,
@@ -55,22 +55,22 @@ impl Room {
     }
 
     /// Why the machine takes no pods at all.
-    pub(super) fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<Closed> {
+    pub(super) fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<UnschedulableNode> {
         if node.deleting {
-            return Some(Closed::Deleting);
+            return Some(UnschedulableNode::Deleting);
         }
         if snapshot.ledger.fences().is_empty() {
             return None; // almost always: the names need not be looked up
         }
         let (_, claim_name) = node.names();
         let fence = claim_name.and_then(|claim| snapshot.ledger.fence(claim));
-        fence.map(|fence| Closed::Fenced(fence.reason))
+        fence.map(|fence| UnschedulableNode::Fenced(fence.reason))
     }
 
     /// What is left of its resources, where the promises count that `counts` says.
     pub(super) fn free(
         snapshot: &Snapshot,
-        daemons: &Daemons,
+        daemons: &DaemonSetPods,
         node: &StateNode,
         counts: &dyn Fn(&Nomination) -> bool,
     ) -> Resources {
@@ -106,9 +106,9 @@ pub(super) fn ports_taken(
 /// Why a pod may not be on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Misfit {
+pub enum FitError {
     /// The machine takes no pods.
-    Closed(Closed),
+    Closed(UnschedulableNode),
     /// The pod does not tolerate a taint, given as `key=value:effect`.
     Taint(String),
     /// A host port is taken, or will be.
@@ -131,11 +131,11 @@ pub enum Misfit {
     Labels(String),
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for FitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed(Closed::Deleting) => f.write_str("the node is going away"),
-            Self::Closed(Closed::Fenced(reason)) => {
+            Self::Closed(UnschedulableNode::Deleting) => f.write_str("the node is going away"),
+            Self::Closed(UnschedulableNode::Fenced(reason)) => {
                 write!(f, "the node will go: {}", reason.label())
             }
             Self::Taint(taint) => write!(f, "did not tolerate taint {taint}"),
@@ -161,7 +161,7 @@ impl fmt::Display for Misfit {
 ///
 /// # Errors
 /// The first thing in the way, in that order.
-pub fn fits(pod: &Pod, node: &StateNode, room: &Room) -> Result<(), Misfit> {
+pub fn fits(pod: &Pod, node: &StateNode, room: &FreeCapacity) -> Result<(), FitError> {
     fits_class(&pod.class, node, room)
 }
 
@@ -169,25 +169,25 @@ pub fn fits(pod: &Pod, node: &StateNode, room: &Room) -> Result<(), Misfit> {
 ///
 /// # Errors
 /// As [`fits`].
-pub fn fits_class(class: &PodClass, node: &StateNode, room: &Room) -> Result<(), Misfit> {
+pub fn fits_class(class: &PodClass, node: &StateNode, room: &FreeCapacity) -> Result<(), FitError> {
     if let Some(closed) = room.closed {
-        return Err(Misfit::Closed(closed));
+        return Err(FitError::Closed(closed));
     }
     let hard = node
         .taints
         .iter()
         .filter(|taint| taint.effect != taints::PREFER_NO_SCHEDULE);
     if let Some(taint) = taints::untolerated(hard, &class.tolerations).next() {
-        return Err(Misfit::Taint(taints::text(taint)));
+        return Err(FitError::Taint(taints::text(taint)));
     }
     if let Some((asked, taken)) = HostPort::conflict(&class.host_ports, &room.ports) {
-        return Err(Misfit::HostPort {
+        return Err(FitError::HostPort {
             asked: asked.clone(),
             taken: taken.clone(),
         });
     }
     if let Some(resource) = class.requests.exceeds_first(&room.free) {
-        return Err(Misfit::Resource {
+        return Err(FitError::Resource {
             resource: resource.to_owned(),
             asked: class.requests.get(resource),
             free: room.free.get(resource),
@@ -203,7 +203,7 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &Room) -> Result<(),
             let clash = alternatives
                 .first()
                 .and_then(|asked| labels.compatible(asked, &none).err());
-            Err(Misfit::Labels(
+            Err(FitError::Labels(
                 clash.map(|clash| clash.to_string()).unwrap_or_default(),
             ))
         }

@@ -9,75 +9,75 @@
 //!          └► templates (pools), hosts (machines), topology (where other pods are) ─┘
 //! ```
 //!
-//! Invariant: every placement passes [`fits`], no machine is given more than it has less what is promised, and no pool
+//! Invariant: every placement passes [`fn@fits`], no machine is given more than it has less what is promised, and no pool
 //! exceeds its limits, the number of nodes included.
 //!
 //! Non-goals: preemption, gangs. A pod with a constraint that is not understood is reported, never placed as if it had none.
 
-mod amounts;
-mod ask;
-mod batch;
-mod census;
-mod claim;
-mod claim_object;
-mod class;
-mod daemons;
-mod defaults;
+mod can_add;
+mod daemon_set_pods;
+mod default_spread;
 mod devices;
+mod equivalence_class;
+mod existing_node;
 mod explain;
 mod fits;
-mod host;
-mod of_pool;
-mod outcome;
+mod in_flight_node_claim;
+mod instance_type_reasons;
+mod launch_plan;
+mod messages;
+mod narrowed_template;
+mod node_claim_object;
+mod nominations;
 mod pass;
 pub mod plan;
-mod promises;
+mod pod_queue;
+mod pod_requirements;
+mod pool_template;
 mod reasons;
 mod relax;
 mod repack;
 mod reservations;
-mod shape;
-mod take;
-mod template;
+mod resource_vector;
+mod static_claim;
 mod topology;
-mod type_reasons;
+mod topology_counts;
 mod volumes;
-mod words;
 
 use std::collections::{BTreeMap, HashSet};
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
-pub use daemons::{Daemon, Daemons, Overhead};
-pub use defaults::{
-    BadConstraint, DefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
+pub use daemon_set_pods::{DaemonSetOverhead, DaemonSetPod, DaemonSetPods};
+pub use default_spread::{
+    DefaultConstraint, InvalidDefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
-pub use explain::{Explanation, Standing, explain};
-pub use fits::{Closed, Misfit, Room, fits, fits_class};
-pub use of_pool::plan_of_pool;
+pub use explain::{PodExplanation, PodSchedulingState, explain};
+pub use fits::{FitError, FreeCapacity, UnschedulableNode, fits, fits_class};
+pub use nominations::NominationFailure;
 pub use plan::{
-    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, Reserved, SolveOptions,
-    SolveReport, Unplaced,
+    LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, ReservedCapacityMode,
+    SolveOptions, SolveReport, Unplaced,
 };
-pub use promises::Unkept;
+pub use static_claim::plan_of_pool;
 pub use volumes::volumes_fit;
 
 use crate::names::Uid;
 use crate::snapshot::{Pod, Snapshot};
 use crate::taints::PREFER_NO_SCHEDULE;
-use amounts::Dimensions;
-use ask::{Asks, TaintProfiles};
-use batch::Batch;
-use census::{Census, repelling};
-use claim::FillOrder;
-use class::Classes;
 use devices::Devices;
-use pass::{HostDomain, Item, Pass};
-use relax::Manner;
+use equivalence_class::EquivalenceClasses;
+use in_flight_node_claim::FillOrder;
+use narrowed_template::NarrowedTemplates;
+use pass::{HostnameDomain, Pass, QueuedPod};
+use pod_queue::PodQueue;
+use pod_requirements::{PodRequirementsTable, TaintSets};
+use relax::PreferencePolicy;
 use reservations::Reservations;
-use shape::Shapes;
+use resource_vector::ResourceDimensions;
 use topology::Topology;
+use topology_counts::{TopologyCounts, inverse_anti_affinity};
 
 /// Finds places for pods.
 ///
@@ -93,7 +93,7 @@ pub fn solve(
     options: &SolveOptions,
     stop: &dyn Fn() -> bool,
 ) -> (LaunchPlan, SolveReport) {
-    let batch = Batch::of(now, snapshot, options);
+    let batch = PodQueue::of(now, snapshot, options);
     let mut report = SolveReport {
         considered: batch.considered,
         ignored: batch.ignored.clone(),
@@ -104,25 +104,26 @@ pub fn solve(
     }
     let uids: HashSet<&Uid, FixedState> = batch.pods.iter().map(|(pod, _)| &pod.uid).collect();
     let ours = |uid: &Uid| uids.contains(uid);
-    let daemons = Daemons::of(snapshot);
+    let daemons = DaemonSetPods::of(snapshot);
     let requests = batch.pods.iter().map(|(pod, _)| &pod.class.requests);
-    let dimensions =
-        Dimensions::of(requests.chain(daemons.all().iter().map(|daemon| &daemon.class.requests)));
-    let (templates, unusable) = template::templates(
+    let dimensions = ResourceDimensions::of(
+        requests.chain(daemons.all().iter().map(|daemon| &daemon.class.requests)),
+    );
+    let (templates, unusable) = pool_template::templates(
         snapshot,
         &daemons,
         &dimensions,
         options.min_values_best_effort,
     );
-    report.typeless = template::typeless(&unusable);
+    report.typeless = pool_template::typeless(&unusable);
     let least = least(batch.pods.iter().map(|(pod, _)| &pod.class.requests));
-    let ground = host::Ground {
+    let ground = existing_node::SolveContext {
         snapshot,
         daemons: &daemons,
         dimensions: &dimensions,
         ours: &ours,
     };
-    let hosts_of = host::Choice {
+    let hosts_of = existing_node::ExistingNodeQuery {
         snapshot,
         ground: &ground,
         options,
@@ -130,7 +131,7 @@ pub fn solve(
         least,
     };
     let mut hosts = hosts_of.hosts();
-    let mut profiles = TaintProfiles::default();
+    let mut profiles = TaintSets::default();
     let template_taints: Vec<usize> = templates
         .iter()
         .map(|template| profiles.of(&template.taints))
@@ -142,7 +143,7 @@ pub fn solve(
         .iter()
         .flat_map(|template| &template.taints)
         .any(|taint| taint.effect == PREFER_NO_SCHEDULE);
-    let manner = Manner {
+    let manner = PreferencePolicy {
         respect_preferences: options.respect_preferences,
         soft_taints: soft,
     };
@@ -166,31 +167,31 @@ pub fn solve(
         })
         .flatten();
     let mut topology = Topology::default();
-    let mut asks = Asks::default();
-    let mut shapes = Shapes::new(&snapshot.well_known, &dimensions);
-    let mut classes = Classes::new(snapshot, manner, &dimensions, &profiles);
-    let items: Vec<Item<'_>> = batch
+    let mut asks = PodRequirementsTable::default();
+    let mut shapes = NarrowedTemplates::new(&snapshot.well_known, &dimensions);
+    let mut classes = EquivalenceClasses::new(snapshot, manner, &dimensions, &profiles);
+    let items: Vec<QueuedPod<'_>> = batch
         .pods
         .iter()
         .map(|(pod, volumes)| {
             let asked = devices.as_mut().and_then(|devices| devices.ask(pod));
             let needs = (volumes.clone(), asked);
-            Item {
+            QueuedPod {
                 pod,
                 class: classes.of(pod, needs, &mut asks, &mut shapes, &mut topology),
             }
         })
         .collect();
-    let concerns = |statement: &topology::Statement| classes.concerns(statement);
+    let concerns = |statement: &topology::TopologyGroupKey| classes.concerns(statement);
     let leaving: Vec<&Pod> = batch
         .pods
         .iter()
         .map(|(pod, _)| &**pod)
         .filter(|pod| is_counted(snapshot, pod))
         .collect();
-    let repelling = repelling(snapshot, &mut topology, &leaving, &concerns);
+    let repelling = inverse_anti_affinity(snapshot, &mut topology, &leaving, &concerns);
     let classes = classes.finish(&topology);
-    Census {
+    TopologyCounts {
         snapshot,
         templates: &templates,
         hosts: &hosts,
@@ -198,9 +199,9 @@ pub fn solve(
         leaving: &leaving,
     }
     .take(&mut topology);
-    let domains_of = |key: &topology::Key| {
+    let domains_of = |key: &topology::TopologyKey| {
         let hosts = if key.is_host { 0 } else { hosts.len() };
-        vec![HostDomain::Unknown; hosts]
+        vec![HostnameDomain::Unknown; hosts]
     };
     let host_domains = topology.keys.iter().map(domains_of).collect();
     let reservations = Reservations::of(&templates, options.reserved);
@@ -247,7 +248,7 @@ pub fn solve(
 
 /// The pod is bound, or assumed somewhere, and among the crowds of the snapshot; what a caller made up is not.
 fn is_counted(snapshot: &Snapshot, pod: &Pod) -> bool {
-    census::place_of(snapshot, pod).is_some()
+    topology_counts::place_of(snapshot, pod).is_some()
         && snapshot
             .pods
             .get(&pod.key)
@@ -264,7 +265,7 @@ fn least<'a>(requests: impl Iterator<Item = &'a crate::resources::Resources>) ->
 /// Pods without a place, those of a class together.
 fn unplaced(
     pass: &Pass<'_>,
-    unusable: &[template::Unusable],
+    unusable: &[pool_template::UnusablePool],
     dropped: Vec<(usize, String)>,
 ) -> Vec<Unplaced> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -292,7 +293,7 @@ fn unplaced(
                 pods: keys(&pods),
                 reasons: explained.reasons,
                 message: explained.message,
-                deferred: pass.classes[class].held_up,
+                deferred: pass.classes[class].lacks_reservation,
             }
         })
         .collect();

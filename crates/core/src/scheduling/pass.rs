@@ -18,26 +18,28 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::amounts::add;
-use super::ask::Asks;
-use super::claim::{FillOrder, NewClaim};
-use super::class::Class;
+use super::can_add::{AddError, ClaimState, can_add, meets};
 use super::devices::{Devices, give, narrowed};
-use super::host::{Ground, Host};
+use super::equivalence_class::EquivalenceClass;
+use super::existing_node::{ExistingNode, SolveContext};
+use super::in_flight_node_claim::{FillOrder, InFlightNodeClaim};
+use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId, NarrowedTemplates};
+use super::nominations::NominationFailure;
 use super::plan::SolveOptions;
-use super::promises::Unkept;
+use super::pod_requirements::PodRequirementsTable;
+use super::pool_template::PoolTemplate;
 use super::reservations::Reservations;
-use super::shape::{Shape, ShapeId, Shapes};
-use super::take::{Candidate, Obstacle, meets, take};
-use super::template::Template;
-use super::topology::{Asking, Group, Key, KeyAllow, Kind, Topology};
+use super::resource_vector::add;
+use super::topology::{
+    AllowedDomains, PodTopology, Topology, TopologyGroup, TopologyKey, TopologyType,
+};
 use crate::names::Uid;
 use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 
 /// Where a pod goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum PlacementTarget {
     /// A machine that is there or coming, by index.
     Host(usize),
     /// A new machine, by index.
@@ -46,7 +48,7 @@ pub(super) enum Target {
 
 /// The domain of a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum HostDomain {
+pub(super) enum HostnameDomain {
     /// Not looked at.
     Unknown,
     /// It has none, or none that is certain.
@@ -55,21 +57,25 @@ pub(super) enum HostDomain {
     At(u32),
 }
 
-fn domain_of(known: &mut HostDomain, key: &Key, host: &Host<'_>) -> Option<usize> {
-    if matches!(known, HostDomain::Unknown) {
+fn domain_of(
+    known: &mut HostnameDomain,
+    key: &TopologyKey,
+    host: &ExistingNode<'_>,
+) -> Option<usize> {
+    if matches!(known, HostnameDomain::Unknown) {
         let domain = host.value(&key.name).and_then(|value| key.domain(value));
         let domain = domain.and_then(|domain| u32::try_from(domain).ok());
-        *known = domain.map_or(HostDomain::None, HostDomain::At);
+        *known = domain.map_or(HostnameDomain::None, HostnameDomain::At);
     }
     match known {
-        HostDomain::At(domain) => usize::try_from(*domain).ok(),
-        HostDomain::None | HostDomain::Unknown => None,
+        HostnameDomain::At(domain) => usize::try_from(*domain).ok(),
+        HostnameDomain::None | HostnameDomain::Unknown => None,
     }
 }
 
 /// A pod of the pass.
 #[derive(Debug)]
-pub(super) struct Item<'a> {
+pub(super) struct QueuedPod<'a> {
     /// The pod.
     pub(super) pod: &'a Arc<Pod>,
     /// Index of its class.
@@ -80,33 +86,33 @@ pub(super) struct Item<'a> {
 pub(super) struct Pass<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) options: &'a SolveOptions,
-    pub(super) ground: &'a Ground<'a>,
-    pub(super) templates: Vec<Template>,
+    pub(super) ground: &'a SolveContext<'a>,
+    pub(super) templates: Vec<PoolTemplate>,
     /// Taint profile of each template.
     pub(super) template_taints: Vec<usize>,
-    pub(super) hosts: Vec<Host<'a>>,
+    pub(super) hosts: Vec<ExistingNode<'a>>,
     /// By key, then host: its domain, once somebody asked for it.
-    pub(super) host_domains: Vec<Vec<HostDomain>>,
-    pub(super) shapes: Shapes<'a>,
+    pub(super) host_domains: Vec<Vec<HostnameDomain>>,
+    pub(super) shapes: NarrowedTemplates<'a>,
     pub(super) topology: Topology,
-    pub(super) asks: Asks,
-    pub(super) classes: Vec<Class<'a>>,
-    pub(super) items: Vec<Item<'a>>,
+    pub(super) asks: PodRequirementsTable,
+    pub(super) classes: Vec<EquivalenceClass<'a>>,
+    pub(super) items: Vec<QueuedPod<'a>>,
     pub(super) reservations: Reservations,
     /// Devices, when pods claim any.
     pub(super) devices: Option<Box<Devices<'a>>>,
     /// The pod that is being placed found only reserved capacity that others hold.
     pub(super) held_up: bool,
-    pub(super) claims: Vec<NewClaim>,
+    pub(super) claims: Vec<InFlightNodeClaim>,
     pub(super) order: FillOrder,
     /// Where each pod goes, by its index.
-    pub(super) placed: Vec<Option<Target>>,
+    pub(super) placed: Vec<Option<PlacementTarget>>,
     /// Pods that stay where they were promised a place although nothing is known of that machine in this pass.
     pub(super) entrusted: BTreeSet<usize>,
     /// Pods that were promised a place and stay there.
     pub(super) kept: BTreeSet<usize>,
     /// Pods whose promise does not hold any more.
-    pub(super) broken: Vec<(Uid, Unkept)>,
+    pub(super) broken: Vec<(Uid, NominationFailure)>,
     /// At which step of giving up wishes it was placed, by its index.
     pub(super) placed_step: Vec<usize>,
     /// Number of placements so far.
@@ -148,7 +154,7 @@ impl Pass<'_> {
 
     /// A pod that found no place may find one once others have theirs.
     fn may_wait(&self, at: usize) -> bool {
-        self.classes[self.items[at].class].waits
+        self.classes[self.items[at].class].depends_on_batch
     }
 
     fn place(&mut self, at: usize) -> bool {
@@ -157,7 +163,7 @@ impl Pass<'_> {
             return false;
         }
         if let Some(failed_at) = self.classes[class].failed_at
-            && (!self.classes[class].waits || failed_at == self.progress)
+            && (!self.classes[class].depends_on_batch || failed_at == self.progress)
         {
             return false;
         }
@@ -177,8 +183,8 @@ impl Pass<'_> {
         if !is_refused {
             class.failed_at = Some(self.progress);
         }
-        class.held_up = self.held_up;
-        class.waits |= self.held_up;
+        class.lacks_reservation = self.held_up;
+        class.depends_on_batch |= self.held_up;
         false
     }
 
@@ -201,7 +207,7 @@ impl Pass<'_> {
         self.open_claim(at, class, step, &allow)
     }
 
-    fn find_host(&mut self, item: usize, step: usize, allow: &[KeyAllow]) -> Option<usize> {
+    fn find_host(&mut self, item: usize, step: usize, allow: &[AllowedDomains]) -> Option<usize> {
         let Self {
             items,
             options,
@@ -214,7 +220,7 @@ impl Pass<'_> {
             devices,
             ..
         } = self;
-        let Item { pod, class } = &items[item];
+        let QueuedPod { pod, class } = &items[item];
         let refused_on = options.refused.get(&pod.uid);
         let class = &classes[*class];
         let step = &class.steps[step];
@@ -232,7 +238,7 @@ impl Pass<'_> {
                 continue;
             }
             // Of a machine that is not launched yet, no domain means that it is not known.
-            let mut in_domain = |each: &KeyAllow| match domain_of(
+            let mut in_domain = |each: &AllowedDomains| match domain_of(
                 &mut host_domains[each.key][at],
                 &topology.keys[each.key],
                 &hosts[at],
@@ -257,8 +263,8 @@ impl Pass<'_> {
         &mut self,
         class: usize,
         step: usize,
-        allow: &[KeyAllow],
-    ) -> Option<(usize, ShapeId)> {
+        allow: &[AllowedDomains],
+    ) -> Option<(usize, NarrowedTemplateId)> {
         let Self {
             classes,
             asks,
@@ -296,32 +302,38 @@ impl Pass<'_> {
                 ask.refused_claims.insert_growing(at);
                 continue;
             };
-            let candidate = Candidate {
+            let candidate = ClaimState {
                 shape,
                 taken: &claim.taken,
                 ports: &claim.ports,
                 relax: false,
                 reservations,
-                held: &claim.held,
+                held: &claim.reservations,
             };
             let found = if ask.tolerates[template_taints[template]] {
-                take(shapes, templates, topology, &candidate, ask, allow)
+                can_add(shapes, templates, topology, &candidate, ask, allow)
             } else {
-                Err(Obstacle::Final)
+                Err(AddError::Final)
             };
             match found {
                 Ok((shape, _)) => return Some((position, shape)),
-                Err(Obstacle::Final) => ask.refused_claims.insert_growing(at),
-                Err(Obstacle::Now | Obstacle::Reserved) => {}
+                Err(AddError::Final) => ask.refused_claims.insert_growing(at),
+                Err(AddError::Now | AddError::Reserved) => {}
             }
         }
         None
     }
 
-    fn open_claim(&mut self, at: usize, class: usize, step: usize, allow: &[KeyAllow]) -> bool {
+    fn open_claim(
+        &mut self,
+        at: usize,
+        class: usize,
+        step: usize,
+        allow: &[AllowedDomains],
+    ) -> bool {
         let new_host = self.hosts.len() + self.claims.len();
         let this = &self.classes[class];
-        let asking: Asking<'_> = this.asking(&this.steps[step]);
+        let asking: PodTopology<'_> = this.asking(&this.steps[step]);
         if self
             .topology
             .host_rules(&asking)
@@ -349,7 +361,7 @@ impl Pass<'_> {
             let Some(shape) = narrowed(devices, shapes, &self.templates, ask, None, shape) else {
                 continue;
             };
-            let candidate = Candidate {
+            let candidate = ClaimState {
                 shape,
                 taken: &empty,
                 ports: &[],
@@ -357,7 +369,7 @@ impl Pass<'_> {
                 reservations: &self.reservations,
                 held: &[],
             };
-            let taken = take(
+            let taken = can_add(
                 &mut self.shapes,
                 &self.templates,
                 &self.topology,
@@ -365,20 +377,20 @@ impl Pass<'_> {
                 ask,
                 allow,
             );
-            if taken == Err(Obstacle::Reserved) {
+            if taken == Err(AddError::Reserved) {
                 // A lighter pool must not be used in the place of one that only has to be waited for.
                 self.held_up = true;
                 return false;
             }
             if let Ok((shape, relaxed)) = taken {
-                self.claims.push(NewClaim {
+                self.claims.push(InFlightNodeClaim {
                     shape,
                     taken: empty,
                     ports: Vec::new(),
                     pods: Vec::new(),
                     relaxed,
-                    held: Vec::new(),
-                    charged: Resources::zero(),
+                    reservations: Vec::new(),
+                    counted_capacity: Resources::zero(),
                 });
                 self.fill(at, step, self.claims.len() - 1, shape);
                 self.order
@@ -392,7 +404,7 @@ impl Pass<'_> {
                 let most = of.most(&types);
                 of.usage.count(&most);
                 let last = self.claims.len() - 1;
-                self.claims[last].charged = most;
+                self.claims[last].counted_capacity = most;
                 return true;
             }
         }
@@ -405,7 +417,7 @@ impl Pass<'_> {
         let host = &mut self.hosts[to];
         host.take(self.ground, ask);
         let Topology { keys, groups, .. } = &mut self.topology;
-        for of in class.counted_in.iter().chain(&class.repels) {
+        for of in class.counted_in.iter().chain(&class.anti_affinity_groups) {
             let group = &mut groups[*of];
             let filter = &group.statement.filter;
             if !filter.is_open() && !filter.admits(&host.node.taints, host.labels()) {
@@ -421,18 +433,18 @@ impl Pass<'_> {
                 None => group.record_possible(&host.domains(key), 1),
             }
         }
-        self.give_devices(at, step, Target::Host(to));
-        self.placed[at] = Some(Target::Host(to));
+        self.give_devices(at, step, PlacementTarget::Host(to));
+        self.placed[at] = Some(PlacementTarget::Host(to));
         self.progress += 1;
     }
 
-    fn put_on_claim(&mut self, at: usize, step: usize, position: usize, shape: ShapeId) {
+    fn put_on_claim(&mut self, at: usize, step: usize, position: usize, shape: NarrowedTemplateId) {
         let claim = self.order.claims()[position] as usize;
         self.order.bump(position, self.claims[claim].pods.len());
         self.fill(at, step, claim, shape);
     }
 
-    fn fill(&mut self, at: usize, step: usize, to: usize, shape: ShapeId) {
+    fn fill(&mut self, at: usize, step: usize, to: usize, shape: NarrowedTemplateId) {
         let class = self.items[at].class;
         let ask = &self.asks.all[self.classes[class].steps[step].ask];
         let claim = &mut self.claims[to];
@@ -446,10 +458,10 @@ impl Pass<'_> {
             let types = shape.types_with_room(template, &claim.taken, &claim.ports);
             let holds = self
                 .reservations
-                .holds(shape, template, &types, &claim.held);
+                .holds(shape, template, &types, &claim.reservations);
             let holds = holds.unwrap_or_default();
-            self.reservations.exchange(&claim.held, &holds);
-            claim.held = holds;
+            self.reservations.exchange(&claim.reservations, &holds);
+            claim.reservations = holds;
         }
         if before != shape {
             self.count_settled(to, before);
@@ -457,7 +469,7 @@ impl Pass<'_> {
         let class = &self.classes[class];
         let shape = self.shapes.get(shape);
         let Topology { keys, groups, .. } = &mut self.topology;
-        for of in class.counted_in.iter().chain(&class.repels) {
+        for of in class.counted_in.iter().chain(&class.anti_affinity_groups) {
             let group = &mut groups[*of];
             let key = &keys[group.key];
             if key.is_host {
@@ -472,15 +484,15 @@ impl Pass<'_> {
                 group.record_possible(&domains, 1);
             }
         }
-        self.give_devices(at, step, Target::Claim(to));
-        self.placed[at] = Some(Target::Claim(to));
+        self.give_devices(at, step, PlacementTarget::Claim(to));
+        self.placed[at] = Some(PlacementTarget::Claim(to));
         self.placed_step[at] = step;
         self.progress += 1;
     }
 
     /// The last pod settled what a machine is: in which domain, or that it is one of those that a constraint looks at.
     /// Now the pods that were there before count too.
-    fn count_settled(&mut self, to: usize, before: ShapeId) {
+    fn count_settled(&mut self, to: usize, before: NarrowedTemplateId) {
         let (before, after) = (
             self.shapes.get(before),
             self.shapes.get(self.claims[to].shape),
@@ -510,17 +522,20 @@ impl Pass<'_> {
 
 /// The domain in which a new machine's pods count for a group, if they did not before its shape changed.
 fn newly_counted(
-    group: &Group,
-    key: &Key,
-    template: &Template,
-    before: &Shape,
-    after: &Shape,
+    group: &TopologyGroup,
+    key: &TopologyKey,
+    template: &PoolTemplate,
+    before: &NarrowedTemplate,
+    after: &NarrowedTemplate,
 ) -> Option<usize> {
-    let waits = matches!(group.statement.kind, Kind::Spread { .. } | Kind::Near);
+    let waits = matches!(
+        group.statement.kind,
+        TopologyType::Spread { .. } | TopologyType::Near
+    );
     if key.is_host || !waits {
         return None;
     }
-    let counted = |shape: &Shape| -> Option<usize> {
+    let counted = |shape: &NarrowedTemplate| -> Option<usize> {
         let [only] = shape.values(&key.name) else {
             return None;
         };
@@ -533,7 +548,7 @@ fn newly_counted(
     counted(after)
 }
 
-fn admits_claim(group: &Group, template: &Template, shape: &Shape) -> bool {
+fn admits_claim(group: &TopologyGroup, template: &PoolTemplate, shape: &NarrowedTemplate) -> bool {
     let filter = &group.statement.filter;
     filter.is_open() || filter.admits(&template.taints, &shape.requirements)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::defaults::SpreadDefaults;
-use super::promises::Unkept;
+use super::default_spread::SpreadDefaults;
+use super::nominations::NominationFailure;
 use crate::labels::WellKnown;
-use crate::ledger::Place;
+use crate::ledger::NominationTarget;
 use crate::money::MicroUsd;
 use crate::names::{NodeClassKey, PodKey, PoolName, Uid};
 use crate::record::Reason;
@@ -39,7 +39,7 @@ pub struct SolveOptions {
     /// Spread constraints of pods that state none.
     pub spread_defaults: SpreadDefaults,
     /// What claims do with reserved capacity.
-    pub reserved: Reserved,
+    pub reserved: ReservedCapacityMode,
     /// How much work goes into making the new machines cheaper, in steps of some nanoseconds for each pod placed on one;
     /// 0 leaves them as they are filled.
     pub repack: u32,
@@ -53,7 +53,7 @@ pub struct SolveOptions {
 
 /// What claims do with reserved capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReservedCapacityMode {
     /// Reservations are offerings like others, and are not counted.
     #[default]
     Uncounted,
@@ -81,7 +81,7 @@ impl Default for SolveOptions {
             max_instance_types: 600,
             existing_only: false,
             spread_defaults: SpreadDefaults::default(),
-            reserved: Reserved::default(),
+            reserved: ReservedCapacityMode::default(),
             repack: 0,
             ignore_devices: true,
             refused: BTreeMap::new(),
@@ -99,9 +99,9 @@ impl SolveOptions {
             min_values_best_effort: settings.min_values_best_effort,
             max_instance_types: settings.max_instance_types,
             reserved: if settings.gates.reserved_capacity {
-                Reserved::Strict
+                ReservedCapacityMode::Strict
             } else {
-                Reserved::Uncounted
+                ReservedCapacityMode::Uncounted
             },
             spread_defaults: settings.spread_defaults.clone(),
             ignore_devices: settings.ignore_devices,
@@ -118,7 +118,7 @@ pub struct Placement {
     /// The machine.
     pub node: NodeKey,
     /// How the ledger names it.
-    pub place: Place,
+    pub place: NominationTarget,
     /// The machine is not initialized yet.
     pub uninitialized: bool,
     /// The pod was promised a place on this machine already.
@@ -200,7 +200,7 @@ pub struct SolveReport {
     /// How many pods were looked at.
     pub considered: usize,
     /// Pods whose promise does not hold any more, and why. They are placed anew, or among `unplaced`.
-    pub broken: Vec<(Uid, Unkept)>,
+    pub broken: Vec<(Uid, NominationFailure)>,
     /// Pods that stay where they were promised a place, although the types of that machine are not known now.
     pub entrusted: Vec<PodKey>,
     /// Pools whose own requirements leave no instance type, with upstream's words for it. By name.

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use super::messages;
+use super::narrowed_template::without_hostname;
 use super::pass::Pass;
-use super::shape::without_hostname;
-use super::template::{NO_TYPES, Template, Unusable};
-use super::topology::{Asking, Kind, NO_DOMAIN};
-use super::words;
+use super::pool_template::{NO_TYPES, PoolTemplate, UnusablePool};
+use super::topology::{NO_DOMAIN, PodTopology, TopologyType};
 use crate::catalog::Bits;
 use crate::labels;
-use crate::record::{Blocker, Reason};
+use crate::record::{PoolBlocker, Reason};
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::taints;
 
 /// Reasons with the text of the event.
-pub(super) struct Explained {
+pub(super) struct UnschedulableExplanation {
     /// One or more per pool.
     pub(super) reasons: Vec<Reason>,
     /// All pools in one text.
@@ -28,9 +28,9 @@ pub(super) const HELD_UP: &str = "one or more instance types with compatible res
 pub(super) const IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
 
 /// Why one pool refuses.
-pub(super) struct Refusal {
+pub(super) struct PoolRejection {
     /// What kind of thing is in the way.
-    pub(super) blocker: Blocker,
+    pub(super) blocker: PoolBlocker,
     /// In upstream's words.
     pub(super) constraint: String,
     /// In ours; may be empty.
@@ -39,10 +39,10 @@ pub(super) struct Refusal {
     pub(super) missed: Option<Reason>,
 }
 
-impl Refusal {
+impl PoolRejection {
     /// A refusal in both words.
     pub(super) fn new(
-        blocker: Blocker,
+        blocker: PoolBlocker,
         constraint: impl Into<String>,
         detail: impl Into<String>,
     ) -> Self {
@@ -57,12 +57,16 @@ impl Refusal {
 
 impl Pass<'_> {
     /// Why the class has no place as things are at the end.
-    pub(super) fn explain(&self, class: usize, unusable: &[Unusable]) -> Explained {
+    pub(super) fn explain(
+        &self,
+        class: usize,
+        unusable: &[UnusablePool],
+    ) -> UnschedulableExplanation {
         let mut reasons = Vec::new();
         let mut texts = Vec::new();
         if self.options.ignore_devices && self.classes[class].class.claims_devices {
             let text = IGNORED.to_owned();
-            return Explained {
+            return UnschedulableExplanation {
                 reasons: vec![Reason::Note { text: text.clone() }],
                 message: text,
             };
@@ -106,18 +110,18 @@ impl Pass<'_> {
                 }
             }
         }
-        Explained {
+        UnschedulableExplanation {
             reasons,
             message: texts.join("; "),
         }
     }
 
-    fn refusal(&self, class: usize, template: &Template) -> Refusal {
+    fn refusal(&self, class: usize, template: &PoolTemplate) -> PoolRejection {
         let this = &self.classes[class];
         let name = &template.name;
         if template.is_full() {
-            return Refusal::new(
-                Blocker::NodeLimit,
+            return PoolRejection::new(
+                PoolBlocker::NodeLimit,
                 format!("node limits have been exhausted for nodepool (NodePool={name})"),
                 format!(
                     "limit nodes is {}, all in use",
@@ -127,8 +131,8 @@ impl Pass<'_> {
         }
         let mask = template.within_limits();
         if mask.as_ref().is_some_and(Bits::is_empty) {
-            return Refusal::new(
-                Blocker::Limit,
+            return PoolRejection::new(
+                PoolBlocker::Limit,
                 format!(
                     "all available instance types exceed limits for nodepool (NodePool={name})"
                 ),
@@ -136,15 +140,15 @@ impl Pass<'_> {
             );
         }
         let Some(step) = this.steps.last() else {
-            return Refusal::new(Blocker::Types, String::new(), String::new());
+            return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
         };
         let hard = template.taints.iter().filter(|taint| {
             !(step.stage.tolerates_prefer && taint.effect == taints::PREFER_NO_SCHEDULE)
         });
         if let Some(taint) = taints::untolerated(hard, &this.class.tolerations).next() {
             let text = taints::text(taint);
-            return Refusal::new(
-                Blocker::Taint,
+            return PoolRejection::new(
+                PoolBlocker::Taint,
                 format!("did not tolerate taint (taint={text})"),
                 format!("taint {text} is not tolerated"),
             );
@@ -167,13 +171,13 @@ impl Pass<'_> {
     fn refusal_of(
         &self,
         class: usize,
-        template: &Template,
+        template: &PoolTemplate,
         asked: &Requirements,
         mask: Option<&Bits>,
-    ) -> Refusal {
+    ) -> PoolRejection {
         let this = &self.classes[class];
         let Some(step) = this.steps.last() else {
-            return Refusal::new(Blocker::Types, String::new(), String::new());
+            return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
         };
         let ask = &self.asks.all[step.ask];
         let known = &self.snapshot.well_known;
@@ -181,8 +185,8 @@ impl Pass<'_> {
         let hostname = format!("hostname-placeholder-{:04}", self.claims.len());
         node.add(Requirement::is(labels::HOSTNAME, hostname.as_str()));
         if let Err(clash) = node.compatible(asked, known) {
-            let (blocker, detail) = words::clash(&clash, "the pod");
-            return Refusal::new(
+            let (blocker, detail) = messages::clash(&clash, "the pod");
+            return PoolRejection::new(
                 blocker,
                 format!("incompatible requirements, {clash}"),
                 detail,
@@ -211,10 +215,10 @@ impl Pass<'_> {
             let clash = clash.and_then(|first| node.compatible(first, known).err());
             let (text, detail) = clash.map_or_else(Default::default, |clash| {
                 let whose = "of the pod's volumes one";
-                (clash.to_string(), words::clash(&clash, whose).1)
+                (clash.to_string(), messages::clash(&clash, whose).1)
             });
             let text = format!("incompatible volume requirements, {text}");
-            Refusal::new(Blocker::Volumes, text, detail)
+            PoolRejection::new(PoolBlocker::Volumes, text, detail)
         })
     }
 
@@ -222,11 +226,11 @@ impl Pass<'_> {
     fn refusal_beside(
         &self,
         class: usize,
-        template: &Template,
+        template: &PoolTemplate,
         asked: &Requirements,
         node: Requirements,
         mask: Option<&Bits>,
-    ) -> Refusal {
+    ) -> PoolRejection {
         match self.narrowed(class, asked, &node) {
             Ok(node) => {
                 let node = without_hostname_key(&node);
@@ -235,7 +239,7 @@ impl Pass<'_> {
             Err(group) => {
                 let text = self.topology_text(group, class, &node);
                 let (blocker, detail) = self.topology_detail(group, class, asked, &node);
-                Refusal::new(blocker, text, detail)
+                PoolRejection::new(blocker, text, detail)
             }
         }
     }
@@ -252,7 +256,7 @@ impl Pass<'_> {
         let Some(step) = this.steps.last() else {
             return Ok(all);
         };
-        let asking = Asking {
+        let asking = PodTopology {
             strict: asked,
             ..this.asking(step)
         };
@@ -270,7 +274,7 @@ impl Pass<'_> {
                 .cloned()
                 .collect();
             if left.is_empty() {
-                let groups = step.owned.iter().chain(&this.repelled_by).copied();
+                let groups = step.owned.iter().chain(&this.inverse_groups).copied();
                 let on_key: Vec<usize> = groups
                     .filter(|at| self.topology.groups[*at].key == each.key)
                     .collect();
@@ -292,9 +296,9 @@ impl Pass<'_> {
         let group = &self.topology.groups[group];
         let key = &self.topology.keys[group.key];
         let kind = match group.statement.kind {
-            Kind::Spread { .. } => "topology spread",
-            Kind::Near => "pod affinity",
-            Kind::Apart | Kind::Repelled => "pod anti-affinity",
+            TopologyType::Spread { .. } => "topology spread",
+            TopologyType::Near => "pod affinity",
+            TopologyType::Apart | TopologyType::Repelled => "pod anti-affinity",
         };
         let counts: Vec<String> = if key.is_host {
             let counted = group
@@ -337,7 +341,7 @@ impl Pass<'_> {
         class: usize,
         asked: &Requirements,
         node: &Requirements,
-    ) -> (Blocker, String) {
+    ) -> (PoolBlocker, String) {
         let group = &self.topology.groups[at];
         let key = &self.topology.keys[group.key];
         let name = &key.name;
@@ -351,7 +355,7 @@ impl Pass<'_> {
         );
         let this = &self.classes[class];
         let left = this.steps.last().map(|step| {
-            let asking = Asking {
+            let asking = PodTopology {
                 strict: asked,
                 ..this.asking(step)
             };
@@ -365,32 +369,32 @@ impl Pass<'_> {
             format!(" (it leaves {left}; the node has {own})")
         });
         match group.statement.kind {
-            Kind::Spread { max_skew, .. } => (
-                Blocker::Spread,
+            TopologyType::Spread { max_skew, .. } => (
+                PoolBlocker::Spread,
                 format!(
                     "spread of {pods} over {name} with maxSkew {max_skew} leaves no domain{left}"
                 ),
             ),
-            Kind::Near if group.occupied == 0 => (
-                Blocker::PodAffinity,
+            TopologyType::Near if group.occupied == 0 => (
+                PoolBlocker::PodAffinity,
                 format!("affinity by {name} to {pods}: there are none that run or are placed"),
             ),
-            Kind::Near if key.is_host => (
-                Blocker::PodAffinity,
+            TopologyType::Near if key.is_host => (
+                PoolBlocker::PodAffinity,
                 format!(
                     "affinity by {name} to {pods}: their nodes have no room, and a new node has none of them"
                 ),
             ),
-            Kind::Near => (
-                Blocker::PodAffinity,
+            TopologyType::Near => (
+                PoolBlocker::PodAffinity,
                 format!("affinity by {name} to {pods}: no node can come where they are{left}"),
             ),
-            Kind::Apart => (
-                Blocker::PodAntiAffinity,
+            TopologyType::Apart => (
+                PoolBlocker::PodAntiAffinity,
                 format!("anti-affinity by {name} to {pods}: they are in every domain{left}"),
             ),
-            Kind::Repelled => (
-                Blocker::PodAntiAffinity,
+            TopologyType::Repelled => (
+                PoolBlocker::PodAntiAffinity,
                 format!(
                     "pods with anti-affinity by {name} to {pods}, of which this is one, are in every domain{left}"
                 ),

@@ -9,23 +9,23 @@
 //! # Source
 //! Karpenter core 1.14; checked against recorded passes.
 
-use crate::pods::{PodTerm, Spread, WeightedTerm};
+use crate::pods::{CompiledAffinityTerm, SpreadConstraint, WeightedTerm};
 use crate::requirements::Requirements;
 use crate::snapshot::PodClass;
 
 /// What of a pod's class counts at one stage of giving up.
 #[derive(Clone, Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct RelaxationLevel<'a> {
     /// Alternatives of node selector and required node affinity that are left; the first one counts.
     pub(super) strict: &'a [Requirements],
     /// Wishes for nodes that are left, heaviest first; the first one counts.
     pub(super) nodes: Vec<&'a Requirements>,
     /// Affinity terms that count.
-    pub(super) near: Vec<&'a PodTerm>,
+    pub(super) near: Vec<&'a CompiledAffinityTerm>,
     /// Anti-affinity terms that count.
-    pub(super) apart: Vec<&'a PodTerm>,
+    pub(super) apart: Vec<&'a CompiledAffinityTerm>,
     /// Spread constraints that count.
-    pub(super) spread: Vec<&'a Spread>,
+    pub(super) spread: Vec<&'a SpreadConstraint>,
     /// Taints `PreferNoSchedule` are ignored.
     pub(super) tolerates_prefer: bool,
     near_required: usize,
@@ -34,16 +34,16 @@ pub(super) struct Stage<'a> {
 
 /// Whether a pass looks at wishes, and at which taints.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct PreferencePolicy {
     /// Wishes count until they cannot be met.
     pub(super) respect_preferences: bool,
     /// Some pool has a taint `PreferNoSchedule`.
     pub(super) soft_taints: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> RelaxationLevel<'a> {
     /// All stages of a class, from everything to nothing but what is required.
-    pub(super) fn all(class: &'a PodClass, manner: Manner) -> Vec<Self> {
+    pub(super) fn all(class: &'a PodClass, manner: PreferencePolicy) -> Vec<Self> {
         let mut stages = vec![Self::first(class, manner)];
         while let Some(next) = stages.last().and_then(|last| last.next(manner)) {
             stages.push(next);
@@ -51,9 +51,9 @@ impl<'a> Stage<'a> {
         stages
     }
 
-    fn first(class: &'a PodClass, manner: Manner) -> Self {
+    fn first(class: &'a PodClass, manner: PreferencePolicy) -> Self {
         let respect = manner.respect_preferences;
-        let terms = |required: &'a [PodTerm], wishes: &'a [WeightedTerm]| {
+        let terms = |required: &'a [CompiledAffinityTerm], wishes: &'a [WeightedTerm]| {
             let mut wishes: Vec<&WeightedTerm> = wishes.iter().filter(|_| respect).collect();
             wishes.sort_by_key(|wish| -wish.weight);
             required
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn next(&self, manner: Manner) -> Option<Self> {
+    fn next(&self, manner: PreferencePolicy) -> Option<Self> {
         let mut next = self.clone();
         if let [_, rest @ ..] = self.strict
             && !rest.is_empty()

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::plan::Reserved;
-use super::shape::Shape;
-use super::template::Template;
+use super::narrowed_template::NarrowedTemplate;
+use super::plan::ReservedCapacityMode;
+use super::pool_template::PoolTemplate;
 use crate::catalog::Bits;
 
 /// Index of a reservation.
@@ -19,20 +19,20 @@ pub(super) type ReservationId = usize;
 /// Places of all reservations.
 #[derive(Debug)]
 pub(super) struct Reservations {
-    mode: Reserved,
+    mode: ReservedCapacityMode,
     ids: BTreeMap<Arc<str>, ReservationId>,
     left: Vec<u32>,
 }
 
 /// Why a machine cannot count on reserved capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldUp;
+pub(super) struct ReservationsExhausted;
 
 impl Reservations {
     /// The reservations of all pools; where pools differ in what is left, the least counts.
-    pub(super) fn of(templates: &[Template], mode: Reserved) -> Self {
+    pub(super) fn of(templates: &[PoolTemplate], mode: ReservedCapacityMode) -> Self {
         let mut least: BTreeMap<Arc<str>, u32> = BTreeMap::new();
-        if mode != Reserved::Uncounted {
+        if mode != ReservedCapacityMode::Uncounted {
             for template in templates {
                 for (id, left) in template.catalog.table().reservations() {
                     let known = least.entry(Arc::clone(id)).or_insert(*left);
@@ -59,7 +59,12 @@ impl Reservations {
     }
 
     /// Reservations that machines of these types could come from. Sorted.
-    fn suiting(&self, shape: &Shape, template: &Template, types: &Bits) -> Vec<ReservationId> {
+    fn suiting(
+        &self,
+        shape: &NarrowedTemplate,
+        template: &PoolTemplate,
+        types: &Bits,
+    ) -> Vec<ReservationId> {
         let table = template.catalog.table();
         let kinds = shape.kinds.iter().filter_map(|at| table.kinds().get(at));
         let mut all: Vec<ReservationId> = kinds
@@ -77,11 +82,11 @@ impl Reservations {
     /// Reservations suit it and all are taken, or it would lose the last one that it holds; only when `Strict`.
     pub(super) fn holds(
         &self,
-        shape: &Shape,
-        template: &Template,
+        shape: &NarrowedTemplate,
+        template: &PoolTemplate,
         types: &Bits,
         held: &[ReservationId],
-    ) -> Result<Vec<ReservationId>, HeldUp> {
+    ) -> Result<Vec<ReservationId>, ReservationsExhausted> {
         if self.is_empty() || (!shape.is_reserved && held.is_empty()) {
             return Ok(Vec::new());
         }
@@ -89,8 +94,9 @@ impl Reservations {
         let any = !suiting.is_empty();
         let has = |id: &ReservationId| held.contains(id) || self.left[*id] > 0;
         let can: Vec<ReservationId> = suiting.into_iter().filter(has).collect();
-        if self.mode == Reserved::Strict && can.is_empty() && (any || !held.is_empty()) {
-            return Err(HeldUp);
+        if self.mode == ReservedCapacityMode::Strict && can.is_empty() && (any || !held.is_empty())
+        {
+            return Err(ReservationsExhausted);
         }
         Ok(can)
     }

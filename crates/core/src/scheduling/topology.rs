@@ -30,7 +30,7 @@ use crate::taints;
 
 /// What a group demands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum TopologyType {
     /// No domain has `max_skew` more than another.
     Spread {
         /// The most a domain may be ahead.
@@ -48,7 +48,7 @@ pub(super) enum Kind {
 
 /// Which nodes are domains of a spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Filter {
+pub(super) struct TopologyNodeFilter {
     /// Alternatives of labels; empty means any.
     pub(super) labels: Vec<Requirements>,
     /// The tolerations whose nodes count, as comparable texts; `None` means any node.
@@ -68,7 +68,7 @@ pub(super) fn toleration_text(of: &Toleration) -> TolerationText {
     ]
 }
 
-impl Filter {
+impl TopologyNodeFilter {
     /// Whether a node of these taints and labels counts. Taints that only discourage do not.
     pub(super) fn admits(&self, taints: &[Taint], node: &Requirements) -> bool {
         let none = WellKnown::none();
@@ -113,9 +113,9 @@ impl Filter {
 
 /// What makes two constraints the same group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Statement {
+pub(super) struct TopologyGroupKey {
     /// What is demanded.
-    pub(super) kind: Kind,
+    pub(super) kind: TopologyType,
     /// Node label.
     pub(super) key: Arc<str>,
     /// Namespaces whose pods count. Sorted.
@@ -123,10 +123,10 @@ pub(super) struct Statement {
     /// Which pods count; `None` counts none.
     pub(super) selector: Option<Selector>,
     /// Which nodes are domains.
-    pub(super) filter: Filter,
+    pub(super) filter: TopologyNodeFilter,
 }
 
-impl Statement {
+impl TopologyGroupKey {
     /// Whether a pod counts.
     pub(super) fn selects(&self, namespace: &Arc<str>, labels: &[(Arc<str>, Arc<str>)]) -> bool {
         self.namespaces.binary_search(namespace).is_ok()
@@ -139,7 +139,7 @@ impl Statement {
 
 /// A node label and its values.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct TopologyKey {
     /// The label.
     pub(super) name: Arc<str>,
     /// It is the host name: every machine is a domain of its own.
@@ -148,7 +148,7 @@ pub(super) struct Key {
     pub(super) domains: Vec<Arc<str>>,
 }
 
-impl Key {
+impl TopologyKey {
     /// Index of a value.
     pub(super) fn domain(&self, value: &str) -> Option<usize> {
         self.domains
@@ -168,9 +168,9 @@ pub(super) const NO_DOMAIN: i32 = -1;
 
 /// A constraint with its counts.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TopologyGroup {
     /// What it says.
-    pub(super) statement: Statement,
+    pub(super) statement: TopologyGroupKey,
     /// Index of its key.
     pub(super) key: usize,
     /// Matching pods per domain; [`NO_DOMAIN`] where the domain does not exist for it. Host names beyond the end have 0.
@@ -179,7 +179,7 @@ pub(super) struct Group {
     pub(super) occupied: usize,
 }
 
-impl Group {
+impl TopologyGroup {
     pub(super) fn count(&self, domain: usize) -> i32 {
         self.counts.get(domain).copied().unwrap_or(0)
     }
@@ -187,7 +187,10 @@ impl Group {
     /// Counts pods of a machine that will be in one of these domains. Until it is settled which, pods that others must avoid
     /// block each of them; pods that are only counted count once it is.
     pub(super) fn record_possible(&mut self, domains: &[usize], count: usize) {
-        let blocks = matches!(self.statement.kind, Kind::Apart | Kind::Repelled);
+        let blocks = matches!(
+            self.statement.kind,
+            TopologyType::Apart | TopologyType::Repelled
+        );
         if domains.len() == 1 || blocks {
             for domain in domains {
                 (0..count).for_each(|_| self.record(*domain));
@@ -211,7 +214,7 @@ impl Group {
 
 /// What the constraints of a pod on one key say about a pass's domains at this moment.
 #[derive(Debug)]
-pub(super) struct KeyAllow {
+pub(super) struct AllowedDomains {
     /// Index of the key; never that of the host name.
     pub(super) key: usize,
     /// Domains that suit every constraint on the key.
@@ -227,7 +230,7 @@ pub(super) struct KeyAllow {
 
 /// How many matching pods a machine may have for one constraint to hold.
 #[derive(Debug)]
-pub(super) struct HostRule<'a> {
+pub(super) struct HostnameRule<'a> {
     /// The constraint.
     pub(super) group: usize,
     counts: &'a [i32],
@@ -235,7 +238,7 @@ pub(super) struct HostRule<'a> {
     most: i32,
 }
 
-impl KeyAllow {
+impl AllowedDomains {
     /// Whether a machine suits that will be in one of `domains`, whichever it is. Empty for one that has no such label.
     pub(super) fn suits_all(&self, domains: &[usize]) -> bool {
         if domains.is_empty() {
@@ -245,7 +248,7 @@ impl KeyAllow {
     }
 }
 
-impl HostRule<'_> {
+impl HostnameRule<'_> {
     /// Whether a machine breaks it.
     #[inline]
     pub(super) fn refuses(&self, host: usize) -> bool {
@@ -257,15 +260,15 @@ impl HostRule<'_> {
 /// All constraints of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<TopologyKey>,
     key_ids: BTreeMap<Arc<str>, usize>,
-    pub(super) groups: Vec<Group>,
-    group_ids: HashMap<Statement, usize, FixedState>,
+    pub(super) groups: Vec<TopologyGroup>,
+    group_ids: HashMap<TopologyGroupKey, usize, FixedState>,
 }
 
 /// A pod's side of the question: what it owns, and what it is.
 #[derive(Debug)]
-pub(super) struct Asking<'a> {
+pub(super) struct PodTopology<'a> {
     /// Its own groups.
     pub(super) owned: &'a [usize],
     /// Groups of others that keep it away.
@@ -276,7 +279,7 @@ pub(super) struct Asking<'a> {
     pub(super) strict: &'a Requirements,
 }
 
-impl Asking<'_> {
+impl PodTopology<'_> {
     fn groups(&self) -> impl Iterator<Item = usize> {
         self.owned.iter().chain(self.repelled_by).copied()
     }
@@ -288,7 +291,7 @@ impl Asking<'_> {
 
 impl Topology {
     /// The group of a statement, made when it is new.
-    pub(super) fn group(&mut self, statement: Statement) -> usize {
+    pub(super) fn group(&mut self, statement: TopologyGroupKey) -> usize {
         if let Some(known) = self.group_ids.get(&statement) {
             return *known;
         }
@@ -298,7 +301,7 @@ impl Topology {
                 let name = Arc::clone(&statement.key);
                 self.key_ids.insert(Arc::clone(&name), self.keys.len());
                 let is_host = &*name == labels::HOSTNAME;
-                self.keys.push(Key {
+                self.keys.push(TopologyKey {
                     name,
                     is_host,
                     domains: Vec::new(),
@@ -307,7 +310,7 @@ impl Topology {
             }
         };
         self.group_ids.insert(statement.clone(), self.groups.len());
-        self.groups.push(Group {
+        self.groups.push(TopologyGroup {
             statement,
             key,
             counts: Vec::new(),
@@ -325,16 +328,22 @@ impl Topology {
     ///
     /// # Errors
     /// The group that leaves no domain at all.
-    pub(super) fn allow(&self, asking: &Asking<'_>) -> Result<SmallVec<[KeyAllow; 2]>, usize> {
-        let mut all: SmallVec<[KeyAllow; 2]> = SmallVec::new();
+    pub(super) fn allow(
+        &self,
+        asking: &PodTopology<'_>,
+    ) -> Result<SmallVec<[AllowedDomains; 2]>, usize> {
+        let mut all: SmallVec<[AllowedDomains; 2]> = SmallVec::new();
         for at in asking.groups() {
             let group = &self.groups[at];
             if self.keys[group.key].is_host {
                 continue;
             }
             let (domains, one) = self.domains_of(at, asking);
-            let spread = matches!(group.statement.kind, Kind::Spread { .. }).then_some(at);
-            let absent = matches!(group.statement.kind, Kind::Apart | Kind::Repelled);
+            let spread = matches!(group.statement.kind, TopologyType::Spread { .. }).then_some(at);
+            let absent = matches!(
+                group.statement.kind,
+                TopologyType::Apart | TopologyType::Repelled
+            );
             match all.iter_mut().find(|each| each.key == group.key) {
                 Some(known) => {
                     known.domains.and(&domains);
@@ -342,7 +351,7 @@ impl Topology {
                     known.absent &= absent;
                     known.order = known.order.or(spread);
                 }
-                None => all.push(KeyAllow {
+                None => all.push(AllowedDomains {
                     key: group.key,
                     domains,
                     one,
@@ -361,7 +370,7 @@ impl Topology {
     }
 
     /// The domains that suit one group, and whether the pod must be in one of them that is known. Not for host names.
-    pub(super) fn domains_of(&self, at: usize, asking: &Asking<'_>) -> (Bits, bool) {
+    pub(super) fn domains_of(&self, at: usize, asking: &PodTopology<'_>) -> (Bits, bool) {
         let group = &self.groups[at];
         let key = &self.keys[group.key];
         let own = asking.strict.get(&key.name);
@@ -372,7 +381,7 @@ impl Topology {
         let mut bits = Bits::none(key.domains.len());
         let mut one = false;
         match &group.statement.kind {
-            Kind::Spread {
+            TopologyType::Spread {
                 max_skew,
                 min_domains,
             } => {
@@ -396,7 +405,7 @@ impl Topology {
                     .for_each(|domain| bits.insert(domain));
                 one = true;
             }
-            Kind::Near => {
+            TopologyType::Near => {
                 all()
                     .filter(|domain| group.count(*domain) > 0)
                     .for_each(|domain| bits.insert(domain));
@@ -405,7 +414,7 @@ impl Topology {
                     one = true;
                 }
             }
-            Kind::Apart | Kind::Repelled => {
+            TopologyType::Apart | TopologyType::Repelled => {
                 all()
                     .filter(|domain| group.count(*domain) == 0)
                     .for_each(|domain| bits.insert(domain));
@@ -415,19 +424,21 @@ impl Topology {
     }
 
     /// The pod's constraints on host names, ready to be asked of many machines.
-    pub(super) fn host_rules(&self, asking: &Asking<'_>) -> SmallVec<[HostRule<'_>; 2]> {
+    pub(super) fn host_rules(&self, asking: &PodTopology<'_>) -> SmallVec<[HostnameRule<'_>; 2]> {
         let rule = |at: usize| {
             let group = &self.groups[at];
             let (least, most) = match &group.statement.kind {
                 // A new machine can always be had, so the least that any has is zero.
-                Kind::Spread { max_skew, .. } => {
+                TopologyType::Spread { max_skew, .. } => {
                     (i32::MIN, max_skew - i32::from(asking.is_own(at)))
                 }
-                Kind::Near if group.occupied == 0 && asking.is_own(at) => (i32::MIN, i32::MAX),
-                Kind::Near => (1, i32::MAX),
-                Kind::Apart | Kind::Repelled => (i32::MIN, 0),
+                TopologyType::Near if group.occupied == 0 && asking.is_own(at) => {
+                    (i32::MIN, i32::MAX)
+                }
+                TopologyType::Near => (1, i32::MAX),
+                TopologyType::Apart | TopologyType::Repelled => (i32::MIN, 0),
             };
-            HostRule {
+            HostnameRule {
                 group: at,
                 counts: &group.counts,
                 least,
@@ -442,14 +453,14 @@ impl Topology {
     }
 
     /// How full a domain is, for the choice among those that suit.
-    pub(super) fn count_of(&self, allow: &KeyAllow, domain: usize) -> i32 {
+    pub(super) fn count_of(&self, allow: &AllowedDomains, domain: usize) -> i32 {
         allow
             .order
             .map_or(0, |order| self.groups[order].count(domain))
     }
 
     /// The domains to try, in order: those with the smallest count first, then by name.
-    pub(super) fn in_order(&self, allow: &KeyAllow, among: &Bits) -> SmallVec<[usize; 4]> {
+    pub(super) fn in_order(&self, allow: &AllowedDomains, among: &Bits) -> SmallVec<[usize; 4]> {
         let mut domains: SmallVec<[usize; 4]> = among
             .iter()
             .filter(|domain| allow.domains.has(*domain))

@@ -40,13 +40,13 @@ const IN_TREE: [(&str, &str); 7] = [
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
 /// One volume of a pod with the objects behind it.
-struct Volume<'a> {
+struct PodVolumeRef<'a> {
     key: NamespacedName,
     claim: Option<&'a PersistentVolumeClaim>,
     class_name: &'a str,
 }
 
-impl<'a> Volume<'a> {
+impl<'a> PodVolumeRef<'a> {
     fn of(snapshot: &'a Snapshot, pod: &Pod, volume: &'a PodVolume) -> Self {
         let namespace = &pod.key.namespace;
         let (name, template) = match volume {
@@ -253,7 +253,7 @@ pub(super) fn needs(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, Strin
     let mut alternatives = vec![Requirements::new()];
     for volume in &pod.class.volumes {
         let exists = matches!(volume, PodVolume::Claim(_));
-        let volume = Volume::of(snapshot, pod, volume);
+        let volume = PodVolumeRef::of(snapshot, pod, volume);
         if let Some(fault) = volume.fault(snapshot, exists) {
             return Err(fault);
         }
@@ -324,7 +324,7 @@ fn attachments(snapshot: &Snapshot, pod: &Pod) -> Vec<Attachment> {
         .class
         .volumes
         .iter()
-        .map(|volume| Volume::of(snapshot, pod, volume));
+        .map(|volume| PodVolumeRef::of(snapshot, pod, volume));
     volumes
         .filter_map(|volume| Some((volume.driver(snapshot)?, volume.key)))
         .collect()

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{NodeKey, Pod, Snapshot, StateNode};
-use crate::ledger::{LedgerOp, Nomination, Place};
+use crate::ledger::{LedgerOp, Nomination, NominationTarget};
 use crate::names::Uid;
 
 impl Snapshot {
@@ -27,17 +27,17 @@ impl Snapshot {
                 continue;
             }
             view.claims.insert(name.clone(), Arc::clone(claim));
-            view.put_machine(Arc::new(StateNode::coming(claim)));
+            view.insert_node(Arc::new(StateNode::coming(claim)));
         }
         view
     }
 
     /// The machine that a promise names.
     #[must_use]
-    pub fn machine_at(&self, place: &Place) -> Option<&Arc<StateNode>> {
+    pub fn machine_at(&self, place: &NominationTarget) -> Option<&Arc<StateNode>> {
         match place {
-            Place::Node(name) => self.node(name),
-            Place::Claim(name) => self.node_of_claim(name),
+            NominationTarget::Node(name) => self.node(name),
+            NominationTarget::Claim(name) => self.node_of_claim(name),
         }
     }
 
@@ -71,26 +71,26 @@ impl Snapshot {
                     continue;
                 }
                 view.pending.remove(&pod.key);
-                view.crowds.leave(pod);
-                view.crowds.join_at(pod, &promise.place);
+                view.pod_labels.leave(pod);
+                view.pod_labels.join_at(pod, &promise.place);
                 if let Some(old) = pod.node.as_ref().and_then(|node| self.node(node)) {
                     let left = departures.entry(old.key.clone()).or_default();
                     left.insert(pod.uid.clone());
                 }
                 changed.used.add_assign(&pod.class.requests);
-                changed.guarded |= !pod.class.anti_affinity.required.is_empty();
+                changed.has_anti_affinity_pods |= !pod.class.anti_affinity.required.is_empty();
                 changed.pods.push(Arc::clone(pod));
                 assumed.insert(pod.uid.clone(), promise.place.clone());
             }
             changed.pods.sort_by(|a, b| a.key.cmp(&b.key));
-            view.put_machine(Arc::new(changed));
+            view.insert_node(Arc::new(changed));
         }
         for (key, left) in departures {
             if let Some(node) = view.nodes.get(&*key) {
                 let mut changed = StateNode::clone(node);
                 // What it used stays counted: a machine that is left takes nothing new.
                 changed.pods.retain(|pod| !left.contains(&pod.uid));
-                view.put_machine(Arc::new(changed));
+                view.insert_node(Arc::new(changed));
             }
         }
         let ledger = Arc::make_mut(&mut view.ledger);

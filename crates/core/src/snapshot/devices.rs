@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Table;
+use super::ShardedMap;
 use crate::apis::k8s;
 use crate::names::NamespacedName;
 
@@ -10,13 +10,13 @@ use crate::names::NamespacedName;
 #[derive(Clone, Debug, Default)]
 pub struct DeviceObjects {
     /// Claims.
-    pub claims: Table<NamespacedName, k8s::ResourceClaim>,
+    pub claims: ShardedMap<NamespacedName, k8s::ResourceClaim>,
     /// What claims that are made for pods look like.
-    pub templates: Table<NamespacedName, k8s::ResourceClaimTemplate>,
+    pub templates: ShardedMap<NamespacedName, k8s::ResourceClaimTemplate>,
     /// Kinds of devices, by name.
-    pub classes: Table<Arc<str>, k8s::DeviceClass>,
+    pub classes: ShardedMap<Arc<str>, k8s::DeviceClass>,
     /// Devices as drivers publish them, by name.
-    pub slices: Table<Arc<str>, k8s::ResourceSlice>,
+    pub slices: ShardedMap<Arc<str>, k8s::ResourceSlice>,
 }
 
 /// A claim of a pod for devices.

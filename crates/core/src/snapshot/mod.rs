@@ -4,16 +4,16 @@
 //! function of the objects that the index was given and of the ledger, so a follower builds the same.
 
 mod assumed;
-mod crowds;
 mod devices;
-mod ingest;
-mod lineup;
+mod from_api;
 mod node;
+mod node_disruption_state;
+mod ordered_nodes;
 mod pod;
 mod pod_class;
+mod pod_label_index;
+mod sharded_map;
 mod stalled;
-mod standing;
-mod table;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use crowds::{CrowdKey, Crowds, Guards, Whereabouts};
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
-pub use lineup::Lineup;
 pub use node::{NodeKey, StateNode};
+pub use node_disruption_state::NodeDisruptionState;
+pub use ordered_nodes::OrderedNodes;
 pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
+pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
+pub use sharded_map::ShardedMap;
 pub use stalled::Stalled;
-pub use standing::Standing;
-pub use table::Table;
 pub use workloads::Workloads;
 
 use crate::apis::k8s;
@@ -41,10 +41,10 @@ use crate::cloud::NodeClassObject;
 use crate::effect::ObjectRef;
 use crate::index::ObjectKey;
 use crate::labels::{self, WellKnown};
-use crate::ledger::{Ledger, Place, PoolUsage};
+use crate::ledger::{Ledger, NominationTarget, PoolUsage};
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
 use crate::resources::Resources;
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
 #[derive(Clone, Debug)]
@@ -56,28 +56,28 @@ pub struct Snapshot {
     /// Every list has been read once. Before that, "not there" means "not seen yet".
     pub synced: bool,
     /// Pods by key; terminal pods are not kept.
-    pub pods: Table<PodKey, Pod>,
+    pub pods: ShardedMap<PodKey, Pod>,
     /// Pods that wait for a node and could use a new one (see [`Pod::is_provisionable`]); a subset of `pods`.
-    pub pending: Table<PodKey, Pod>,
+    pub pending: ShardedMap<PodKey, Pod>,
     /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going. Change it with
-    /// [`Self::put_machine`] and [`Self::drop_machine`].
-    pub nodes: Table<NodeKey, StateNode>,
+    /// [`Self::insert_node`] and [`Self::remove_node`].
+    pub nodes: ShardedMap<NodeKey, StateNode>,
     /// The same machines in the order in which pods try them.
-    pub lineup: Lineup,
+    pub ordered_nodes: OrderedNodes,
     /// By label key but that of the host name: the values that machines with a Node have, and how many have each.
-    pub label_values: Table<Arc<str>, BTreeMap<Arc<str>, u32>>,
+    pub label_values: ShardedMap<Arc<str>, BTreeMap<Arc<str>, u32>>,
     /// The keys of those that are going.
-    pub going: Arc<BTreeSet<NodeKey>>,
+    pub deleting: Arc<BTreeSet<NodeKey>>,
     /// What those that are not going take of their pools' limits, by the label that names the pool.
-    pub in_use: Arc<BTreeMap<PoolName, PoolUsage>>,
+    pub pool_usage: Arc<BTreeMap<PoolName, PoolUsage>>,
     /// Bound pods by what constraints between pods look at.
-    pub crowds: Crowds,
+    pub pod_labels: PodLabelIndex,
     /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
     pub daemon_pods: Arc<BTreeMap<NamespacedName, Arc<Pod>>>,
     /// Those with a Node, by its name. Scores ask with thousands of names at a time.
-    pub named: Table<NodeName, StateNode>,
+    pub named: ShardedMap<NodeName, StateNode>,
     /// Claims as stored.
-    pub claims: Table<ClaimName, NodeClaim>,
+    pub claims: ShardedMap<ClaimName, NodeClaim>,
     /// Pools as stored.
     pub pools: Arc<BTreeMap<PoolName, Arc<NodePool>>>,
     /// Node classes as stored.
@@ -87,7 +87,7 @@ pub struct Snapshot {
     /// Node overlays by name; empty while their feature gate is off.
     pub overlays: Arc<BTreeMap<Arc<str>, Arc<NodeOverlay>>>,
     /// Catalogues of pools whose types an overlay changes.
-    pub overlaid: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
+    pub overlaid_catalogs: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
     /// Overlays that change nothing, because another of equal weight says the same thing.
     pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
     /// Pod disruption budgets.
@@ -95,15 +95,15 @@ pub struct Snapshot {
     /// DaemonSets.
     pub daemon_sets: Arc<BTreeMap<NamespacedName, Arc<k8s::DaemonSet>>>,
     /// Persistent volume claims.
-    pub volume_claims: Table<NamespacedName, k8s::PersistentVolumeClaim>,
+    pub volume_claims: ShardedMap<NamespacedName, k8s::PersistentVolumeClaim>,
     /// Persistent volumes by name.
-    pub volumes: Table<Arc<str>, k8s::PersistentVolume>,
+    pub volumes: ShardedMap<Arc<str>, k8s::PersistentVolume>,
     /// Storage classes by name.
     pub storage_classes: Arc<BTreeMap<Arc<str>, Arc<k8s::StorageClass>>>,
     /// CSI driver limits by node.
-    pub csi_nodes: Table<NodeName, k8s::CsiNode>,
+    pub csi_nodes: ShardedMap<NodeName, k8s::CsiNode>,
     /// Volume attachments by name.
-    pub attachments: Table<Arc<str>, k8s::VolumeAttachment>,
+    pub attachments: ShardedMap<Arc<str>, k8s::VolumeAttachment>,
     /// Devices, and claims for them.
     pub devices: DeviceObjects,
     /// Namespace labels.
@@ -113,11 +113,11 @@ pub struct Snapshot {
     /// Promises about room.
     pub ledger: Arc<Ledger>,
     /// Pods that are on their machine only by a promise that [`Self::assume`] has kept. Empty of what the index freezes.
-    pub assumed: Arc<BTreeMap<Uid, Place>>,
+    pub assumed: Arc<BTreeMap<Uid, NominationTarget>>,
     /// Label keys that a template may leave undefined.
     pub well_known: WellKnown,
     /// Kinds of node classes that this process serves.
-    pub served: Served,
+    pub served: ServedNodeClasses,
     /// Claims and pools of other kinds, with the class each refers to. They are in no table above: another autoscaler's.
     pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
     /// Objects that exist and cannot be read. What was known of them before stays in the tables above.
@@ -132,61 +132,61 @@ impl Snapshot {
             generation: 0,
             taken_at: at,
             synced: false,
-            pods: Table::default(),
-            pending: Table::default(),
-            nodes: Table::default(),
-            lineup: Lineup::default(),
-            label_values: Table::default(),
-            going: Arc::default(),
-            in_use: Arc::default(),
-            crowds: Crowds::default(),
+            pods: ShardedMap::default(),
+            pending: ShardedMap::default(),
+            nodes: ShardedMap::default(),
+            ordered_nodes: OrderedNodes::default(),
+            label_values: ShardedMap::default(),
+            deleting: Arc::default(),
+            pool_usage: Arc::default(),
+            pod_labels: PodLabelIndex::default(),
             daemon_pods: Arc::default(),
-            named: Table::default(),
-            claims: Table::default(),
+            named: ShardedMap::default(),
+            claims: ShardedMap::default(),
             pools: Arc::default(),
             node_classes: Arc::default(),
             catalogs: Arc::default(),
             overlays: Arc::default(),
-            overlaid: Arc::default(),
+            overlaid_catalogs: Arc::default(),
             rejected_overlays: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),
-            volume_claims: Table::default(),
-            volumes: Table::default(),
+            volume_claims: ShardedMap::default(),
+            volumes: ShardedMap::default(),
             storage_classes: Arc::default(),
-            csi_nodes: Table::default(),
-            attachments: Table::default(),
+            csi_nodes: ShardedMap::default(),
+            attachments: ShardedMap::default(),
             devices: DeviceObjects::default(),
             namespaces: Arc::default(),
             workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),
             assumed: Arc::default(),
             well_known,
-            served: Served::All,
+            served: ServedNodeClasses::All,
             foreign: Arc::default(),
             unreadable: Arc::default(),
         }
     }
 
     /// Puts a machine in, or in the place of what it was.
-    pub fn put_machine(&mut self, machine: Arc<StateNode>) {
+    pub fn insert_node(&mut self, machine: Arc<StateNode>) {
         let old = self.nodes.insert(machine.key.clone(), Arc::clone(&machine));
         self.machine_changed(old.as_deref(), Some(&machine));
         if let Some(old) = old {
-            self.lineup.remove(&old);
+            self.ordered_nodes.remove(&old);
             self.unname(&old);
         }
         for name in machine.node_names() {
             self.named.insert(name, Arc::clone(&machine));
         }
-        self.lineup.insert(machine);
+        self.ordered_nodes.insert(machine);
     }
 
     /// Takes a machine out.
-    pub fn drop_machine(&mut self, key: &str) {
+    pub fn remove_node(&mut self, key: &str) {
         if let Some(old) = self.nodes.remove(key) {
             self.machine_changed(Some(&old), None);
-            self.lineup.remove(&old);
+            self.ordered_nodes.remove(&old);
             self.unname(&old);
         }
     }
@@ -204,8 +204,8 @@ impl Snapshot {
     fn machine_changed(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
         let is_going = |node: &&StateNode| node.deleting;
         match (old.filter(is_going), new.filter(is_going)) {
-            (None, Some(new)) => drop(Arc::make_mut(&mut self.going).insert(new.key.clone())),
-            (Some(old), None) => drop(Arc::make_mut(&mut self.going).remove(&old.key)),
+            (None, Some(new)) => drop(Arc::make_mut(&mut self.deleting).insert(new.key.clone())),
+            (Some(old), None) => drop(Arc::make_mut(&mut self.deleting).remove(&old.key)),
             _ => {}
         }
         let with_node = |node: &&StateNode| node.node.is_some();
@@ -224,7 +224,7 @@ impl Snapshot {
         if before == after {
             return;
         }
-        let in_use = Arc::make_mut(&mut self.in_use);
+        let in_use = Arc::make_mut(&mut self.pool_usage);
         let exact = before.as_ref().is_none_or(|(pool, capacity)| {
             in_use
                 .get_mut(pool)
@@ -236,7 +236,7 @@ impl Snapshot {
         in_use.retain(|_, usage| usage.nodes > 0);
         if !exact {
             let of_all = PoolUsage::of_machines(self.nodes.values());
-            self.in_use = Arc::new(of_all);
+            self.pool_usage = Arc::new(of_all);
         }
     }
 
@@ -303,7 +303,7 @@ impl Snapshot {
     #[must_use]
     pub fn catalog_of(&self, pool: &NodePool) -> Option<&Arc<Catalog>> {
         let name = pool.metadata.name.as_deref().unwrap_or_default();
-        self.overlaid
+        self.overlaid_catalogs
             .get(name)
             .or_else(|| self.catalogs.get(&pool.node_class_key()))
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::{Pod, Standing};
+use super::{NodeDisruptionState, Pod};
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::labels;
@@ -98,7 +98,7 @@ pub struct StateNode {
     /// Sum of requests of the DaemonSet pods among `pods`.
     pub daemon_used: Resources,
     /// Some of `pods` keep others away: they have required anti-affinity.
-    pub guarded: bool,
+    pub has_anti_affinity_pods: bool,
     /// The Node carries the registered label (or there is no claim).
     pub registered: bool,
     /// The Node carries the initialized label (or there is no claim).
@@ -106,11 +106,11 @@ pub struct StateNode {
     /// Node or claim is being deleted, or its instance is terminating.
     pub deleting: bool,
     /// Further Nodes with the same provider id; such a machine is not registered.
-    pub twins: Vec<NodeName>,
+    pub duplicate_nodes: Vec<NodeName>,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
     /// How long it will be there, and whom it holds.
-    pub standing: Standing,
+    pub disruption_state: NodeDisruptionState,
 }
 
 impl StateNode {
@@ -128,15 +128,15 @@ impl StateNode {
             pods: Vec::new(),
             used: Resources::default(),
             daemon_used: Resources::default(),
-            guarded: false,
+            has_anti_affinity_pods: false,
             registered: false,
             initialized: false,
             deleting: false,
-            twins: Vec::new(),
+            duplicate_nodes: Vec::new(),
             price: None,
-            standing: Standing::default(),
+            disruption_state: NodeDisruptionState::default(),
         };
-        machine.standing = Standing::of(&machine);
+        machine.disruption_state = NodeDisruptionState::of(&machine);
         machine
     }
 
@@ -193,7 +193,7 @@ impl StateNode {
     pub(super) fn node_names(&self) -> impl Iterator<Item = NodeName> {
         self.node_name()
             .into_iter()
-            .chain(self.twins.iter().cloned())
+            .chain(self.duplicate_nodes.iter().cloned())
     }
 
     /// Name of the Node object.

@@ -74,7 +74,7 @@ pub struct Pod {
     /// Deletion, when asked for.
     pub deleted: Option<Timestamp>,
     /// Finalizers that keep a deleted pod, separated by commas; `None` for a pod that is not being deleted.
-    pub kept_by: Option<Arc<str>>,
+    pub finalizers: Option<Arc<str>>,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.
@@ -82,7 +82,7 @@ pub struct Pod {
     /// Why, and since when, in kube-scheduler's words; `None` of a pod that is not unschedulable.
     pub refusal: Option<Arc<Refusal>>,
     /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
-    pub scheduler_failed: bool,
+    pub has_scheduler_error: bool,
     /// It has scheduling gates.
     pub gated: bool,
     /// Condition `Ready` is `True`.

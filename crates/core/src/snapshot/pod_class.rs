@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use crate::apis::k8s;
 use crate::apis::k8s::pod::{PodSpec, Volume};
 pub use crate::pods::HostPort;
-use crate::pods::{PodTerms, Source, Spread, requests};
+use crate::pods::{PodTerms, RequestSource, SpreadConstraint, requests};
 use crate::requirements::{Requirements, expression};
 use crate::resources::Resources;
 
@@ -50,7 +50,7 @@ pub struct PodClass {
     /// Taints it can stand.
     pub tolerations: Vec<Toleration>,
     /// How its kind is spread.
-    pub spread: Vec<Spread>,
+    pub spread: Vec<SpreadConstraint>,
     /// Near which pods.
     pub affinity: PodTerms,
     /// Not near which pods.
@@ -79,7 +79,7 @@ impl PodClass {
     pub fn of(pod: &k8s::Pod, labels: &[(Arc<str>, Arc<str>)]) -> Self {
         let mut faults = Vec::new();
         let spec = &pod.spec;
-        let requests = requests(pod, Source::SpecAndStatus).unwrap_or_else(|fault| {
+        let requests = requests(pod, RequestSource::SpecAndStatus).unwrap_or_else(|fault| {
             faults.push(fault.to_string());
             Resources::zero().with("pods", 1)
         });
@@ -119,7 +119,7 @@ impl PodClass {
             spread: spec
                 .topology_spread_constraints
                 .iter()
-                .map(|each| Spread::of(each, labels))
+                .map(|each| SpreadConstraint::of(each, labels))
                 .collect(),
             affinity: near.unwrap_or_default(),
             anti_affinity: apart.unwrap_or_default(),
@@ -324,19 +324,19 @@ const SWEEP_AT_LEAST: usize = 1024;
 /// Gives equal classes and equal label sets one shared value each, and forgets those that nobody uses any more.
 #[derive(Debug, Default)]
 pub struct PodClasses {
-    classes: Shared<PodClass>,
-    labels: Shared<Vec<(Arc<str>, Arc<str>)>>,
+    classes: Interner<PodClass>,
+    labels: Interner<Vec<(Arc<str>, Arc<str>)>>,
     next_id: u32,
 }
 
 #[derive(Debug)]
-struct Shared<T> {
+struct Interner<T> {
     by_fingerprint: BTreeMap<u64, Vec<Arc<T>>>,
     len: usize,
     sweep_at: usize,
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for Interner<T> {
     fn default() -> Self {
         Self {
             by_fingerprint: BTreeMap::new(),
@@ -346,7 +346,7 @@ impl<T> Default for Shared<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> Interner<T> {
     fn get(
         &mut self,
         fingerprint: u64,

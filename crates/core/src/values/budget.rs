@@ -66,7 +66,7 @@ const WINDOWS: usize = 300;
 
 /// How often a budget holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holds {
+pub enum BudgetActivity {
     /// At all times.
     Always,
     /// At some times.
@@ -77,14 +77,14 @@ pub enum Holds {
 
 /// When a budget holds: for a while after each fire time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct BudgetWindow {
     /// When it begins.
     pub schedule: CronSchedule,
     /// How long it lasts.
     pub duration: GoDuration,
 }
 
-impl Window {
+impl BudgetWindow {
     /// Whether a fire time lies in the `duration` up to `now` (the start excluded, `now` included).
     #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {
@@ -98,8 +98,14 @@ impl Window {
 
     /// How often it is active: always, where each window lasts until the next begins. Looks at the next 300 windows.
     #[must_use]
-    pub fn holds(&self, now: Timestamp) -> Holds {
-        let constant = |active| if active { Holds::Always } else { Holds::Never };
+    pub fn holds(&self, now: Timestamp) -> BudgetActivity {
+        let constant = |active| {
+            if active {
+                BudgetActivity::Always
+            } else {
+                BudgetActivity::Never
+            }
+        };
         let Some(mut begin) = self.schedule.next(now) else {
             return constant(self.is_active(now));
         };
@@ -108,15 +114,15 @@ impl Window {
         }
         let duration = SignedDuration::from(self.duration);
         if duration <= SignedDuration::ZERO {
-            return Holds::Never;
+            return BudgetActivity::Never;
         }
         for _ in 0..WINDOWS {
             match self.schedule.next(begin) {
                 Some(next) if next.duration_since(begin) <= duration => begin = next,
-                _ => return Holds::Sometimes,
+                _ => return BudgetActivity::Sometimes,
             }
         }
-        Holds::Always
+        BudgetActivity::Always
     }
 
     /// When it is active between two times, the end excluded: sorted, none touching the next.
@@ -155,13 +161,13 @@ impl Window {
 /// # Shape
 /// Without a window it always holds; without reasons it holds for every reason, with an empty list for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct CompiledBudget {
     nodes: Result<Allowance, BudgetError>,
-    window: Result<Option<Window>, BudgetError>,
+    window: Result<Option<BudgetWindow>, BudgetError>,
     reasons: Option<Vec<Box<str>>>,
 }
 
-impl Budget {
+impl CompiledBudget {
     /// Reads a budget from its API fields. What cannot be read is kept and reported when the budget is asked, because one
     /// such budget must not hide the others.
     #[must_use]
@@ -176,7 +182,7 @@ impl Budget {
             (None, Some(duration)) => Err(BudgetError::DurationAlone(duration)),
             (Some(schedule), duration) => CronSchedule::parse(schedule)
                 .map(|schedule| {
-                    Some(Window {
+                    Some(BudgetWindow {
                         schedule,
                         duration: duration.unwrap_or_default(),
                     })
@@ -195,7 +201,7 @@ impl Budget {
     ///
     /// # Errors
     /// Schedule and duration cannot be used.
-    pub fn window(&self) -> Result<Option<&Window>, &BudgetError> {
+    pub fn window(&self) -> Result<Option<&BudgetWindow>, &BudgetError> {
         self.window.as_ref().map(Option::as_ref)
     }
 
@@ -251,14 +257,14 @@ impl Budget {
 
 /// What the budgets of a pool say at one time for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BudgetVerdict {
+pub struct BudgetEvaluation {
     /// The smallest number any budget for the reason allows; `None` means no limit. A budget in error allows 0.
     pub allowed: Option<i64>,
     /// Budgets that could not be used, whatever their reasons.
     pub errors: Vec<BudgetError>,
 }
 
-impl BudgetVerdict {
+impl BudgetEvaluation {
     /// The number to act on: 0 when any budget is in error; `None` means no limit.
     #[must_use]
     pub fn allowed_or_zero(&self) -> Option<i64> {
@@ -272,18 +278,18 @@ impl BudgetVerdict {
 
 /// The budgets of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Budgets(Vec<Budget>);
+pub struct BudgetSet(Vec<CompiledBudget>);
 
-impl Budgets {
+impl BudgetSet {
     /// The budgets in the order of the API.
-    pub fn iter(&self) -> impl Iterator<Item = &Budget> {
+    pub fn iter(&self) -> impl Iterator<Item = &CompiledBudget> {
         self.0.iter()
     }
 
     /// What they say at a time for a reason, with that many nodes in the pool.
     #[must_use]
-    pub fn evaluate(&self, now: Timestamp, nodes: i64, reason: &str) -> BudgetVerdict {
-        let mut verdict = BudgetVerdict::default();
+    pub fn evaluate(&self, now: Timestamp, nodes: i64, reason: &str) -> BudgetEvaluation {
+        let mut verdict = BudgetEvaluation::default();
         for budget in &self.0 {
             let allowed = budget.allowed(now, nodes).unwrap_or_else(|error| {
                 verdict.errors.push(error);
@@ -297,8 +303,8 @@ impl Budgets {
     }
 }
 
-impl FromIterator<Budget> for Budgets {
-    fn from_iter<T: IntoIterator<Item = Budget>>(iter: T) -> Self {
+impl FromIterator<CompiledBudget> for BudgetSet {
+    fn from_iter<T: IntoIterator<Item = CompiledBudget>>(iter: T) -> Self {
         Self(iter.into_iter().collect())
     }
 }

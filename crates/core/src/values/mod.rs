@@ -9,7 +9,10 @@ mod quantity_text;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{Allowance, Budget, BudgetError, BudgetVerdict, Budgets, Holds, Window};
+pub use budget::{
+    Allowance, BudgetActivity, BudgetError, BudgetEvaluation, BudgetSet, BudgetWindow,
+    CompiledBudget,
+};
 pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
 pub use price::{ParsePriceChangeError, PriceChange};

@@ -4,7 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::{
-    Allowance, Budget, Budgets, CronSchedule, GoDuration, NillableDuration, PriceChange, Quantity,
+    Allowance, BudgetSet, CompiledBudget, CronSchedule, GoDuration, NillableDuration, PriceChange,
+    Quantity,
 };
 
 #[track_caller]
@@ -175,9 +176,9 @@ fn schedule_errors_name_field_and_limits() {
 #[test]
 fn budgets_fail_closed() {
     let none: Option<[&str; 0]> = None;
-    let broken = Budget::new("5", None, Some(GoDuration::from_secs(60)), none);
+    let broken = CompiledBudget::new("5", None, Some(GoDuration::from_secs(60)), none);
     assert!(broken.error().unwrap().to_string().contains("1m0s"));
-    let budgets: Budgets = [Budget::new("10%", None, None, none), broken]
+    let budgets: BudgetSet = [CompiledBudget::new("10%", None, None, none), broken]
         .into_iter()
         .collect();
     let verdict = budgets.evaluate(Timestamp::UNIX_EPOCH, 100, "Drifted");
@@ -190,7 +191,7 @@ fn budgets_fail_closed() {
         (Some(0), Some(0), 1)
     );
     // A schedule that never fires holds always, the careful side.
-    let never = Budget::new(
+    let never = CompiledBudget::new(
         "0",
         Some("0 0 30 2 *"),
         Some(GoDuration::from_secs(60)),

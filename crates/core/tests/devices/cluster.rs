@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::apis::k8s::devices::ResourceSliceSpec;
 use mortise_core::index::Object;
-use mortise_core::record::{Blocker, Reason};
+use mortise_core::record::{PoolBlocker, Reason};
 use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ pub(crate) fn refusal(world: &World) -> (String, String) {
     let unplaced = report.unplaced.first().unwrap();
     let detail = unplaced.reasons.iter().find_map(|reason| match reason {
         Reason::PoolRefused {
-            blocker: Blocker::Devices,
+            blocker: PoolBlocker::Devices,
             detail,
             ..
         } => Some(detail.clone()),

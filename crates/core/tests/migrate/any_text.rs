@@ -1,6 +1,6 @@
 //! Lines in any order, as half of a paste.
 
-use mortise_core::migrate::{Level, Options, migrate};
+use mortise_core::migrate::{MigrateOptions, MigrationLevel, migrate};
 use proptest::prelude::*;
 
 use super::run;
@@ -11,12 +11,12 @@ proptest! {
     fn any_text_is_survived(lines in prop::collection::vec(0..LINES.len(), 0..24)) {
         let text: String = lines.iter().map(|line| format!("{}\n", LINES[*line])).collect();
         let once = run(&text);
-        let ours = once.findings.iter().any(|finding| finding.level == Level::Failed) || once.changed > 0;
+        let ours = once.findings.iter().any(|finding| finding.level == MigrationLevel::Failed) || once.changed > 0;
         if !ours {
             prop_assert_eq!(&once.files[0].text, &text);
         }
-        if once.worst() != Level::Failed {
-            let twice = migrate(&once.files, &Options::default());
+        if once.worst() != MigrationLevel::Failed {
+            let twice = migrate(&once.files, &MigrateOptions::default());
             prop_assert_eq!(&twice.files, &once.files, "{}", text);
         }
     }

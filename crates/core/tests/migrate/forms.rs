@@ -1,7 +1,7 @@
 //! The forms in which manifests come: lists, JSON, anchors.
 
 use mortise_core::apis::absent::without_nulls;
-use mortise_core::migrate::{Level, Migrated, Options, migrate, of_cluster};
+use mortise_core::migrate::{MigrateOptions, Migrated, MigrationLevel, migrate, of_cluster};
 use serde_json::{Value, json};
 
 use super::{object, objects, run, source};
@@ -18,7 +18,7 @@ fn lists_and_json() {
         ],
     });
     let text = serde_json::to_string_pretty(&list).unwrap();
-    let as_json = migrate(&[source("in.json", &text)], &Options::default());
+    let as_json = migrate(&[source("in.json", &text)], &MigrateOptions::default());
     let read: Vec<Value> =
         serde_json::Deserializer::from_str(&as_json.files[0].text.replace("---\n", ""))
             .into_iter()
@@ -53,7 +53,7 @@ fn an_object_of_another_shape_is_left_as_it_is() {
         "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: x}\nspec: none\n",
     ] {
         let migrated = run(text);
-        assert_eq!(migrated.worst(), Level::Failed, "{text}");
+        assert_eq!(migrated.worst(), MigrationLevel::Failed, "{text}");
         assert_eq!(migrated.files[0].text, text);
         assert_eq!(migrated.changed, 0, "{text}");
     }

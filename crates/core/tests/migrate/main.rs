@@ -13,18 +13,18 @@ mod forms;
 use std::path::Path;
 
 use expect_test::{Expect, expect, expect_file};
-use mortise_core::migrate::{Level, Migrated, Options, Source, migrate};
+use mortise_core::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
 use serde_json::{Value, json};
 
-fn source(name: &str, text: &str) -> Source {
-    Source {
+fn source(name: &str, text: &str) -> SourceFile {
+    SourceFile {
         name: name.to_owned(),
         text: text.to_owned(),
     }
 }
 
 fn run(text: &str) -> Migrated {
-    migrate(&[source("in.yaml", text)], &Options::default())
+    migrate(&[source("in.yaml", text)], &MigrateOptions::default())
 }
 
 fn report(migrated: &Migrated) -> String {
@@ -65,7 +65,7 @@ fn becomes(text: &str, want: &Expect) {
 /// Converting what was converted changes nothing more.
 #[track_caller]
 fn settled(migrated: &Migrated) {
-    let again = migrate(&migrated.files, &Options::default());
+    let again = migrate(&migrated.files, &MigrateOptions::default());
     assert_eq!(again.files, migrated.files, "{}", report(&again));
     assert_eq!(again.changed, 0);
 }
@@ -95,7 +95,7 @@ fn pasted_manifests() {
     assert!(names.len() >= 7, "{names:?}");
     for name in names {
         let text = std::fs::read_to_string(data.join(&name)).unwrap();
-        let migrated = migrate(&[source(&name, &text)], &Options::default());
+        let migrated = migrate(&[source(&name, &text)], &MigrateOptions::default());
         let stem = name.trim_end_matches(".yaml");
         expect_file![data.join(format!("migrated/{stem}.yaml"))].assert_eq(&migrated.files[0].text);
         expect_file![data.join(format!("migrated/{stem}.report"))].assert_eq(&report(&migrated));
@@ -387,7 +387,7 @@ fn kubelet_settings_go_to_classes() {
     assert_eq!(backwards, named);
     // A class that is not here: the settings stay, and somebody has to look.
     let alone = run(&pool("a", small));
-    assert_eq!(alone.worst(), Level::Failed);
+    assert_eq!(alone.worst(), MigrationLevel::Failed);
     assert!(alone.files[0].text.contains("maxPods: 10"));
 }
 
@@ -503,7 +503,7 @@ fn other_kinds_pass_through() {
     let migrated = run(text);
     assert_eq!(migrated.files[0].text, text);
     assert_eq!((migrated.changed, migrated.untouched), (0, 3));
-    assert_eq!(migrated.worst(), Level::Doubt);
+    assert_eq!(migrated.worst(), MigrationLevel::Doubt);
     let said = report(&migrated);
     for part in [
         "in.yaml:8 Deployment web",
@@ -543,7 +543,7 @@ fn what_cannot_be_converted_says_so() {
         ("apiVersion: karpenter.sh/v1\nkind: NodePool\nkind: NodePool\n".to_owned(), vec!["in.yaml:3", "\"kind\"", "twice"]),
     ] {
         let migrated = run(&text);
-        assert_eq!(migrated.worst(), Level::Failed, "{text}{}", report(&migrated));
+        assert_eq!(migrated.worst(), MigrationLevel::Failed, "{text}{}", report(&migrated));
         let said = report(&migrated);
         for part in parts {
             assert!(said.contains(part), "{part:?} is not in {said} of {text}");
@@ -555,7 +555,7 @@ fn what_cannot_be_converted_says_so() {
 fn a_role_that_was_asked_for() {
     let text = "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: x}\nspec:\n  instanceProfile: p # old\n  subnetSelector: {a: b}\n  securityGroupSelector: {a: b}\n";
     let with = |role: Option<&str>, profile: Option<&str>| {
-        let options = Options {
+        let options = MigrateOptions {
             role: role.map(str::to_owned),
             instance_profile: profile.map(str::to_owned),
         };

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use mortise_core::apis::NodePool;
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
@@ -195,10 +195,13 @@ impl World {
         for each in &self.pools {
             let pool: NodePool = read(each);
             index.set_catalog(&pool.node_class_key(), Arc::clone(&catalog));
-            index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+            index.apply(ObjectEvent::Applied(
+                Object::Pool(Box::new(pool)),
+                EventSource::Watch,
+            ));
         }
         for object in &self.objects {
-            index.apply(News::Applied(object.clone(), Source::Watch));
+            index.apply(ObjectEvent::Applied(object.clone(), EventSource::Watch));
         }
         index.set_synced();
         index.freeze(now)

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{LedgerOp, Nomination, Place};
+use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
 use mortise_core::resources::Resources;
@@ -317,7 +317,7 @@ impl World {
             }
         }
         for object in &self.objects {
-            index.apply(News::Applied(object.clone(), Source::Watch));
+            index.apply(ObjectEvent::Applied(object.clone(), EventSource::Watch));
         }
         for (pod, claim) in &self.promises {
             let found = index.freeze(now);
@@ -328,7 +328,7 @@ impl World {
             index.change_ledger(LedgerOp::Nominate(Nomination {
                 pod: key,
                 uid: pod.uid.clone(),
-                place: Place::Claim(claim.as_str().into()),
+                place: NominationTarget::Claim(claim.as_str().into()),
                 requests: pod.class.requests.clone(),
                 priority: pod.class.priority,
                 from: now,

@@ -13,12 +13,12 @@ use mortise_core::apis::k8s::devices::ResourceSliceSpec;
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
-use mortise_core::scheduling::{Reserved, SolveOptions, SpreadDefaults};
+use mortise_core::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_core::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -284,7 +284,7 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         .map_err(|error| format!("{error}"))?;
     let mut index = Index::new(known, false, now);
     let mut apply = |object: Object| {
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     };
     let objects = &record["objects"];
     let all = |kind: &str| objects[kind].as_array().cloned().unwrap_or_default();
@@ -373,7 +373,10 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
             let class = &mut pool.spec.template.spec.node_class_ref.name;
             *class = format!("{class}-without-types");
         }
-        index.apply(News::Applied(Object::Pool(Box::new(pool)), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            Object::Pool(Box::new(pool)),
+            EventSource::Watch,
+        ));
     }
     index.set_synced();
     // What the reference's state knew of a node may lag behind the API objects; a pod that nobody selects stands for the rest.
@@ -409,9 +412,9 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
                 "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": requests}}]},
                 "status": {"phase": "Running"},
             });
-            index.apply(News::Applied(
+            index.apply(ObjectEvent::Applied(
                 Object::Pod(Box::new(read(&pod)?)),
-                Source::Watch,
+                EventSource::Watch,
             ));
         }
     }
@@ -425,9 +428,9 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         pending: true,
         spread_defaults,
         reserved: if settings["featureGates"]["ReservedCapacity"] == true {
-            Reserved::Strict
+            ReservedCapacityMode::Strict
         } else {
-            Reserved::Uncounted
+            ReservedCapacityMode::Uncounted
         },
         ignore_devices: settings["ignoreDRARequests"] != false,
         respect_preferences: settings["preferencePolicy"] != "Ignore",

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::cloud::{InstanceType, NodeClassObject, ResolvedNodeClass};
-use mortise_core::deciders::{Decider, DeciderId, Disruption, Provisioning, after};
-use mortise_core::effect::{Done, Effect, Event, Outcome};
-use mortise_core::engine::{Engine, Input, Order};
+use mortise_core::deciders::{Decider, DeciderId, DisruptionDecider, ProvisioningDecider, after};
+use mortise_core::effect::{Effect, EffectOutput, Event, Outcome};
+use mortise_core::engine::{EffectRequest, Engine, EngineInput};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::NodeClassKey;
 use mortise_core::record::{Record, Verdict};
@@ -37,7 +37,7 @@ pub(crate) enum Todo {
     /// A claim that goes is drained a bit further.
     Drain(String),
     /// An effect arrives that was slow.
-    Arrive(Order),
+    Arrive(EffectRequest),
 }
 
 /// The cluster.
@@ -77,8 +77,10 @@ pub(crate) struct SmallWorld {
 }
 
 fn engine(settings: Settings, seed: u64, now: Timestamp) -> Engine {
-    let deciders: Vec<Box<dyn Decider>> =
-        vec![Box::new(Provisioning::new()), Box::new(Disruption::new())];
+    let deciders: Vec<Box<dyn Decider>> = vec![
+        Box::new(ProvisioningDecider::new()),
+        Box::new(DisruptionDecider::new()),
+    ];
     Engine::new(deciders, settings, WellKnown::kwok(), seed, now)
 }
 
@@ -113,8 +115,8 @@ impl SmallWorld {
         };
         world.node_class();
         world.pool("default", json!({}));
-        world.engine.apply(Input::Synced, now);
-        world.engine.apply(Input::Leading(true), now);
+        world.engine.apply(EngineInput::Synced, now);
+        world.engine.apply(EngineInput::Leading(true), now);
         world
     }
 
@@ -143,8 +145,8 @@ impl SmallWorld {
         for ((kind, name), object) in self.objects.clone() {
             self.put(kind, &name, object);
         }
-        self.engine.apply(Input::Synced, self.now);
-        self.engine.apply(Input::Leading(true), self.now);
+        self.engine.apply(EngineInput::Synced, self.now);
+        self.engine.apply(EngineInput::Leading(true), self.now);
     }
 
     fn node_class(&mut self) {
@@ -153,9 +155,9 @@ impl SmallWorld {
             object: Arc::new(json!({ "metadata": { "name": "default", "resourceVersion": "1" } })),
         };
         self.engine.apply(
-            Input::News(mortise_core::index::News::Applied(
+            EngineInput::News(mortise_core::index::ObjectEvent::Applied(
                 mortise_core::index::Object::NodeClass(class.clone()),
-                mortise_core::index::Source::Watch,
+                mortise_core::index::EventSource::Watch,
             )),
             self.now,
         );
@@ -172,11 +174,11 @@ impl SmallWorld {
         };
         let outcome = Outcome {
             effect: Arc::new(Effect::Resolve(class.clone())),
-            result: Ok(Done::Resolved(Arc::new(resolved))),
+            result: Ok(EffectOutput::Resolved(Arc::new(resolved))),
         };
         let (decider, term) = (DeciderId::NodeClass, self.engine.term());
         self.engine.apply(
-            Input::Outcome {
+            EngineInput::Outcome {
                 decider,
                 term,
                 outcome,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::effect::ObjectRef;
-use mortise_core::engine::Input;
-use mortise_core::index::{News, Object, ObjectKey, Source};
+use mortise_core::engine::EngineInput;
+use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey};
 use mortise_core::labels;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NamespacedName;
@@ -111,8 +111,10 @@ impl SmallWorld {
             other => panic!("no such kind: {other}"),
         };
         self.objects.insert((kind, name.to_owned()), object);
-        self.engine
-            .apply(Input::News(News::Applied(news, Source::Watch)), self.now);
+        self.engine.apply(
+            EngineInput::News(ObjectEvent::Applied(news, EventSource::Watch)),
+            self.now,
+        );
         if matches!(kind, "Pod" | "Node") {
             self.wake_scheduler();
         }
@@ -139,7 +141,7 @@ impl SmallWorld {
             other => panic!("no such kind: {other}"),
         };
         self.engine
-            .apply(Input::News(News::Deleted(key, None)), self.now);
+            .apply(EngineInput::News(ObjectEvent::Deleted(key, None)), self.now);
         if kind == "Pod" {
             self.wake_scheduler();
         }

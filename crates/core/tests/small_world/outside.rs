@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use mortise_core::cloud::InstanceType;
-use mortise_core::effect::{Done, Effect, EffectError, Outcome, Patch};
-use mortise_core::engine::{Input, Order};
+use mortise_core::effect::{Effect, EffectError, EffectOutput, Outcome, Patch};
+use mortise_core::engine::{EffectRequest, EngineInput};
 use mortise_core::labels;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::objects::{key_of, merge, quantity_milli};
 use super::{SmallWorld, Todo};
 
 impl SmallWorld {
-    pub(crate) fn carry_out(&mut self, order: Order) {
+    pub(crate) fn carry_out(&mut self, order: EffectRequest) {
         self.effects.push((self.now, Arc::clone(&order.effect)));
         if matches!(*order.effect, Effect::CreateClaim(_)) && self.create_ms > 0 {
             self.later(self.create_ms, Todo::Arrive(order));
@@ -21,7 +21,7 @@ impl SmallWorld {
         }
     }
 
-    fn arrive(&mut self, order: &Order) {
+    fn arrive(&mut self, order: &EffectRequest) {
         let effect = &order.effect;
         let result = match &**effect {
             Effect::Event(event) => {
@@ -49,9 +49,9 @@ impl SmallWorld {
                             &json!({ "metadata": { "deletionTimestamp": stamp } }),
                         );
                         self.later(100, Todo::Drain(name));
-                        Ok(Done::Deleted)
+                        Ok(EffectOutput::Deleted)
                     }
-                    _ => Ok(Done::Deleted),
+                    _ => Ok(EffectOutput::Deleted),
                 }
             }
             other => panic!("nobody should ask for this here: {other:?}"),
@@ -61,7 +61,7 @@ impl SmallWorld {
             result,
         };
         self.engine.apply(
-            Input::Outcome {
+            EngineInput::Outcome {
                 decider: order.decider,
                 term: order.term,
                 outcome,
@@ -73,7 +73,7 @@ impl SmallWorld {
         }
     }
 
-    fn create_claim(&mut self, claim: &Value) -> Result<Done, EffectError> {
+    fn create_claim(&mut self, claim: &Value) -> Result<EffectOutput, EffectError> {
         if self.refuse_claims > 0 {
             self.refuse_claims -= 1;
             return Err(EffectError::Refused {
@@ -90,10 +90,10 @@ impl SmallWorld {
         );
         self.put("NodeClaim", &name, claim);
         self.later(1_000, Todo::Launch(name));
-        Ok(Done::Written)
+        Ok(EffectOutput::Written)
     }
 
-    fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
+    fn patch(&mut self, patch: &Patch) -> Result<EffectOutput, EffectError> {
         let (kind, name) = key_of(&patch.target).unwrap();
         let Some(known) = self.get(kind, &name) else {
             return Err(EffectError::NotFound(name));
@@ -104,7 +104,7 @@ impl SmallWorld {
             return Err(EffectError::Conflict(name));
         }
         self.change(kind, &name, &patch.merge);
-        Ok(Done::Written)
+        Ok(EffectOutput::Written)
     }
 
     pub(crate) fn do_it(&mut self, todo: &Todo) {

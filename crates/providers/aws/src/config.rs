@@ -1,6 +1,6 @@
 //! Settings of the AWS provider, as the command line and the environment give them.
 
-use crate::node_shape::ShapeOptions;
+use crate::node_settings::CapacityOptions;
 
 /// Settings of the AWS provider. Empty options are found out: the region by the SDK's usual chain, the cluster's facts from EKS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,5 +24,5 @@ pub struct AwsConfig {
     /// Name of the queue with interruption notices. `--interruption-queue`, `INTERRUPTION_QUEUE`.
     pub interruption_queue: Option<String>,
     /// `--vm-memory-overhead-percent` and `--reserved-enis`.
-    pub shape: ShapeOptions,
+    pub shape: CapacityOptions,
 }

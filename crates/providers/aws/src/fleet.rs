@@ -13,9 +13,9 @@ use mortise_core::cloud::CapacityType;
 use mortise_core::money::MicroUsd;
 
 use crate::failure::Failure;
-use crate::machines::Machine;
+use crate::instance_cache::InstanceRecord;
+use crate::launch_templates::tags;
 use crate::provider::AwsProvider;
-use crate::templates::tags;
 
 /// One way to fulfil the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct Override {
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct FleetRequest {
     /// Makes a repetition of the same request harmless.
     pub(crate) token: String,
     pub(crate) capacity_type: CapacityType,
@@ -55,14 +55,17 @@ pub(crate) struct FleetError {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub(crate) struct FleetAnswer {
-    pub(crate) machine: Option<Machine>,
+pub(crate) struct FleetResponse {
+    pub(crate) machine: Option<InstanceRecord>,
     pub(crate) errors: Vec<FleetError>,
 }
 
 impl AwsProvider {
     /// Sends the request.
-    pub(crate) async fn create_fleet(&self, fleet: &Fleet) -> Result<FleetAnswer, Failure> {
+    pub(crate) async fn create_fleet(
+        &self,
+        fleet: &FleetRequest,
+    ) -> Result<FleetResponse, Failure> {
         let spot = fleet.capacity_type == CapacityType::Spot;
         let kind = if spot {
             DefaultTargetCapacityType::Spot
@@ -155,7 +158,7 @@ impl AwsProvider {
                 .or_else(|| chosen.and_then(|chosen| chosen.instance_type()))?
                 .as_str()
                 .to_owned();
-            Some(Machine {
+            Some(InstanceRecord {
                 id,
                 instance_type,
                 zone,
@@ -166,7 +169,7 @@ impl AwsProvider {
                 groups: Vec::new(),
             })
         });
-        Ok(FleetAnswer {
+        Ok(FleetResponse {
             machine,
             errors: answer.errors().iter().map(error).collect(),
         })

@@ -13,9 +13,9 @@ use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
 
-use crate::family::AmiFamily;
-use crate::instance_info::InstanceTypeInfo;
-use crate::node_shape::{GIB, MIB, NodeShape, Threshold};
+use crate::ami_family::AmiFamily;
+use crate::instance_type_info::InstanceTypeInfo;
+use crate::node_settings::{GIB, MIB, NodeSettings, Threshold};
 
 /// Resource: branch network interfaces for pods with security groups of their own.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
@@ -41,7 +41,7 @@ const DEFAULT_MAX_PODS: i64 = 110;
 
 /// One zone in which a type is sold, with what it costs there; `None` is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ZonePrices {
     /// Zone name.
     pub zone: Arc<str>,
     /// Zone id, which is the same in every account.
@@ -54,16 +54,16 @@ pub struct Place {
 
 /// Where a type can be launched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct LaunchZones {
     /// Region name.
     pub region: Arc<str>,
     /// Zones that both sell the type and have a subnet of the class.
-    pub places: Vec<Place>,
+    pub places: Vec<ZonePrices>,
 }
 
 /// What keeps a type from being launched with a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum Incompatibility {
     /// The image family does not boot on it.
     Family,
     /// It lacks the network cards or interfaces that the class asks for.
@@ -79,7 +79,7 @@ impl InstanceTypeInfo {
     /// # Shape
     /// Offerings are sorted by (zone, capacity type); one without a price, and all of a type that the class cannot use, are not available.
     #[must_use]
-    pub fn instance_type(&self, shape: &NodeShape, placement: &Placement) -> InstanceType {
+    pub fn instance_type(&self, shape: &NodeSettings, placement: &LaunchZones) -> InstanceType {
         let capacity = self.capacity(shape);
         InstanceType {
             name: Arc::clone(&self.name),
@@ -93,30 +93,30 @@ impl InstanceTypeInfo {
 
     /// Why the class cannot use the type; `None` when it can.
     #[must_use]
-    pub fn unfit(&self, shape: &NodeShape) -> Option<Unfit> {
+    pub fn unfit(&self, shape: &NodeSettings) -> Option<Incompatibility> {
         if shape.family == AmiFamily::Al2023 && self.name.starts_with("a1.") {
-            return Some(Unfit::Family);
+            return Some(Incompatibility::Family);
         }
         let asked = &shape.interfaces;
-        let fits = |each: &crate::node_shape::Interface| {
+        let fits = |each: &crate::node_settings::Interface| {
             self.interfaces
                 .get(each.card)
                 .is_some_and(|most| each.device < *most)
         };
         let efa_only = count(asked.iter().filter(|each| each.efa_only));
         if !asked.is_empty() && (!self.ena || !asked.iter().all(fits) || efa_only > self.efa) {
-            return Some(Unfit::NetworkInterfaces);
+            return Some(Incompatibility::NetworkInterfaces);
         }
         if shape.nested_virtualization && !self.nested_virtualization {
-            return Some(Unfit::NestedVirtualization);
+            return Some(Incompatibility::NestedVirtualization);
         }
         if shape.connection_tracking && self.hypervisor.as_deref() != Some("nitro") {
-            return Some(Unfit::ConnectionTracking);
+            return Some(Incompatibility::ConnectionTracking);
         }
         None
     }
 
-    fn offerings(&self, shape: &NodeShape, placement: &Placement) -> Vec<Offering> {
+    fn offerings(&self, shape: &NodeSettings, placement: &LaunchZones) -> Vec<Offering> {
         let fits = self.unfit(shape).is_none();
         let mut offerings = Vec::with_capacity(placement.places.len() * 2);
         for place in &placement.places {
@@ -146,7 +146,7 @@ impl InstanceTypeInfo {
     }
 
     /// Every well-known label of the type. A label that the type does not have is required to be absent.
-    fn requirements(&self, shape: &NodeShape, placement: &Placement) -> Requirements {
+    fn requirements(&self, shape: &NodeSettings, placement: &LaunchZones) -> Requirements {
         let zones = || placement.places.iter().map(|place| Arc::clone(&place.zone));
         let zone_ids = || {
             placement
@@ -290,7 +290,7 @@ impl InstanceTypeInfo {
 
     /// What the machine has. Units as [`Resources`].
     #[must_use]
-    pub fn capacity(&self, shape: &NodeShape) -> Resources {
+    pub fn capacity(&self, shape: &NodeSettings) -> Resources {
         let disk = if shape.raid0 && self.disk_gb > 0 {
             self.disk_gb.saturating_mul(1_000_000_000)
         } else {
@@ -341,7 +341,7 @@ impl InstanceTypeInfo {
     }
 
     /// Memory that the guest sees: less what ARM machines and the hypervisor keep.
-    fn memory_bytes(&self, shape: &NodeShape) -> i64 {
+    fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
         let arm = self
             .architectures
             .first()
@@ -353,7 +353,7 @@ impl InstanceTypeInfo {
     }
 
     /// Pods that the addresses of the network interfaces allow.
-    fn eni_pods(&self, shape: &NodeShape, reserved: i64) -> i64 {
+    fn eni_pods(&self, shape: &NodeSettings, reserved: i64) -> i64 {
         let most = self
             .interfaces
             .get(self.default_card)
@@ -375,7 +375,7 @@ impl InstanceTypeInfo {
 
     /// Pods that a node may run.
     #[must_use]
-    pub fn pods(&self, shape: &NodeShape) -> i64 {
+    pub fn pods(&self, shape: &NodeSettings) -> i64 {
         let most = match shape.max_pods {
             Some(most) => most,
             None if shape.family.eni_limited_pods() => {
@@ -394,7 +394,7 @@ impl InstanceTypeInfo {
 
     /// What the kubelet keeps for itself. Units as [`Resources`].
     #[must_use]
-    pub fn kube_reserved(&self, shape: &NodeShape) -> Resources {
+    pub fn kube_reserved(&self, shape: &NodeSettings) -> Resources {
         // Interfaces kept from pods still count here: the reference implementation does so for these families.
         let pods = if shape.family.eni_limited_memory_overhead() {
             self.eni_pods(shape, 0)
@@ -412,7 +412,7 @@ impl InstanceTypeInfo {
 
     /// What the system keeps. Units as [`Resources`].
     #[must_use]
-    pub fn system_reserved(&self, shape: &NodeShape) -> Resources {
+    pub fn system_reserved(&self, shape: &NodeSettings) -> Resources {
         let own = &shape.system_reserved;
         Resources {
             cpu: own.cpu.unwrap_or_default(),
@@ -424,7 +424,7 @@ impl InstanceTypeInfo {
 
     /// What must stay free or the kubelet evicts pods: 100 MiB of memory and a tenth of the disk unless the class says otherwise.
     #[must_use]
-    pub fn eviction_threshold(&self, shape: &NodeShape, capacity: &Resources) -> Resources {
+    pub fn eviction_threshold(&self, shape: &NodeSettings, capacity: &Resources) -> Resources {
         let memory = shape
             .evict_memory
             .unwrap_or(Threshold::Bytes(100 * MIB))
@@ -443,7 +443,7 @@ impl InstanceTypeInfo {
         }
     }
 
-    fn overhead(&self, shape: &NodeShape, capacity: &Resources) -> Resources {
+    fn overhead(&self, shape: &NodeSettings, capacity: &Resources) -> Resources {
         self.kube_reserved(shape)
             .add(&self.system_reserved(shape))
             .add(&self.eviction_threshold(shape, capacity))

@@ -1,6 +1,6 @@
 //! Messages of the interruption queue: EventBridge events, read into what they announce. Pure.
 //!
-//! A message that means nothing to us is [`NoticeKind::Other`] and is removed from the queue; so is one that cannot be read, after a
+//! A message that means nothing to us is [`InterruptionKind::Other`] and is removed from the queue; so is one that cannot be read, after a
 //! line in the log: it would come back for ever and say nothing new.
 //!
 //! # Source
@@ -10,14 +10,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::NoticeKind;
+use mortise_core::cloud::InterruptionKind;
 use serde_json::{Map, Value};
 
 /// What a message announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
+pub struct InterruptionEvent {
     /// What kind of thing.
-    pub kind: NoticeKind,
+    pub kind: InterruptionKind,
     /// Ids of the instances concerned, as written; an id that the message should have but lacks is empty.
     pub instances: Vec<Arc<str>>,
     /// When the event happened.
@@ -47,7 +47,7 @@ const TEXT: &str = "a text";
 /// Reads the body of a queue message.
 /// # Errors
 /// It is not JSON, or a field that we read has another type than the event's.
-pub fn parse(body: &str) -> Result<Announcement, MessageError> {
+pub fn parse(body: &str) -> Result<InterruptionEvent, MessageError> {
     if body.is_empty() {
         return Ok(nothing(None));
     }
@@ -85,20 +85,22 @@ pub fn parse(body: &str) -> Result<Announcement, MessageError> {
         return Ok(nothing(sent));
     }
     let one = |kind| {
-        Ok(Announcement {
+        Ok(InterruptionEvent {
             kind,
             instances: vec![Arc::from(text(detail, "instance-id")?)],
             sent,
         })
     };
     match (source, detail_type) {
-        ("aws.ec2", "EC2 Spot Instance Interruption Warning") => one(NoticeKind::SpotInterruption),
+        ("aws.ec2", "EC2 Spot Instance Interruption Warning") => {
+            one(InterruptionKind::SpotInterruption)
+        }
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => {
-            one(NoticeKind::RebalanceRecommendation)
+            one(InterruptionKind::RebalanceRecommendation)
         }
         // The machine is drained as for any announced end; the reservation's own count is found anew by the next look at it.
         ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
-            one(NoticeKind::ScheduledChange)
+            one(InterruptionKind::ScheduledChange)
         }
         ("aws.ec2", "EC2 Instance State-change Notification") => {
             match state(text(detail, "state")?) {
@@ -111,29 +113,29 @@ pub fn parse(body: &str) -> Result<Announcement, MessageError> {
     }
 }
 
-const fn nothing(sent: Option<Timestamp>) -> Announcement {
-    Announcement {
-        kind: NoticeKind::Other,
+const fn nothing(sent: Option<Timestamp>) -> InterruptionEvent {
+    InterruptionEvent {
+        kind: InterruptionKind::Other,
         instances: Vec::new(),
         sent,
     }
 }
 
 /// What a state means for the node. EC2 writes lower case; in any other case every ending state counts as the final one, as recorded.
-fn state(state: &str) -> Option<NoticeKind> {
+fn state(state: &str) -> Option<InterruptionKind> {
     match state {
-        "stopping" | "stopped" => Some(NoticeKind::Stopping),
+        "stopping" | "stopped" => Some(InterruptionKind::Stopping),
         _ => ["stopping", "stopped", "shutting-down", "terminated"]
             .iter()
             .any(|end| end.eq_ignore_ascii_case(state))
-            .then_some(NoticeKind::Terminated),
+            .then_some(InterruptionKind::Terminated),
     }
 }
 
 fn health(
     detail: &Map<String, Value>,
     sent: Option<Timestamp>,
-) -> Result<Announcement, MessageError> {
+) -> Result<InterruptionEvent, MessageError> {
     if text(detail, "service")? != "EC2" || text(detail, "eventTypeCategory")? != "scheduledChange"
     {
         return Ok(nothing(None));
@@ -150,8 +152,8 @@ fn health(
             .ok_or_else(|| wrong("detail.affectedEntities", "a list of objects", entity))?;
         Ok(Arc::from(text(entity, "entityValue")?))
     });
-    Ok(Announcement {
-        kind: NoticeKind::ScheduledChange,
+    Ok(InterruptionEvent {
+        kind: InterruptionKind::ScheduledChange,
         instances: instances.collect::<Result<_, _>>()?,
         sent,
     })
@@ -198,15 +200,15 @@ mod tests {
         for (detail_type, kind) in [
             (
                 "EC2 Spot Instance Interruption Warning",
-                NoticeKind::SpotInterruption,
+                InterruptionKind::SpotInterruption,
             ),
             (
                 "EC2 Instance Rebalance Recommendation",
-                NoticeKind::RebalanceRecommendation,
+                InterruptionKind::RebalanceRecommendation,
             ),
             (
                 "EC2 Capacity Reservation Instance Interruption Warning",
-                NoticeKind::ScheduledChange,
+                InterruptionKind::ScheduledChange,
             ),
         ] {
             let read = parse(&event(detail_type, r#"{"instance-id":"i-1"}"#)).unwrap();
@@ -249,7 +251,7 @@ mod tests {
         .replace("\"version\"", "\"VERSION\"");
         assert_eq!(
             parse(&body).unwrap().kind,
-            NoticeKind::RebalanceRecommendation
+            InterruptionKind::RebalanceRecommendation
         );
     }
 }

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, Launched, Offering, Retry,
-    Unavailable,
+    CapacityType, CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering,
+    Retry, UnavailableOffering,
 };
 use mortise_core::labels;
-use mortise_core::objects::resources_of;
+use mortise_core::object_ext::resources_of;
 use mortise_core::requirements::{Operator, Requirements};
 
-use crate::choice::{Choice, choose};
-use crate::classes::Class;
 use crate::failure::{self, Failure, SPOT_ROLE, SUBNET_FULL, TOKEN_MISMATCH};
-use crate::fleet::FleetAnswer;
+use crate::fleet::FleetResponse;
+use crate::fleet_input::FleetInput;
+use crate::instance_cache::InstanceRecord;
 use crate::instance_type::EFA;
-use crate::keys;
-use crate::machines::Machine;
-use crate::order::Order;
+use crate::launch_selection::{LaunchSelection, choose};
+use crate::node_class_cache::CachedNodeClass;
 use crate::provider::AwsProvider;
+use crate::tags;
 
 pub(crate) fn create(reason: &str, message: impl Into<String>) -> LaunchError {
     LaunchError::Create {
@@ -53,7 +53,7 @@ impl AwsProvider {
     pub(crate) async fn launch_claim(
         &self,
         request: &LaunchRequest,
-    ) -> Result<Launched, LaunchError> {
+    ) -> Result<LaunchedInstance, LaunchError> {
         let claim = &*request.claim;
         let reference = &claim.spec.node_class_ref;
         let object = request
@@ -106,8 +106,8 @@ impl AwsProvider {
         &self,
         claim: &NodeClaim,
         uid: &str,
-        class: &Class,
-    ) -> Result<Launched, Attempted> {
+        class: &CachedNodeClass,
+    ) -> Result<LaunchedInstance, Attempted> {
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
         let marks = self.marks(class);
@@ -120,7 +120,7 @@ impl AwsProvider {
                 unavailable: Vec::new(),
             }
         })?;
-        let order = Order {
+        let order = FleetInput {
             claim,
             uid,
             class,
@@ -158,10 +158,10 @@ impl AwsProvider {
         &self,
         claim: &NodeClaim,
         uid: &str,
-        class: &Class,
-        choice: &Choice<'_>,
-        answer: FleetAnswer,
-    ) -> Result<Launched, Attempted> {
+        class: &CachedNodeClass,
+        choice: &LaunchSelection<'_>,
+        answer: FleetResponse,
+    ) -> Result<LaunchedInstance, Attempted> {
         let mut unavailable = Vec::new();
         for error in &answer.errors {
             if error.code == SPOT_ROLE {
@@ -177,7 +177,7 @@ impl AwsProvider {
                 &error.instance_type,
                 self.zone_of(class, error),
             ) {
-                let each = Unavailable {
+                let each = UnavailableOffering {
                     instance_type: instance_type.as_str().into(),
                     zone: zone.as_str().into(),
                     capacity_type: choice.capacity_type,
@@ -226,7 +226,7 @@ impl AwsProvider {
         }
     }
 
-    fn zone_of(&self, class: &Class, error: &crate::fleet::FleetError) -> Option<String> {
+    fn zone_of(&self, class: &CachedNodeClass, error: &crate::fleet::FleetError) -> Option<String> {
         let of_subnet = || {
             class
                 .subnets
@@ -241,9 +241,9 @@ impl AwsProvider {
     fn launched(
         &self,
         claim: &NodeClaim,
-        class: &Class,
-        machine: &Machine,
-    ) -> Result<Launched, LaunchError> {
+        class: &CachedNodeClass,
+        machine: &InstanceRecord,
+    ) -> Result<LaunchedInstance, LaunchError> {
         // The class may have lost the machine's zone, or EC2's list its type, since the launch.
         let found = class.instance_type(&machine.instance_type).cloned();
         let found = found.or_else(|| {
@@ -268,9 +268,9 @@ impl AwsProvider {
         }
         let mut annotations = BTreeMap::new();
         if let Some(hash) = &class.hash {
-            annotations.insert(keys::CLASS_HASH.to_owned(), hash.clone());
+            annotations.insert(tags::CLASS_HASH.to_owned(), hash.clone());
             annotations.insert(
-                keys::CLASS_HASH_VERSION.to_owned(),
+                tags::CLASS_HASH_VERSION.to_owned(),
                 EC2_NODE_CLASS_HASH_VERSION.to_owned(),
             );
         }
@@ -278,10 +278,10 @@ impl AwsProvider {
             class
                 .profile
                 .iter()
-                .map(|profile| (keys::INSTANCE_PROFILE.to_owned(), profile.clone())),
+                .map(|profile| (tags::INSTANCE_PROFILE.to_owned(), profile.clone())),
         );
-        Ok(Launched {
-            provider_id: keys::provider_id(&machine.zone, &machine.id).into(),
+        Ok(LaunchedInstance {
+            provider_id: tags::provider_id(&machine.zone, &machine.id).into(),
             image_id: machine.image.clone().or_else(|| {
                 class
                     .image(&machine.instance_type)
@@ -298,8 +298,8 @@ impl AwsProvider {
 /// Labels of the machine: every label of which its type has exactly one value, and where and how it was bought.
 fn machine_labels(
     instance_type: &InstanceType,
-    class: &Class,
-    machine: &Machine,
+    class: &CachedNodeClass,
+    machine: &InstanceRecord,
 ) -> BTreeMap<String, String> {
     let single = instance_type.requirements.iter().filter_map(|each| {
         match (each.operator(), each.values()) {

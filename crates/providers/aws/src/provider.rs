@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched,
-    NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Terminated,
+    BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
+    LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy, ResolvedNodeClass,
+    TerminationStatus,
 };
 use mortise_core::labels::WellKnown;
 use mortise_core::names::ProviderId;
 
-use crate::api::cluster::ClusterFacts;
-use crate::api::parameters::Parameters;
+use crate::api::cluster::ClusterInfoCache;
+use crate::api::ssm_parameter_cache::SsmParameterCache;
 use crate::api::{Api, NoRegion};
-use crate::attempts::Attempts;
 use crate::catalog::{self, Catalog, CatalogError};
-use crate::classes::Classes;
+use crate::client_tokens::ClientTokens;
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::machines::Machines;
-use crate::market::Market;
-use crate::queue::Queue;
-use crate::templates::Templates;
-use crate::unavailable::Unavailability;
+use crate::instance_cache::InstanceCache;
+use crate::interruption_queue::InterruptionQueue;
+use crate::launch_templates::Templates;
+use crate::node_class_cache::NodeClassCache;
+use crate::region_offerings::RegionOfferings;
+use crate::unavailable_offerings::UnavailableOfferings;
 
 /// Node classes of this provider.
 pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
@@ -50,15 +51,15 @@ const REPAIR: [(&str, &str, i64); 7] = [
 pub struct AwsProvider {
     pub(crate) api: Api,
     pub(crate) config: AwsConfig,
-    pub(crate) market: Market,
-    pub(crate) cluster: ClusterFacts,
-    pub(crate) parameters: Parameters,
-    pub(crate) classes: Classes,
+    pub(crate) market: RegionOfferings,
+    pub(crate) cluster: ClusterInfoCache,
+    pub(crate) parameters: SsmParameterCache,
+    pub(crate) classes: NodeClassCache,
     pub(crate) templates: Templates,
-    pub(crate) machines: Machines,
-    pub(crate) attempts: Attempts,
-    pub(crate) unavailable: Unavailability,
-    pub(crate) queue: Queue,
+    pub(crate) machines: InstanceCache,
+    pub(crate) attempts: ClientTokens,
+    pub(crate) unavailable: UnavailableOfferings,
+    pub(crate) queue: InterruptionQueue,
 }
 
 /// Why the provider cannot start.
@@ -97,19 +98,19 @@ impl AwsProvider {
             return Err(StartError::NoClusterName);
         }
         let api = Api::new(&config).await?;
-        let market = Market::new(tables, &api.region);
+        let market = RegionOfferings::new(tables, &api.region);
         let connected = Self {
             api,
             config,
             market,
-            cluster: ClusterFacts::default(),
-            parameters: Parameters::default(),
-            classes: Classes::default(),
+            cluster: ClusterInfoCache::default(),
+            parameters: SsmParameterCache::default(),
+            classes: NodeClassCache::default(),
             templates: Templates::default(),
-            machines: Machines::default(),
-            attempts: Attempts::default(),
-            unavailable: Unavailability::default(),
-            queue: Queue::default(),
+            machines: InstanceCache::default(),
+            attempts: ClientTokens::default(),
+            unavailable: UnavailableOfferings::default(),
+            queue: InterruptionQueue::default(),
         };
         let queue = connected.config.interruption_queue.as_deref();
         if let Some(queue) = queue.filter(|name| !name.is_empty()) {
@@ -154,7 +155,7 @@ impl CloudProvider for AwsProvider {
     fn launch<'a>(
         &'a self,
         request: &'a LaunchRequest,
-    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+    ) -> BoxFuture<'a, Result<LaunchedInstance, LaunchError>> {
         Box::pin(self.launch_claim(request))
     }
 
@@ -162,7 +163,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         machine: &'a ProviderId,
         _claim: &'a str,
-    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+    ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
         Box::pin(self.terminate_machine(machine))
     }
 
@@ -173,7 +174,7 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.find_machine(machine))
     }
 
-    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+    fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         Box::pin(self.list_machines())
     }
 
@@ -185,7 +186,7 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.drift_of(claim, class))
     }
 
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
         let name = self
             .config
             .interruption_queue

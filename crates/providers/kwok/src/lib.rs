@@ -5,7 +5,7 @@
 //! machine, whenever the process was killed in between.
 
 pub mod catalog;
-mod machine;
+mod node;
 mod provider;
 
 pub use catalog::{CatalogError, instance_types};

@@ -11,9 +11,9 @@ use mortise_core::apis::conditions::ConditionStatus;
 use mortise_core::apis::kwoknodeclass::KwokNodeClass;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    BoxFuture, CloudError, CloudProvider, Instance, InstanceType, LaunchError, LaunchRequest,
-    Launched, NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry,
-    Terminated,
+    BoxFuture, CloudError, CloudProvider, Instance, InstanceType, InterruptionNotice, LaunchError,
+    LaunchRequest, LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy,
+    ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_core::labels::{WellKnown, kwok};
 use mortise_core::names::ProviderId;
@@ -21,7 +21,7 @@ use mortise_core::values::GoDuration;
 use tracing::{info, warn};
 
 use crate::catalog::{self, CatalogError};
-use crate::machine::{self, PREFIX};
+use crate::node::{self, PREFIX};
 
 /// First wait after a refused node creation; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(500);
@@ -64,7 +64,7 @@ impl KwokProvider {
     pub async fn recover(&self) -> Result<(), kube::Error> {
         let mut wait = RETRY_MIN;
         loop {
-            match self.create_owed().await {
+            match self.create_missing_nodes().await {
                 Err(error) if !is_refusal(&error) => {
                     info!(%error, retry_in = ?wait, "nodes that an earlier process owed were not looked for yet");
                     tokio::time::sleep(wait).await;
@@ -75,7 +75,7 @@ impl KwokProvider {
         }
     }
 
-    async fn create_owed(&self) -> Result<(), kube::Error> {
+    async fn create_missing_nodes(&self) -> Result<(), kube::Error> {
         let claims: Api<NodeClaim> = Api::all(self.client.clone());
         let nodes = self.nodes().list_metadata(&ListParams::default()).await?;
         let known: std::collections::BTreeSet<_> = nodes
@@ -87,9 +87,9 @@ impl KwokProvider {
             let owed = claim.provider_id().is_some_and(|id| id.starts_with(PREFIX))
                 && claim.metadata.deletion_timestamp.is_none()
                 && !claim.is_true("Registered")
-                && !known.contains(&machine::node_name(&claim));
-            if owed && let Ok((chosen, offering)) = machine::choose(&claim, &self.types) {
-                let node = machine::node(&claim, chosen, offering);
+                && !known.contains(&node::node_name(&claim));
+            if owed && let Ok((chosen, offering)) = node::choose(&claim, &self.types) {
+                let node = node::node(&claim, chosen, offering);
                 info!(nodeclaim = %claim.name(), "creating the node that an earlier process owed");
                 self.create_later(node, claim.name().to_string(), Duration::ZERO);
             }
@@ -135,7 +135,7 @@ impl KwokProvider {
         }
     }
 
-    async fn launch_claim(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+    async fn launch_claim(&self, request: &LaunchRequest) -> Result<LaunchedInstance, LaunchError> {
         let claim = &request.claim;
         let Some(class) = &request.node_class else {
             let message = format!(
@@ -163,9 +163,9 @@ impl KwokProvider {
                 message: ready.message.clone(),
             });
         }
-        let (chosen, offering) = machine::choose(claim, &self.types)?;
-        let node = machine::node(claim, chosen, offering);
-        let launched = machine::launched(claim, &node);
+        let (chosen, offering) = node::choose(claim, &self.types)?;
+        let node = node::node(claim, chosen, offering);
+        let launched = node::launched(claim, &node);
         let delay = class
             .spec
             .node_registration_delay
@@ -239,7 +239,7 @@ impl CloudProvider for KwokProvider {
     fn launch<'a>(
         &'a self,
         request: &'a LaunchRequest,
-    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+    ) -> BoxFuture<'a, Result<LaunchedInstance, LaunchError>> {
         self.launch_claim(request).boxed()
     }
 
@@ -249,10 +249,10 @@ impl CloudProvider for KwokProvider {
         &'a self,
         machine: &'a ProviderId,
         _claim: &'a str,
-    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+    ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
         async move {
             let Some(name) = machine.strip_prefix(PREFIX) else {
-                return Ok(Terminated::Gone);
+                return Ok(TerminationStatus::Gone);
             };
             match self
                 .nodes()
@@ -261,11 +261,13 @@ impl CloudProvider for KwokProvider {
                 .map_err(cloud_error)?
             {
                 Some(node) if node.metadata.deletion_timestamp.is_none() => {}
-                Some(_) | None => return Ok(Terminated::Gone),
+                Some(_) | None => return Ok(TerminationStatus::Gone),
             }
             match self.nodes().delete(name, &DeleteParams::default()).await {
-                Ok(_) => Ok(Terminated::Started),
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Terminated::Gone),
+                Ok(_) => Ok(TerminationStatus::Started),
+                Err(kube::Error::Api(status)) if status.is_not_found() => {
+                    Ok(TerminationStatus::Gone)
+                }
                 Err(error) => Err(cloud_error(error)),
             }
         }
@@ -287,7 +289,7 @@ impl CloudProvider for KwokProvider {
     }
 
     /// A machine is its Node, so one whose Node is being deleted is gone, as [`KwokProvider::terminate`] says too.
-    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+    fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         async move {
             let nodes = self.nodes();
             let mut found = Vec::new();
@@ -312,7 +314,7 @@ impl CloudProvider for KwokProvider {
         async { Ok(None) }.boxed()
     }
 
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
         None
     }
 
@@ -338,7 +340,7 @@ fn instance_of(node: &Node) -> Option<Instance> {
     let id = node.spec.as_ref()?.provider_id.as_deref()?;
     id.starts_with(PREFIX).then(|| Instance {
         provider_id: ProviderId::from(id),
-        claim: machine::claim_of(node).map(|claim| claim.to_string()),
+        claim: node::claim_of(node).map(|claim| claim.to_string()),
         created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
         terminating: false,
     })

@@ -36,8 +36,8 @@ use mortise_core::index::{Object, ObjectKey};
 use mortise_core::names::{NodeName, PodKey, Uid};
 use mortise_core::snapshot::Snapshot;
 
+use crate::api_server::{Change, object};
 use crate::extender::Extender;
-use crate::store::{Change, object};
 use cache::{Cache, Machine};
 use neighbours::Neighbours;
 use pod::PodView;

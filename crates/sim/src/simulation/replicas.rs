@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use mortise_core::cloud::Notice;
+use mortise_core::cloud::InterruptionNotice;
 use mortise_core::deciders::Decider;
-use mortise_core::engine::{Engine, Input};
+use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::freshness::WatchState;
-use mortise_core::index::{News, ObjectKey, ObjectKind, Source};
+use mortise_core::index::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::labels::WellKnown;
 
 use super::{Action, Simulation};
@@ -33,7 +33,7 @@ impl Simulation {
         self.queue
             .retain(|_, action| !matches!(action, Action::Carry(..) | Action::Answer(..)));
         let mut engine = engine(&self.options, deciders, self.now);
-        engine.apply(Input::Leading(true), self.now);
+        engine.apply(EngineInput::Leading(true), self.now);
         self.read_all(&mut engine);
         *self.engine() = engine;
         self.has_lease = true;
@@ -48,12 +48,12 @@ impl Simulation {
             .collect();
         for (key, value) in all {
             if let Some(object) = self.readable(&key, value) {
-                let news = News::Applied(object, Source::Watch);
-                engine.apply(Input::News(news), self.now);
+                let news = ObjectEvent::Applied(object, EventSource::Watch);
+                engine.apply(EngineInput::News(news), self.now);
             }
         }
         self.end_lists(engine);
-        engine.apply(Input::Synced, self.now);
+        engine.apply(EngineInput::Synced, self.now);
     }
 
     /// The lease is no longer the leader's. It hears of that in `ms`; what it asks for meanwhile is not done.
@@ -66,12 +66,12 @@ impl Simulation {
         self.leader = replica;
         self.has_lease = true;
         let now = self.now;
-        self.engine().apply(Input::Leading(true), now);
+        self.engine().apply(EngineInput::Leading(true), now);
         self.deliver_all();
     }
 
     fn deliver_all(&mut self) {
-        let notices: Vec<Notice> = self.notices.values().cloned().collect();
+        let notices: Vec<InterruptionNotice> = self.notices.values().cloned().collect();
         notices.into_iter().for_each(|notice| self.deliver(notice));
     }
 
@@ -83,12 +83,12 @@ impl Simulation {
         }
         let version = Some(self.store.version());
         for (kind, keys) in lists {
-            let list = News::Listed {
+            let list = ObjectEvent::Listed {
                 kind,
                 keys,
                 version,
             };
-            engine.apply(Input::News(list), self.now);
+            engine.apply(EngineInput::News(list), self.now);
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) fn engine(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Ti
     );
     for kind in FOLLOWED {
         let state = WatchState::Stands;
-        engine.apply(Input::Watch { kind, state }, now);
+        engine.apply(EngineInput::Watch { kind, state }, now);
     }
     engine
 }

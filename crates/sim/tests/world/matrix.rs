@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mortise_core::deciders;
 use mortise_core::index::ObjectKey;
-use mortise_core::life::LifeStep;
-use mortise_sim::{Aim, Deployment, Fault, Options, Rng, Simulation};
+use mortise_core::lifecycle_step::LifecycleStep;
+use mortise_sim::{Deployment, Fault, FaultTarget, Options, Rng, Simulation};
 use serde_json::json;
 
 use super::{left, options, stuck, template};
@@ -47,11 +47,14 @@ fn small(seed: u64) -> Options {
 
 /// Steps that do not come by here. Only a claim that a person made lacks the finalizer at its birth; and that a node has
 /// drained is told with the answer of the cloud that is to end its machine, which comes within a second.
-const MISSING: [LifeStep; 2] = [LifeStep::AddClaimFinalizer, LifeStep::WriteDrained];
+const MISSING: [LifecycleStep; 2] = [
+    LifecycleStep::AddClaimFinalizer,
+    LifecycleStep::WriteDrained,
+];
 
 /// Every step with every fault, in the order that the seed makes.
-fn shuffled(faults: [Fault; 2], rng: &mut Rng) -> Vec<(LifeStep, Fault)> {
-    let mut points: Vec<(LifeStep, Fault)> = LifeStep::ALL
+fn shuffled(faults: [Fault; 2], rng: &mut Rng) -> Vec<(LifecycleStep, Fault)> {
+    let mut points: Vec<(LifecycleStep, Fault)> = LifecycleStep::ALL
         .into_iter()
         .filter(|step| !MISSING.contains(step))
         .flat_map(|step| faults.map(|fault| (step, fault)))
@@ -89,7 +92,12 @@ fn play(matrix: &Matrix) -> Vec<String> {
         simulation.add_replica(deciders::all());
     }
     for (step, fault) in shuffled(matrix.faults, &mut rng) {
-        simulation.disturb(Aim::Step(step), rng.below(3), fault, deciders::all());
+        simulation.disturb(
+            FaultTarget::Step(step),
+            rng.below(3),
+            fault,
+            deciders::all(),
+        );
         let begin = simulation.now();
         let mut edited = None;
         while !simulation.is_undisturbed() {
@@ -99,7 +107,7 @@ fn play(matrix: &Matrix) -> Vec<String> {
             }
             // What is empty goes without a replacement, and all else goes by itself.
             let is_due = edited.is_none_or(|at| deciders::since(now, at) >= EDIT_MS);
-            if step == LifeStep::MarkNode && is_due {
+            if step == LifecycleStep::MarkNode && is_due {
                 edit_template(&mut simulation);
                 edited = Some(now);
             }

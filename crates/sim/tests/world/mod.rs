@@ -13,7 +13,7 @@ use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
 use mortise_core::settings::Settings;
-use mortise_sim::{Deployment, Jobs, Options, Simulation};
+use mortise_sim::{Deployment, JobSpec, Options, Simulation};
 use serde_json::{Value, json};
 
 pub(crate) fn start() -> Timestamp {
@@ -118,7 +118,7 @@ pub(crate) fn options(seed: u64) -> Options {
                 max_unavailable: None,
             },
         ],
-        jobs: vec![Jobs {
+        jobs: vec![JobSpec {
             name: "batch".to_owned(),
             template: template("batch", "3", "4Gi"),
             every_s: 60,

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use kube::client::Body;
 use mortise_core::apis::NodeClaim;
 use mortise_core::cloud::{
-    BoxFuture, CloudError, CloudProvider, Instance, LaunchError, LaunchRequest, Launched,
-    NodeClassKind, NodeClassObject, Notice, RepairPolicy, ResolvedNodeClass, Retry, Terminated,
+    BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
+    LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy, ResolvedNodeClass, Retry,
+    TerminationStatus,
 };
 use mortise_core::effect::{ObjectRef, Patch};
 use mortise_core::engine::Term;
@@ -16,9 +17,9 @@ use mortise_core::labels::WellKnown;
 use mortise_core::names::ProviderId;
 use serde_json::{Value, json};
 
-use super::super::limiter::Limiter;
+use super::super::token_bucket::TokenBucket;
 use super::super::*;
-use crate::objects::Kinds;
+use crate::objects::ResourceKinds;
 use crate::testing;
 
 /// An API server that gives these answers in turn, and notes what it was asked.
@@ -129,10 +130,10 @@ impl CloudProvider for Cloud {
     fn launch<'a>(
         &'a self,
         request: &'a LaunchRequest,
-    ) -> BoxFuture<'a, Result<Launched, LaunchError>> {
+    ) -> BoxFuture<'a, Result<LaunchedInstance, LaunchError>> {
         let provider_id = ProviderId::new(format!("fake://{}", request.claim.name()));
         Box::pin(async move {
-            Ok(Launched {
+            Ok(LaunchedInstance {
                 provider_id,
                 image_id: None,
                 labels: BTreeMap::new(),
@@ -146,7 +147,7 @@ impl CloudProvider for Cloud {
         &'a self,
         _: &'a ProviderId,
         _: &'a str,
-    ) -> BoxFuture<'a, Result<Terminated, CloudError>> {
+    ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
         Box::pin(std::future::pending())
     }
     fn instance<'a>(
@@ -155,7 +156,7 @@ impl CloudProvider for Cloud {
     ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
         Box::pin(async { Ok(None) })
     }
-    fn instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
+    fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         let mut left = self.refusals.lock().unwrap();
         let refuse = *left > 0;
         *left = left.saturating_sub(1);
@@ -177,7 +178,7 @@ impl CloudProvider for Cloud {
     ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
         Box::pin(async { Ok(None) })
     }
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<Notice>, CloudError>>> {
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
         None
     }
     fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
@@ -190,10 +191,10 @@ impl CloudProvider for Cloud {
 
 pub(super) struct Bench {
     pub(super) server: Server,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
-    pub(super) results: mpsc::Receiver<Message>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) license: Arc<License>,
+    pub(super) commands: mpsc::UnboundedSender<ExecutorMessage>,
+    pub(super) results: mpsc::Receiver<DriverMessage>,
+    pub(super) shared: Arc<ServiceState>,
+    pub(super) license: Arc<LeadershipDeadline>,
 }
 
 impl Bench {
@@ -201,21 +202,21 @@ impl Bench {
     pub(super) fn leading(answers: &[(u16, Value)]) -> Self {
         let server = Server::answering(answers);
         let shared = testing::shared();
-        let license = Arc::new(License::new());
+        let license = Arc::new(LeadershipDeadline::new());
         license.extend_for_ever();
-        let api = Api::new(
+        let api = ApiWriter::new(
             server.client(),
-            Arc::new(Limiter::new(1000.0, 1000)),
-            Arc::new(Kinds::new(vec![KIND])),
+            Arc::new(TokenBucket::new(1000.0, 1000)),
+            Arc::new(ResourceKinds::new(vec![KIND])),
             Arc::clone(&license),
         );
         let (events, send) = Events::new(api.clone(), Arc::clone(&shared));
         tokio::spawn(send);
-        let clouds = Clouds::new(vec![Arc::new(Cloud {
+        let clouds = CloudProviders::new(vec![Arc::new(Cloud {
             name: "fake",
             refusals: Mutex::new(1),
         })]);
-        let outside = Outside {
+        let outside = EffectClients {
             api,
             clouds,
             events,
@@ -225,7 +226,7 @@ impl Bench {
         let (commands, orders) = mpsc::unbounded_channel();
         let (send, results) = mpsc::channel(64);
         tokio::spawn(run(orders, send, outside, 4));
-        commands.send(Command::Leading(true)).unwrap();
+        commands.send(ExecutorMessage::Leading(true)).unwrap();
         Self {
             server,
             commands,
@@ -236,13 +237,13 @@ impl Bench {
     }
 
     pub(super) fn order(&self, effect: Effect) {
-        let order = Order {
+        let order = EffectRequest {
             decider: DeciderId::Lifecycle,
             term: Term::default(),
             effect: Arc::new(effect),
         };
         self.commands
-            .send(Command::Order {
+            .send(ExecutorMessage::Order {
                 order,
                 why: "provisioned",
             })
@@ -252,13 +253,19 @@ impl Bench {
     /// The next answer in a few words.
     pub(super) async fn next(&mut self) -> String {
         match self.results.recv().await.unwrap() {
-            Message::Input(Input::News(News::Applied(Object::Claim(claim), _))) => {
+            DriverMessage::Input(EngineInput::News(ObjectEvent::Applied(
+                Object::Claim(claim),
+                _,
+            ))) => {
                 format!("news of {}", claim.name())
             }
-            Message::Input(Input::News(News::Deleted(ObjectKey::Claim(name), _))) => {
+            DriverMessage::Input(EngineInput::News(ObjectEvent::Deleted(
+                ObjectKey::Claim(name),
+                _,
+            ))) => {
                 format!("end of {name}")
             }
-            Message::Input(Input::Outcome { outcome, .. }) => match outcome.result {
+            DriverMessage::Input(EngineInput::Outcome { outcome, .. }) => match outcome.result {
                 Ok(done) => format!("{done:?}")
                     .split(['(', ' '])
                     .next()

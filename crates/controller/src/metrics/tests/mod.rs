@@ -6,23 +6,23 @@ use mortise_core::apis::k8s::{self, Node};
 use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{
-    CapacityType, InstanceType, NodeClassObject, NoticeKind, Offering, Unavailable,
+    CapacityType, InstanceType, InterruptionKind, NodeClassObject, Offering, UnavailableOffering,
 };
 use mortise_core::deciders::DeciderId;
 use mortise_core::effect::ObjectRef;
-use mortise_core::index::{Index, News, Object, Source};
+use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
 use mortise_core::labels::WellKnown;
+use mortise_core::metric_event::{CommandKind, MetricEvent};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::{NodeClassKey, PodKey};
 use mortise_core::record::{Reason, Record, Verdict};
 use mortise_core::requirements::Requirements;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Pod;
-use mortise_core::tally::{CommandKind, Tally};
 use serde_json::json;
 
-use super::Detail;
-use crate::shared::Shared;
+use super::TelemetryDetail;
+use crate::service_state::ServiceState;
 use crate::testing;
 
 mod upstream;
@@ -51,7 +51,7 @@ fn claim_with(type_: &str, status: &str, n: usize) -> NodeClaim {
 #[test]
 fn the_page_stays_below_its_ceiling() {
     let now = testing::noon();
-    let shared = Shared::new(
+    let shared = ServiceState::new(
         Arc::new(testing::Stopped(now)),
         WellKnown::core(),
         "1",
@@ -70,17 +70,20 @@ fn the_page_stays_below_its_ceiling() {
             .into(),
         );
         claim.status.conditions = serde_json::from_value(conditions("Initialized")).unwrap();
-        index.apply(News::Applied(Object::Claim(Box::new(claim)), Source::Watch));
+        index.apply(ObjectEvent::Applied(
+            Object::Claim(Box::new(claim)),
+            EventSource::Watch,
+        ));
         let node = json!({ "metadata": { "name": format!("n{n}"), "resourceVersion": "1", "labels": {
             "karpenter.sh/nodepool": format!("pool-{n}"), "topology.kubernetes.io/zone": format!("zone-{n}") } },
             "status": { "capacity": { "cpu": "1", "memory": "1Gi", "pods": "1", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1" } } });
-        index.apply(News::Applied(
+        index.apply(ObjectEvent::Applied(
             Object::Pool(Box::new(serde_json::from_value(pool).unwrap())),
-            Source::Watch,
+            EventSource::Watch,
         ));
-        index.apply(News::Applied(
+        index.apply(ObjectEvent::Applied(
             Object::Node(Box::new(serde_json::from_value(node).unwrap())),
-            Source::Watch,
+            EventSource::Watch,
         ));
     }
     shared.publish(Arc::new(index.freeze(now)));
@@ -127,7 +130,7 @@ fn the_page_stays_below_its_ceiling() {
         metrics.effect_done(word(n), word(n), took);
         metrics.eviction(u16::try_from(n).unwrap_or(u16::MAX));
         metrics.cloud_call(DeciderId::Lifecycle, word(n), word(n), took, Some(word(n)));
-        metrics.notice(NoticeKind::Other, Some(took));
+        metrics.notice(InterruptionKind::Other, Some(took));
         metrics.effects_queued(word(n), 1, 1);
         metrics.event_dropped(word(n));
         metrics.watch_restarted(word(n));
@@ -192,15 +195,15 @@ fn decisions_to_disrupt_have_upstream_labels() {
     shared.record(vec![record(vec![Reason::Empty])]);
     let pools = || vec!["general".into()];
     let tallies = [
-        Tally::Commanded {
+        MetricEvent::Commanded {
             kind: command(false, "empty", "empty"),
             pools: pools(),
         },
-        Tally::Commanded {
+        MetricEvent::Commanded {
             kind: command(true, "underutilized", "single"),
             pools: pools(),
         },
-        Tally::FailedValidation(command(true, "underutilized", "multi")),
+        MetricEvent::FailedValidation(command(true, "underutilized", "multi")),
     ];
     let snapshot = shared.snapshot();
     let took = Duration::from_millis(7);
@@ -223,9 +226,9 @@ fn decisions_to_disrupt_have_upstream_labels() {
 }
 
 /// A cluster in which everything has happened once.
-fn everything_counted(detail: Detail) -> Arc<Shared> {
+fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     let now = testing::noon();
-    let shared = Shared::telling(
+    let shared = ServiceState::telling(
         Arc::new(testing::Stopped(now)),
         WellKnown::kwok(),
         "1",
@@ -275,7 +278,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
         Object::Node(Box::new(leaving.clone())),
         Object::Pool(Box::new(pool.clone())),
     ] {
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
     let class = |group: &str, kind: &str| NodeClassObject {
         key: NodeClassKey {
@@ -289,7 +292,10 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
         })),
     };
     let ec2 = class("karpenter.k8s.aws", "EC2NodeClass");
-    index.apply(News::Applied(Object::NodeClass(ec2.clone()), Source::Watch));
+    index.apply(ObjectEvent::Applied(
+        Object::NodeClass(ec2.clone()),
+        EventSource::Watch,
+    ));
     index.set_catalog(&ec2.key, Arc::new(Catalog::build(vec![instance_type()])));
     let pods = [
         pod("web", "u1", None, false),
@@ -300,7 +306,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     ];
     for pod in &pods {
         let object = Object::Pod(Box::new(pod.clone()));
-        index.apply(News::Applied(object, Source::Watch));
+        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
     shared.publish(Arc::new(index.freeze(now)));
     let (metrics, took) = (&shared.metrics, Duration::from_millis(7));
@@ -325,24 +331,24 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
     let kind = command(true, "underutilized", "multi");
     let long = Duration::from_mins(1);
     let tallies = [
-        Tally::Eligible {
+        MetricEvent::Eligible {
             reason: "underutilized",
             nodes: 1,
         },
-        Tally::Commanded {
+        MetricEvent::Commanded {
             kind,
             pools: vec!["p".into()],
         },
-        Tally::FailedValidation(kind),
-        Tally::QueueFailure(kind),
-        Tally::Scored {
+        MetricEvent::FailedValidation(kind),
+        MetricEvent::QueueFailure(kind),
+        MetricEvent::Scored {
             pool: "p".into(),
             approved: true,
             percent: 60,
         },
     ];
     metrics.tallied(&tallies, long, &shared.snapshot());
-    let none = Unavailable {
+    let none = UnavailableOffering {
         instance_type: "m5".into(),
         zone: "a".into(),
         capacity_type: CapacityType::Spot,
@@ -386,7 +392,7 @@ fn everything_counted(detail: Detail) -> Arc<Shared> {
         took,
         Some("timeout"),
     );
-    metrics.notice(NoticeKind::Other, Some(took));
+    metrics.notice(InterruptionKind::Other, Some(took));
     metrics.notice_acknowledged();
     metrics.stepped(DeciderId::Provisioning, took);
     metrics.leading("lease", true);
@@ -407,7 +413,7 @@ fn pod(name: &str, uid: &str, node: Option<&str>, ready: bool) -> k8s::Pod {
 fn index_of(pod: &k8s::Pod, now: jiff::Timestamp) -> Arc<Pod> {
     let mut index = Index::new(WellKnown::kwok(), true, now);
     let object = Object::Pod(Box::new(pod.clone()));
-    index.apply(News::Applied(object, Source::Watch));
+    index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     let key = PodKey::new("default", pod.metadata.name.as_deref().unwrap());
     Arc::clone(index.pod(&key).unwrap())
 }
@@ -443,7 +449,7 @@ fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
 
 #[test]
 fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
-    let shared = everything_counted(Detail::Bounded);
+    let shared = everything_counted(TelemetryDetail::Bounded);
     let condition = |why: &str| Reason::ConditionIs {
         condition: "Launched".to_owned(),
         status: "Unknown".to_owned(),
@@ -481,7 +487,7 @@ fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
         ),
         (
             Verdict::Disrupted,
-            Reason::MachineGone {
+            Reason::InstanceGone {
                 machine: "kwok://n".into(),
             },
             "garbage_collected",
@@ -510,7 +516,7 @@ fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
 
 #[test]
 fn budgets_and_prices_of_an_empty_pool_are_plain_numbers() {
-    let shared = everything_counted(Detail::Bounded);
+    let shared = everything_counted(TelemetryDetail::Bounded);
     let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
     for line in [
         "karpenter_nodepools_cost_total{nodepool=\"p\"} 0.0",

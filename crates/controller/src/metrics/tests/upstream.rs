@@ -58,7 +58,7 @@ fn own_labels<'a>(
     name: &str,
     type_: &str,
     labels: &'a BTreeSet<String>,
-    detail: Detail,
+    detail: TelemetryDetail,
 ) -> BTreeSet<&'a str> {
     let mut labels: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
     let mut take = |label: &str| assert!(labels.remove(label), "{name} has no {label}");
@@ -69,13 +69,13 @@ fn own_labels<'a>(
             take("karpenter_sh_initialized");
         }
     }
-    if name.starts_with("karpenter_nodes_") && detail == Detail::Full && type_ == "gauge" {
+    if name.starts_with("karpenter_nodes_") && detail == TelemetryDetail::Full && type_ == "gauge" {
         for of_kwok in ["cpu", "family", "memory", "size"] {
             take(&format!("instance_{of_kwok}"));
         }
     }
     // A number for each plan is no label by default.
-    if detail == Detail::Bounded
+    if detail == TelemetryDetail::Bounded
         && [
             "karpenter_scheduler_queue_depth",
             "karpenter_scheduler_unfinished_work_seconds",
@@ -91,7 +91,7 @@ fn own_labels<'a>(
 fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_a_reason() {
     let known = upstream();
     assert_eq!(known.len(), 128, "as many as Karpenter has");
-    for detail in [Detail::Bounded, Detail::Full] {
+    for detail in [TelemetryDetail::Bounded, TelemetryDetail::Full] {
         let shared = everything_counted(detail);
         let page = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
         let page = on_page(&page);
@@ -111,7 +111,7 @@ fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_
             let is_there = page.contains_key(*name);
             let wanted = match row.shown {
                 "default" => true,
-                "full" => detail == Detail::Full,
+                "full" => detail == TelemetryDetail::Full,
                 why => {
                     let why = why.strip_prefix("left out: ").unwrap();
                     assert!(why.len() > 10, "{name}: {why}");

@@ -17,8 +17,8 @@ mod fields;
 mod node_class;
 mod nodeclaim;
 mod nodepool;
+mod preserved_fields;
 mod shared;
-mod stash;
 
 use serde_json::Value;
 use thiserror::Error;
@@ -42,14 +42,14 @@ pub const CONVERTED: [(&str, &str); 3] = [
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ConversionDirection {
     /// `v1beta1` to `v1`.
     Up,
     /// `v1` to `v1beta1`.
     Down,
 }
 
-impl Way {
+impl ConversionDirection {
     const fn back(self) -> Self {
         match self {
             Self::Up => Self::Down,
@@ -145,26 +145,30 @@ pub fn convert(object: Value, desired: &str) -> Result<Value, ConversionError> {
     if from == to {
         return Ok(object);
     }
-    let way = if to == V1 { Way::Up } else { Way::Down };
+    let way = if to == V1 {
+        ConversionDirection::Up
+    } else {
+        ConversionDirection::Down
+    };
     let mut object = object;
-    let kept = stash::take(&mut object, way.read());
+    let kept = preserved_fields::take(&mut object, way.read());
     let mut converted = map(&kind, way, object.clone())?;
-    stash::apply(&mut converted, kept);
+    preserved_fields::apply(&mut converted, kept);
     let back = map(&kind, way.back(), converted.clone())?;
-    let lost = stash::differences(&back, &object);
-    stash::put(&mut converted, way.back().read(), &lost);
+    let lost = preserved_fields::differences(&back, &object);
+    preserved_fields::put(&mut converted, way.back().read(), &lost);
     fields::set(&mut converted, "apiVersion", Value::from(desired));
     Ok(converted)
 }
 
-fn map(kind: &str, way: Way, object: Value) -> Result<Value, ConversionError> {
+fn map(kind: &str, way: ConversionDirection, object: Value) -> Result<Value, ConversionError> {
     match (kind, way) {
-        ("NodePool", Way::Up) => nodepool::up(object),
-        ("NodePool", Way::Down) => nodepool::down(object),
-        ("NodeClaim", Way::Up) => nodeclaim::up(object),
-        ("NodeClaim", Way::Down) => nodeclaim::down(object),
-        (_, Way::Up) => node_class::up(object),
-        (_, Way::Down) => node_class::down(object),
+        ("NodePool", ConversionDirection::Up) => nodepool::up(object),
+        ("NodePool", ConversionDirection::Down) => nodepool::down(object),
+        ("NodeClaim", ConversionDirection::Up) => nodeclaim::up(object),
+        ("NodeClaim", ConversionDirection::Down) => nodeclaim::down(object),
+        (_, ConversionDirection::Up) => node_class::up(object),
+        (_, ConversionDirection::Down) => node_class::down(object),
     }
 }
 

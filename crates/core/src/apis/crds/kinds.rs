@@ -3,9 +3,9 @@
 use kube_core::Resource;
 use serde_json::{Value, json};
 
-use super::restrictions::{Place, rules};
+use super::restrictions::{KeyLocation, rules};
 use super::structural::{root, schema_of};
-use super::{CrdSet, Manifest};
+use super::{CrdManifest, CrdSet};
 use crate::apis::capacitybuffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 use crate::apis::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
 use crate::apis::ec2nodeclass_status::Ec2NodeClassStatus;
@@ -15,7 +15,7 @@ use crate::apis::nodeoverlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 use crate::apis::nodepool::{NodePool, NodePoolSpec, NodePoolStatus};
 
 /// All definitions of a set, by file name.
-pub(super) fn of(set: CrdSet) -> Vec<Manifest> {
+pub(super) fn of(set: CrdSet) -> Vec<CrdManifest> {
     let mut manifests = vec![
         capacity_buffer(),
         node_claim(set),
@@ -32,7 +32,7 @@ pub(super) fn of(set: CrdSet) -> Vec<Manifest> {
 }
 
 /// What stands beside the schema of a kind.
-struct Shape {
+struct CrdLayout {
     scope: &'static str,
     category: &'static str,
     short_names: &'static [&'static str],
@@ -40,7 +40,7 @@ struct Shape {
     scale: Option<Value>,
 }
 
-const CLUSTER: Shape = Shape {
+const CLUSTER: CrdLayout = CrdLayout {
     scope: "Cluster",
     category: "karpenter",
     short_names: &[],
@@ -60,7 +60,7 @@ fn wide(name: &str, kind: &str, path: &str) -> Value {
     json!({ "name": name, "type": kind, "jsonPath": path, "priority": 1 })
 }
 
-fn definition<K: Resource<DynamicType = ()>>(shape: Shape, schema: &Value) -> Manifest {
+fn definition<K: Resource<DynamicType = ()>>(shape: CrdLayout, schema: &Value) -> CrdManifest {
     let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
     let mut names = json!({
         "categories": [shape.category],
@@ -88,7 +88,7 @@ fn definition<K: Resource<DynamicType = ()>>(shape: Shape, schema: &Value) -> Ma
         "additionalPrinterColumns",
         shape.columns.is_array().then_some(shape.columns),
     );
-    Manifest {
+    CrdManifest {
         file_name: format!("{group}_{plural}.yaml"),
         definition: json!({
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -116,20 +116,20 @@ fn put(schema: &mut Value, pointer: &str, key: &str, value: Value) {
 
 const RULES: &str = "x-kubernetes-validations";
 
-fn node_pool(set: CrdSet) -> Manifest {
+fn node_pool(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodePoolSpec>();
     let template = "/properties/template/properties";
     put(
         &mut spec,
         &format!("{template}/metadata/properties/labels"),
         RULES,
-        rules(set, Place::PoolLabels),
+        rules(set, KeyLocation::PoolLabels),
     );
     put(
         &mut spec,
         &format!("{template}/spec/properties/requirements/items/properties/key"),
         RULES,
-        rules(set, Place::PoolRequirement),
+        rules(set, KeyLocation::PoolRequirement),
     );
     if set == CrdSet::Aws {
         // The provider's release is built on an earlier one of the core, in which the field had no default.
@@ -168,7 +168,7 @@ fn node_pool(set: CrdSet) -> Manifest {
     let scale =
         json!({ "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes" });
     definition::<NodePool>(
-        Shape {
+        CrdLayout {
             columns,
             scale: Some(scale),
             ..CLUSTER
@@ -177,13 +177,13 @@ fn node_pool(set: CrdSet) -> Manifest {
     )
 }
 
-fn node_claim(set: CrdSet) -> Manifest {
+fn node_claim(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodeClaimSpec>();
     put(
         &mut spec,
         "/properties/requirements/items/properties/key",
         RULES,
-        rules(set, Place::ClaimRequirement),
+        rules(set, KeyLocation::ClaimRequirement),
     );
     let schema = root(
         "A request for one node, and what became of it.",
@@ -224,17 +224,17 @@ fn node_claim(set: CrdSet) -> Manifest {
             ".status.conditions[?(@.type==\"Drifted\")].status"
         ),
     ]);
-    definition::<NodeClaim>(Shape { columns, ..CLUSTER }, &schema)
+    definition::<NodeClaim>(CrdLayout { columns, ..CLUSTER }, &schema)
 }
 
-fn node_overlay(set: CrdSet) -> Manifest {
+fn node_overlay(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodeOverlaySpec>();
     let requirement = "/properties/requirements/items/properties";
     put(
         &mut spec,
         &format!("{requirement}/key"),
         RULES,
-        rules(set, Place::OverlayRequirement),
+        rules(set, KeyLocation::OverlayRequirement),
     );
     if let Some(fields) = spec.pointer_mut(requirement).and_then(Value::as_object_mut) {
         fields.remove("minValues");
@@ -251,7 +251,7 @@ fn node_overlay(set: CrdSet) -> Manifest {
         wide("Weight", "integer", ".spec.weight"),
     ]);
     definition::<NodeOverlay>(
-        Shape {
+        CrdLayout {
             columns,
             short_names: &["overlays"],
             ..CLUSTER
@@ -260,7 +260,7 @@ fn node_overlay(set: CrdSet) -> Manifest {
     )
 }
 
-fn capacity_buffer() -> Manifest {
+fn capacity_buffer() -> CrdManifest {
     let schema = root(
         "Keeps room for a number of pods of one shape, so that real pods start without waiting for a node.",
         schema_of::<CapacityBufferSpec>(),
@@ -276,7 +276,7 @@ fn capacity_buffer() -> Manifest {
         column("ConditionsReason", "string", ".status.conditions[*].reason"),
         column("Age", "date", CREATED),
     ]);
-    let shape = Shape {
+    let shape = CrdLayout {
         scope: "Namespaced",
         category: "autoscaling",
         short_names: &["cb"],
@@ -286,7 +286,7 @@ fn capacity_buffer() -> Manifest {
     definition::<CapacityBuffer>(shape, &schema)
 }
 
-fn kwok_node_class() -> Manifest {
+fn kwok_node_class() -> CrdManifest {
     let mut status = schema_of::<KwokNodeClassStatus>();
     // Nothing has to be resolved for this provider: a class is ready from the start.
     let ready = json!({ "conditions": [{
@@ -304,7 +304,7 @@ fn kwok_node_class() -> Manifest {
         false,
     );
     definition::<KwokNodeClass>(
-        Shape {
+        CrdLayout {
             short_names: &["kwoknc", "kwokncs"],
             ..CLUSTER
         },
@@ -312,7 +312,7 @@ fn kwok_node_class() -> Manifest {
     )
 }
 
-fn ec2_node_class() -> Manifest {
+fn ec2_node_class() -> CrdManifest {
     let schema = root(
         "Settings of EC2 machines: images, networks, disks, identity and boot data.",
         schema_of::<Ec2NodeClassSpec>(),
@@ -325,7 +325,7 @@ fn ec2_node_class() -> Manifest {
         wide("Role", "string", ".spec.role"),
     ]);
     definition::<Ec2NodeClass>(
-        Shape {
+        CrdLayout {
             columns,
             short_names: &["ec2nc", "ec2ncs"],
             ..CLUSTER

@@ -5,9 +5,9 @@
 
 mod defaults;
 mod kinds;
-mod older;
 mod restrictions;
 mod structural;
+mod v1beta1;
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde::Deserialize as _;
 use serde_json::Value;
 
-pub use older::with_conversion;
+pub use v1beta1::with_conversion;
 
 /// Which definitions belong together. A cluster has one set: the sets differ in the label domains they protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +44,10 @@ impl CrdSet {
 
     /// The definitions as plain JSON, in the order of their file names. They are generated once per process.
     #[must_use]
-    pub fn manifests(self) -> &'static [Manifest] {
-        static CORE: OnceLock<Vec<Manifest>> = OnceLock::new();
-        static KWOK: OnceLock<Vec<Manifest>> = OnceLock::new();
-        static AWS: OnceLock<Vec<Manifest>> = OnceLock::new();
+    pub fn manifests(self) -> &'static [CrdManifest] {
+        static CORE: OnceLock<Vec<CrdManifest>> = OnceLock::new();
+        static KWOK: OnceLock<Vec<CrdManifest>> = OnceLock::new();
+        static AWS: OnceLock<Vec<CrdManifest>> = OnceLock::new();
         let generated = match self {
             Self::Core => &CORE,
             Self::Kwok => &KWOK,
@@ -70,7 +70,7 @@ impl CrdSet {
 
 /// One definition and the file that it belongs in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Manifest {
+pub struct CrdManifest {
     /// File name: `<group>_<plural>.yaml`.
     pub file_name: String,
     /// The definition.

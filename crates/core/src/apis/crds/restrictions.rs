@@ -9,17 +9,17 @@ use super::CrdSet;
 use crate::apis::schema::rule;
 
 /// A domain that is not the user's, and the keys in it that users may set all the same.
-struct Domain {
+struct LabelDomain {
     name: &'static str,
     open: &'static [&'static str],
 }
 
-const AUTOSCALER: Domain = Domain {
+const AUTOSCALER: LabelDomain = LabelDomain {
     name: "karpenter.sh",
     open: &["capacity-type", "nodepool"],
 };
 
-const KWOK: Domain = Domain {
+const KWOK: LabelDomain = LabelDomain {
     name: "karpenter.kwok.sh",
     open: &[
         "kwoknodeclass",
@@ -64,14 +64,14 @@ const AWS_KEYS: [&str; 29] = [
     "placement-group-id",
     "placement-group-partition",
 ];
-const AWS: Domain = Domain {
+const AWS: LabelDomain = LabelDomain {
     name: "karpenter.k8s.aws",
     open: &AWS_KEYS,
 };
 
 /// What a restricted key stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum KeyLocation {
     /// Labels of a NodePool's template: the rules look at every key of a map.
     PoolLabels,
     /// A requirement of a NodePool.
@@ -83,24 +83,28 @@ pub(super) enum Place {
 }
 
 /// The rules on keys for one place, in the order in which they are reported.
-pub(super) fn rules(set: CrdSet, place: Place) -> Value {
+pub(super) fn rules(set: CrdSet, place: KeyLocation) -> Value {
     let mut rules = vec![domain_rule(place, &AUTOSCALER)];
-    if matches!(place, Place::PoolLabels | Place::PoolRequirement) {
+    if matches!(
+        place,
+        KeyLocation::PoolLabels | KeyLocation::PoolRequirement
+    ) {
         rules.push(key_rule(place, "karpenter.sh/nodepool"));
     }
     rules.push(key_rule(place, "kubernetes.io/hostname"));
     match (set, place) {
-        (CrdSet::Core, _) | (CrdSet::Kwok, Place::PoolLabels | Place::OverlayRequirement) => {}
-        (CrdSet::Kwok, Place::PoolRequirement | Place::ClaimRequirement) => {
+        (CrdSet::Core, _)
+        | (CrdSet::Kwok, KeyLocation::PoolLabels | KeyLocation::OverlayRequirement) => {}
+        (CrdSet::Kwok, KeyLocation::PoolRequirement | KeyLocation::ClaimRequirement) => {
             rules.push(domain_rule(place, &KWOK))
         }
-        (CrdSet::Aws, Place::OverlayRequirement) => {
+        (CrdSet::Aws, KeyLocation::OverlayRequirement) => {
             let open = AWS_KEYS
                 .get(AWS_LAUNCH_KEYS..AWS_KEYS.len() - AWS_PLACEMENT_KEYS)
                 .unwrap_or_default();
             rules.push(domain_rule(
                 place,
-                &Domain {
+                &LabelDomain {
                     name: AWS.name,
                     open,
                 },
@@ -111,7 +115,7 @@ pub(super) fn rules(set: CrdSet, place: Place) -> Value {
     Value::Array(rules)
 }
 
-fn domain_rule(place: Place, domain: &Domain) -> Value {
+fn domain_rule(place: KeyLocation, domain: &LabelDomain) -> Value {
     let mut open = String::new();
     for key in domain.open {
         let separator = if open.is_empty() { "" } else { ", " };
@@ -129,15 +133,15 @@ fn domain_rule(place: Place, domain: &Domain) -> Value {
     )
 }
 
-fn key_rule(place: Place, restricted: &str) -> Value {
+fn key_rule(place: KeyLocation, restricted: &str) -> Value {
     rule(
         &on_keys(place, |key| format!("{key} != \"{restricted}\"")),
         &format!("label \"{restricted}\" is restricted"),
     )
 }
 
-fn on_keys(place: Place, condition: impl Fn(&str) -> String) -> String {
-    if place == Place::PoolLabels {
+fn on_keys(place: KeyLocation, condition: impl Fn(&str) -> String) -> String {
+    if place == KeyLocation::PoolLabels {
         format!("self.all(x, {})", condition("x"))
     } else {
         condition("self")

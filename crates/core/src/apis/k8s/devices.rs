@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::apis::object::{is_default, object};
 
 /// Name of a counter or capacity to its amount.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub type CapacityMap = BTreeMap<String, Quantity>;
 
 object! {
     /// A claim for devices.
@@ -137,7 +137,7 @@ pub struct DeviceSubRequest {
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityRequirements {
     /// By name of the capacity.
-    pub requests: Amounts,
+    pub requests: CapacityMap,
 }
 
 /// A condition on a device.
@@ -221,7 +221,7 @@ pub struct AllocatedDevice {
     pub admin_access: Option<bool>,
     /// How much of each of its capacities.
     #[serde(skip_serializing_if = "is_default")]
-    pub consumed_capacity: Amounts,
+    pub consumed_capacity: CapacityMap,
 }
 
 /// Who uses a claim.

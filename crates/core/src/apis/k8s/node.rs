@@ -44,7 +44,7 @@ pub struct NodeStatus {
     /// Conditions.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<ObjectCondition>,
-    /// `Pending`, `Running` or `Terminated`; rarely set.
+    /// `Pending`, `ContainerStates` or `TerminationStatus`; rarely set.
     #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
 }

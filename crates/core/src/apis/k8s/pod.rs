@@ -80,7 +80,7 @@ pub struct PodSpec {
     pub active_deadline_seconds: Option<i64>,
     /// Gates that keep it from being scheduled.
     #[serde(skip_serializing_if = "is_default")]
-    pub scheduling_gates: Vec<Named>,
+    pub scheduling_gates: Vec<LocalObjectReference>,
     /// Claims for devices.
     #[serde(skip_serializing_if = "is_default")]
     pub resource_claims: Vec<PodResourceClaim>,
@@ -89,7 +89,7 @@ pub struct PodSpec {
 /// Something that has only a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Named {
+pub struct LocalObjectReference {
     /// The name.
     pub name: String,
 }
@@ -132,7 +132,7 @@ pub struct ContainerResources {
     pub limits: ResourceList,
     /// Device claims of the pod that this container uses.
     #[serde(skip_serializing_if = "is_default")]
-    pub claims: Vec<Named>,
+    pub claims: Vec<LocalObjectReference>,
 }
 
 /// A port of a container. Only those with a host port tie the pod to a node.
@@ -233,7 +233,7 @@ pub struct PodCondition {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`; empty when not set yet.
+    /// `Pending`, `ContainerStates`, `Succeeded`, `Failed` or `Unknown`; empty when not set yet.
     #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
     /// Conditions.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::either;
-use super::rules::{Answer, At, has};
+use super::rules::{RuleCheck, RuleContext, has};
 use crate::apis::ec2nodeclass::AMI_FAMILIES;
 
 /// Who answers for a rule.
-pub(super) fn of(message: &str) -> Option<Answer> {
+pub(super) fn of(message: &str) -> Option<RuleCheck> {
     Some(match message {
         "must specify exactly one of ['role', 'instanceProfile']" => identity,
         "must specify amiFamily if amiSelectorTerms does not contain an alias" => family_needed,
@@ -98,7 +98,7 @@ pub(super) fn of(message: &str) -> Option<Answer> {
     })
 }
 
-fn identity(at: &mut At<'_>) {
+fn identity(at: &mut RuleContext<'_>) {
     match (at.has("role"), at.has("instanceProfile")) {
         (true, true) => {
             let value = at.field("instanceProfile");
@@ -127,7 +127,7 @@ fn alias(spec: &Value) -> Option<String> {
         .find_map(|term| term.get("alias")?.as_str().map(str::to_owned))
 }
 
-fn family_needed(at: &mut At<'_>) {
+fn family_needed(at: &mut RuleContext<'_>) {
     if alias(at.value).is_none() && !at.has("amiFamily") {
         at.fault(
             ".amiFamily",
@@ -141,7 +141,7 @@ fn family_needed(at: &mut At<'_>) {
     }
 }
 
-fn family_of_alias(at: &mut At<'_>) {
+fn family_of_alias(at: &mut RuleContext<'_>) {
     let Some(family) = at
         .rule
         .rsplit_once("self.amiFamily == '")
@@ -164,7 +164,7 @@ fn family_of_alias(at: &mut At<'_>) {
     }
 }
 
-fn no_terms(at: &mut At<'_>) {
+fn no_terms(at: &mut RuleContext<'_>) {
     if at.value.as_array().is_some_and(Vec::is_empty) {
         let value = at.value;
         at.fault(
@@ -176,7 +176,7 @@ fn no_terms(at: &mut At<'_>) {
     }
 }
 
-fn one_of(at: &mut At<'_>, fields: &[&str]) {
+fn one_of(at: &mut RuleContext<'_>, fields: &[&str]) {
     for (n, term) in at.items() {
         if !fields.iter().any(|field| has(term, field)) {
             at.fault(
@@ -193,7 +193,7 @@ fn one_of(at: &mut At<'_>, fields: &[&str]) {
 }
 
 /// Upstream's rule refuses only a list in which every term has both.
-fn every(at: &mut At<'_>, field: &str, others: &[&str]) {
+fn every(at: &mut RuleContext<'_>, field: &str, others: &[&str]) {
     let both = |term: &Value| has(term, field) && others.iter().any(|other| has(term, other));
     if at.items().next().is_none() || !at.items().all(|(_, term)| both(term)) {
         return;
@@ -203,7 +203,7 @@ fn every(at: &mut At<'_>, field: &str, others: &[&str]) {
     }
 }
 
-fn alone(at: &mut At<'_>, field: &str, others: &[&str]) {
+fn alone(at: &mut RuleContext<'_>, field: &str, others: &[&str]) {
     for (n, term) in at.items() {
         if has(term, field) {
             exclusive(at, n, term, field, others);
@@ -211,7 +211,7 @@ fn alone(at: &mut At<'_>, field: &str, others: &[&str]) {
     }
 }
 
-fn exclusive(at: &mut At<'_>, n: usize, term: &Value, field: &str, others: &[&str]) {
+fn exclusive(at: &mut RuleContext<'_>, n: usize, term: &Value, field: &str, others: &[&str]) {
     let beside: Vec<&str> = others
         .iter()
         .copied()
@@ -234,7 +234,7 @@ fn exclusive(at: &mut At<'_>, n: usize, term: &Value, field: &str, others: &[&st
 }
 
 /// The rule refuses an empty list too: all of its no terms have both.
-fn reservation_ids(at: &mut At<'_>) {
+fn reservation_ids(at: &mut RuleContext<'_>) {
     if at.value.as_array().is_some_and(Vec::is_empty) {
         let value = at.value;
         at.fault(
@@ -248,7 +248,7 @@ fn reservation_ids(at: &mut At<'_>) {
     every(at, "id", &["tags", "ownerID", "instanceMatchCriteria"]);
 }
 
-fn one_alias(at: &mut At<'_>) {
+fn one_alias(at: &mut RuleContext<'_>) {
     let aliased = at.items().find(|(_, term)| has(term, "alias"));
     if let Some((n, term)) = aliased.filter(|_| at.items().nth(1).is_some()) {
         at.fault(
@@ -260,7 +260,7 @@ fn one_alias(at: &mut At<'_>) {
     }
 }
 
-fn alias_form(at: &mut At<'_>) {
+fn alias_form(at: &mut RuleContext<'_>) {
     let Some(text) = at.value.as_str().map(str::to_owned) else {
         return;
     };
@@ -292,7 +292,7 @@ const ALIAS_FAMILIES: [&str; 6] = [
     "windows2025",
 ];
 
-fn alias_family(at: &mut At<'_>) {
+fn alias_family(at: &mut RuleContext<'_>) {
     let value = at.value;
     let Some((family, version)) = value
         .as_str()
@@ -319,7 +319,7 @@ fn alias_family(at: &mut At<'_>) {
     }
 }
 
-fn windows_version(at: &mut At<'_>) {
+fn windows_version(at: &mut RuleContext<'_>) {
     let value = at.value;
     if let Some((family, version)) = value.as_str().and_then(|text| text.split_once('@'))
         && family.starts_with("windows")
@@ -335,7 +335,7 @@ fn windows_version(at: &mut At<'_>) {
     }
 }
 
-fn selector_tags(at: &mut At<'_>) {
+fn selector_tags(at: &mut RuleContext<'_>) {
     let value = at.value;
     for (key, value) in value.as_object().into_iter().flatten() {
         if key.is_empty() || value == "" {
@@ -349,7 +349,7 @@ fn selector_tags(at: &mut At<'_>) {
     }
 }
 
-fn tag(at: &mut At<'_>, pattern: &str, restricted: fn(&str) -> bool) {
+fn tag(at: &mut RuleContext<'_>, pattern: &str, restricted: fn(&str) -> bool) {
     for key in at.keys() {
         if restricted(key) {
             let value = at.field(key);
@@ -370,7 +370,7 @@ fn tag(at: &mut At<'_>, pattern: &str, restricted: fn(&str) -> bool) {
     }
 }
 
-fn placement_none(at: &mut At<'_>) {
+fn placement_none(at: &mut RuleContext<'_>) {
     if !at.has("name") && !at.has("id") {
         let value = at.value;
         at.fault(
@@ -382,7 +382,7 @@ fn placement_none(at: &mut At<'_>) {
     }
 }
 
-fn placement_both(at: &mut At<'_>) {
+fn placement_both(at: &mut RuleContext<'_>) {
     if at.has("name") && at.has("id") {
         let value = at.field("id");
         at.fault(
@@ -394,7 +394,7 @@ fn placement_both(at: &mut At<'_>) {
     }
 }
 
-fn root_volumes(at: &mut At<'_>) {
+fn root_volumes(at: &mut RuleContext<'_>) {
     let roots = at
         .items()
         .filter(|(_, each)| each.get("rootVolume") == Some(&Value::Bool(true)));
@@ -408,7 +408,7 @@ fn root_volumes(at: &mut At<'_>) {
     }
 }
 
-fn volume(at: &mut At<'_>) {
+fn volume(at: &mut RuleContext<'_>) {
     if !at.has("snapshotID") && !at.has("volumeSize") {
         at.fault(
             ".volumeSize",
@@ -419,7 +419,7 @@ fn volume(at: &mut At<'_>) {
     }
 }
 
-fn initialization(at: &mut At<'_>) {
+fn initialization(at: &mut RuleContext<'_>) {
     let snapshot = at
         .field("snapshotID")
         .as_str()
@@ -439,7 +439,7 @@ fn index(interface: &Value, name: &str) -> i64 {
     interface.get(name).and_then(Value::as_i64).unwrap_or(-1)
 }
 
-fn primary_interface(at: &mut At<'_>) {
+fn primary_interface(at: &mut RuleContext<'_>) {
     let primary = |each: &Value| {
         index(each, "deviceIndex") == 0
             && index(each, "networkCardIndex") == 0
@@ -456,7 +456,7 @@ fn primary_interface(at: &mut At<'_>) {
     }
 }
 
-fn interfaces(at: &mut At<'_>) {
+fn interfaces(at: &mut RuleContext<'_>) {
     let place = |each: &Value| (index(each, "networkCardIndex"), index(each, "deviceIndex"));
     let efa = |each: &Value| each.get("interfaceType") == Some(&json!("efa-only"));
     let (mut taken, mut with_efa) = (BTreeSet::new(), BTreeSet::new());
@@ -484,7 +484,7 @@ fn interfaces(at: &mut At<'_>) {
     }
 }
 
-fn tracking(at: &mut At<'_>) {
+fn tracking(at: &mut RuleContext<'_>) {
     let fields = ["tcpEstablishedTimeout", "udpStreamTimeout", "udpTimeout"];
     if !fields.iter().any(|field| at.has(field)) {
         let value = at.value;

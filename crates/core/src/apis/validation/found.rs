@@ -1,7 +1,7 @@
 //! The faults of one object, no more of them than anybody reads: what a stranger sends must not make more work than it is
 //! long.
 
-use super::{Fault, Weight};
+use super::{FieldIssue, IssueSeverity};
 
 /// Most faults of an object that refuse it, and as many that do not.
 pub const MOST_FAULTS: usize = 100;
@@ -12,20 +12,20 @@ const LONGEST_PLACE: usize = 300;
 /// Collects faults up to [`MOST_FAULTS`] of those that refuse and as many of the others.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    all: Vec<Fault>,
+    all: Vec<FieldIssue>,
     refusing: usize,
     doubtful: usize,
 }
 
 impl Found {
     /// Keeps a fault while there is room for its weight.
-    pub(super) fn push(&mut self, mut fault: Fault) {
+    pub(super) fn push(&mut self, mut fault: FieldIssue) {
         if !self.takes(fault.weight) {
             return;
         }
         let seen = match fault.weight {
-            Weight::Doubtful => &mut self.doubtful,
-            Weight::Schema | Weight::Unusable => &mut self.refusing,
+            IssueSeverity::Doubtful => &mut self.doubtful,
+            IssueSeverity::Schema | IssueSeverity::Unusable => &mut self.refusing,
         };
         *seen += 1;
         if let Some((cut, _)) = fault.field.char_indices().nth(LONGEST_PLACE) {
@@ -36,10 +36,10 @@ impl Found {
     }
 
     /// There is room for another one of this weight; asked before a text is made that nobody would keep.
-    pub(super) const fn takes(&self, weight: Weight) -> bool {
+    pub(super) const fn takes(&self, weight: IssueSeverity) -> bool {
         match weight {
-            Weight::Doubtful => self.doubtful < MOST_FAULTS,
-            Weight::Schema | Weight::Unusable => self.refusing < MOST_FAULTS,
+            IssueSeverity::Doubtful => self.doubtful < MOST_FAULTS,
+            IssueSeverity::Schema | IssueSeverity::Unusable => self.refusing < MOST_FAULTS,
         }
     }
 
@@ -54,16 +54,16 @@ impl Found {
     }
 
     /// What was found.
-    pub(super) fn all(&self) -> &[Fault] {
+    pub(super) fn all(&self) -> &[FieldIssue] {
         &self.all
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Fault> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut FieldIssue> {
         self.all.iter_mut()
     }
 
     /// What was found, by weight and field, each once.
-    pub(super) fn sorted(mut self) -> Vec<Fault> {
+    pub(super) fn sorted(mut self) -> Vec<FieldIssue> {
         self.all.sort();
         self.all.dedup();
         self.all

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::runtime::Sink;
+use super::runtime::IssueCollector;
 use super::{meant, quoted};
 use crate::apis::hash::resolved_ami_family;
 use crate::values::{GoDuration, Quantity};
@@ -158,7 +158,7 @@ const OTHERS: &[&str] = &[
 ];
 
 /// Adds what is wrong with the kubelet's settings of a class.
-pub(super) fn faults(spec: &Value, sink: &mut Sink) {
+pub(super) fn faults(spec: &Value, sink: &mut IssueCollector) {
     let Some(kubelet) = spec.get("kubelet").and_then(Value::as_object) else {
         return;
     };
@@ -210,7 +210,7 @@ pub(super) fn faults(spec: &Value, sink: &mut Sink) {
     family_limits(spec, kubelet, sink);
 }
 
-fn field(name: &str, value: &Value, at: &str, sink: &mut Sink) {
+fn field(name: &str, value: &Value, at: &str, sink: &mut IssueCollector) {
     match name {
         "registerWithTaints" => sink.unusable(
             at.to_owned(),
@@ -282,7 +282,7 @@ fn entries<'a>(
     value: &'a Value,
     at: &'a str,
     keys: &'static [&'static str],
-    sink: &mut Sink,
+    sink: &mut IssueCollector,
 ) -> Vec<(&'a String, &'a str)> {
     let Some(map) = value.as_object() else {
         sink.unusable(
@@ -322,7 +322,7 @@ fn entries<'a>(
     texts
 }
 
-fn thresholds(value: &Value, at: &str, sink: &mut Sink) {
+fn thresholds(value: &Value, at: &str, sink: &mut IssueCollector) {
     for (signal, text) in entries(value, at, &SIGNALS, sink) {
         let percent = text.strip_suffix('%').map(|number| {
             number
@@ -342,7 +342,7 @@ fn thresholds(value: &Value, at: &str, sink: &mut Sink) {
     }
 }
 
-fn grace(value: &Value, at: &str, sink: &mut Sink) {
+fn grace(value: &Value, at: &str, sink: &mut IssueCollector) {
     for (signal, text) in entries(value, at, &SIGNALS, sink) {
         if !GoDuration::parse(text).is_ok_and(|grace| grace.as_nanos() >= 0) {
             sink.unusable(
@@ -355,7 +355,7 @@ fn grace(value: &Value, at: &str, sink: &mut Sink) {
     }
 }
 
-fn reserved(value: &Value, at: &str, sink: &mut Sink) {
+fn reserved(value: &Value, at: &str, sink: &mut IssueCollector) {
     for (resource, text) in entries(value, at, &RESERVABLE, sink) {
         // What is no quantity is an expression over the machine's size.
         if text.starts_with('-') {
@@ -370,7 +370,7 @@ fn reserved(value: &Value, at: &str, sink: &mut Sink) {
 }
 
 /// Only AL2023 hands every field on.
-fn family_limits(spec: &Value, kubelet: &Map<String, Value>, sink: &mut Sink) {
+fn family_limits(spec: &Value, kubelet: &Map<String, Value>, sink: &mut IssueCollector) {
     let Ok(typed) =
         serde_json::from_value::<crate::apis::ec2nodeclass::Ec2NodeClassSpec>(spec.clone())
     else {

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::syntax::{is_label_value, is_object_name, is_qualified_name};
-use super::{Fault, Topic, Weight, quoted};
+use super::{FieldIssue, IssueSeverity, IssueTopic, quoted};
 
 const NO_KEY: &str = "is not a qualified name: at most 63 letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not";
 
 /// What is wrong with the name, the labels and the annotations of an object.
 #[must_use]
-pub fn metadata_faults(object: &Value) -> Vec<Fault> {
+pub fn metadata_faults(object: &Value) -> Vec<FieldIssue> {
     let mut found = Vec::new();
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     name(metadata, &mut found);
@@ -64,7 +64,7 @@ pub fn metadata_faults(object: &Value) -> Vec<Fault> {
     found
 }
 
-fn name(metadata: &Value, found: &mut Vec<Fault>) {
+fn name(metadata: &Value, found: &mut Vec<FieldIssue>) {
     let given = |field: &str| {
         metadata
             .get(field)
@@ -92,13 +92,13 @@ fn name(metadata: &Value, found: &mut Vec<Fault>) {
             format!("write it in quotes: \"{other}\""),
         )),
         (None, Some(_)) => {}
-        (None, None) => found.push(Fault {
-            weight: Weight::Schema,
+        (None, None) => found.push(FieldIssue {
+            weight: IssueSeverity::Schema,
             field: "metadata.name".to_owned(),
             value: "absent".to_owned(),
             problem: "but required (text)".to_owned(),
             fix: "add metadata: {name: default}".to_owned(),
-            topic: Topic::Definition,
+            topic: IssueTopic::Definition,
         }),
     }
 }
@@ -116,14 +116,14 @@ fn as_name(text: &str) -> Option<String> {
     is_object_name(&name).then_some(name)
 }
 
-fn fault(field: String, value: &Value, problem: &str, fix: impl Into<String>) -> Fault {
-    Fault {
-        weight: Weight::Schema,
+fn fault(field: String, value: &Value, problem: &str, fix: impl Into<String>) -> FieldIssue {
+    FieldIssue {
+        weight: IssueSeverity::Schema,
         field,
         value: quoted(value),
         problem: problem.to_owned(),
         fix: fix.into(),
-        topic: Topic::Definition,
+        topic: IssueTopic::Definition,
     }
 }
 

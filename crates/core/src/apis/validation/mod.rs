@@ -46,7 +46,7 @@ const QUOTED: usize = 80;
 
 /// How sure it is that the object cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Weight {
+pub enum IssueSeverity {
     /// The definition refuses it, with or without this service.
     Schema,
     /// The API server would store it, and then nothing could ever be done with it.
@@ -57,7 +57,7 @@ pub enum Weight {
 
 /// What a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
+pub enum IssueTopic {
     /// A type, a bound, a pattern or a rule of the definition.
     Definition,
     /// A field that the definition does not have.
@@ -70,9 +70,9 @@ pub enum Topic {
 
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fault {
+pub struct FieldIssue {
     /// How bad it is.
-    pub weight: Weight,
+    pub weight: IssueSeverity,
     /// Where, such as `spec.template.spec.requirements[0].operator`.
     pub field: String,
     /// The value as JSON, cut to a length that reads; `absent` when there is none.
@@ -82,10 +82,10 @@ pub struct Fault {
     /// What to write instead.
     pub fix: String,
     /// What it is about.
-    pub topic: Topic,
+    pub topic: IssueTopic,
 }
 
-impl Fault {
+impl FieldIssue {
     /// The word that is nearest to what was written, where the fix is one.
     #[must_use]
     pub fn nearest(&self) -> Option<&str> {
@@ -101,7 +101,7 @@ pub fn nearest_in(fix: &str) -> Option<&str> {
     Some(word.trim_matches('"'))
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FieldIssue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -127,7 +127,7 @@ pub fn faults(
     kind: &str,
     object: &Value,
     old: Option<&Value>,
-) -> Vec<Fault> {
+) -> Vec<FieldIssue> {
     let object = without_nulls(object);
     let old = old.map(without_nulls);
     let old = old.as_deref();
@@ -135,9 +135,9 @@ pub fn faults(
     if let Some(old) = old {
         let before = at_present(set, well_known, kind, old, None);
         let uncounted = before.is_cut();
-        let known: HashSet<&Fault> = before.all().iter().collect();
+        let known: HashSet<&FieldIssue> = before.all().iter().collect();
         found.retain(|fault| {
-            let counted = fault.weight == Weight::Doubtful || !uncounted;
+            let counted = fault.weight == IssueSeverity::Doubtful || !uncounted;
             counted && !known.contains(fault)
         });
     }
@@ -156,7 +156,7 @@ const MAKES_NODES: [&str; 5] = [
 /// What is wrong with the annotations, labels, taints and requirements of a pool's template, so that no node can be made from it. The rest
 /// of a pool that was stored all the same has safe readings of its own (a budget that cannot be read allows nothing).
 #[must_use]
-pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
+pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<FieldIssue> {
     let Ok(object) = serde_json::to_value(pool) else {
         return Vec::new(); // every pool can be written: it was read from the same form
     };
@@ -165,25 +165,25 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<Fault> {
         // An empty taint value breaks the definition's pattern, and harms no node.
         let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
         let makes_nodes = MAKES_NODES.iter().any(|list| fault.field.starts_with(list));
-        fault.weight != Weight::Doubtful && makes_nodes && !empty_taint
+        fault.weight != IssueSeverity::Doubtful && makes_nodes && !empty_taint
     });
     found
 }
 
 /// What keeps an overlay from being applied: whatever the definition or its meaning refuses.
 #[must_use]
-pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Fault> {
+pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<FieldIssue> {
     let Ok(object) = serde_json::to_value(overlay) else {
         return Vec::new(); // every overlay can be written: it was read from the same form
     };
     let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None).sorted();
-    found.retain(|fault| fault.weight != Weight::Doubtful);
+    found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
     found
 }
 
 /// The faults as one text, for a condition.
 #[must_use]
-pub fn in_words(faults: &[Fault]) -> String {
+pub fn in_words(faults: &[FieldIssue]) -> String {
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
@@ -218,21 +218,21 @@ fn at_present(
 /// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
 /// where nothing else is wrong with it.
 fn obsolete(object: &Value, found: &mut Found) {
-    for advice in crate::apis::obsolete::advice(object) {
+    for advice in crate::apis::deprecated_fields::advice(object) {
         let mut known = false;
         for fault in found.all_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
-            fault.topic = Topic::Obsolete;
+            fault.topic = IssueTopic::Obsolete;
             known = true;
         }
         if !known {
-            found.push(Fault {
-                weight: Weight::Doubtful,
+            found.push(FieldIssue {
+                weight: IssueSeverity::Doubtful,
                 field: advice.field,
                 value: advice.found,
                 problem: "has no effect any more".to_owned(),
                 fix: advice.instead,
-                topic: Topic::Obsolete,
+                topic: IssueTopic::Obsolete,
             });
         }
     }

@@ -6,7 +6,7 @@ use super::syntax::{
 use crate::apis::schema;
 
 /// A pattern that people can read.
-pub(super) struct Words {
+pub(super) struct PatternDescription {
     /// Whether a text fits.
     pub(super) fits: fn(&str) -> bool,
     /// What is allowed, to follow "is not".
@@ -19,8 +19,8 @@ const fn words(
     fits: fn(&str) -> bool,
     allowed: &'static str,
     example: &'static str,
-) -> Option<Words> {
-    Some(Words {
+) -> Option<PatternDescription> {
+    Some(PatternDescription {
         fits,
         allowed,
         example,
@@ -29,7 +29,7 @@ const fn words(
 
 /// The words for a pattern; `None` for one that is not known here, which only the API server then checks. A test sees to it
 /// that all patterns of the definitions are known.
-pub(super) fn of(pattern: &str) -> Option<Words> {
+pub(super) fn of(pattern: &str) -> Option<PatternDescription> {
     match pattern {
         schema::QUALIFIED_NAME => words(
             looks_qualified,

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::found::Found;
-use super::{Fault, Topic, Weight, ec2nodeclass, meant, quoted};
+use super::{FieldIssue, IssueSeverity, IssueTopic, ec2nodeclass, meant, quoted};
 
 /// A value that a rule looks at.
-pub(super) struct At<'a> {
+pub(super) struct RuleContext<'a> {
     /// Where it is.
     pub(super) path: &'a str,
     /// The value.
@@ -23,7 +23,7 @@ pub(super) struct At<'a> {
     pub(super) found: &'a mut Found,
 }
 
-impl<'a> At<'a> {
+impl<'a> RuleContext<'a> {
     /// Adds a fault of a value somewhere below; `below` begins with `.` or `[`, or is empty.
     pub(super) fn fault(
         &mut self,
@@ -37,13 +37,13 @@ impl<'a> At<'a> {
         } else {
             quoted(value)
         };
-        self.found.push(Fault {
-            weight: Weight::Schema,
+        self.found.push(FieldIssue {
+            weight: IssueSeverity::Schema,
             field: format!("{}{below}", self.path),
             value,
             problem: problem.into(),
             fix: fix.into(),
-            topic: Topic::Definition,
+            topic: IssueTopic::Definition,
         });
     }
 
@@ -92,7 +92,7 @@ pub(super) fn check(
 ) {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
     if let Some(answer) = of(text("message")) {
-        answer(&mut At {
+        answer(&mut RuleContext {
             path,
             value,
             old,
@@ -102,10 +102,10 @@ pub(super) fn check(
     }
 }
 
-pub(super) type Answer = fn(&mut At<'_>);
+pub(super) type RuleCheck = fn(&mut RuleContext<'_>);
 
 /// Who answers for a rule.
-pub(super) fn of(message: &str) -> Option<Answer> {
+pub(super) fn of(message: &str) -> Option<RuleCheck> {
     Some(match message {
         "spec is immutable" => immutable_claim,
         "nodeClassRef.group is immutable" => |at| immutable(at, "group"),
@@ -140,7 +140,7 @@ pub(super) fn of(message: &str) -> Option<Answer> {
     })
 }
 
-fn immutable_claim(at: &mut At<'_>) {
+fn immutable_claim(at: &mut RuleContext<'_>) {
     let (Some(old), new) = (at.old, at.value) else {
         return;
     };
@@ -167,7 +167,7 @@ fn immutable_claim(at: &mut At<'_>) {
     );
 }
 
-fn immutable(at: &mut At<'_>, name: &str) {
+fn immutable(at: &mut RuleContext<'_>, name: &str) {
     let Some(old) = at.old else { return };
     let was = old.get(name).unwrap_or(&Value::Null);
     let now = at.field(name);
@@ -181,7 +181,7 @@ fn immutable(at: &mut At<'_>, name: &str) {
     }
 }
 
-fn mode(at: &mut At<'_>) {
+fn mode(at: &mut RuleContext<'_>) {
     let Some(old) = at.old else { return };
     let now = at.field("replicas");
     if has(old, "replicas") != at.has("replicas") {
@@ -205,7 +205,7 @@ fn mode(at: &mut At<'_>) {
     }
 }
 
-fn static_limits(at: &mut At<'_>) {
+fn static_limits(at: &mut RuleContext<'_>) {
     let limits = at.field("limits");
     let other = limits
         .as_object()
@@ -224,7 +224,7 @@ fn static_limits(at: &mut At<'_>) {
     }
 }
 
-fn static_weight(at: &mut At<'_>) {
+fn static_weight(at: &mut RuleContext<'_>) {
     let weight = at.field("weight");
     if at.has("replicas") && at.has("weight") {
         at.fault(
@@ -236,7 +236,7 @@ fn static_weight(at: &mut At<'_>) {
     }
 }
 
-fn schedule_and_duration(at: &mut At<'_>) {
+fn schedule_and_duration(at: &mut RuleContext<'_>) {
     for (n, budget) in at.items() {
         let both = ["schedule", "duration"];
         let [schedule, duration] = both.map(|name| has(budget, name));
@@ -264,7 +264,7 @@ fn schedule_and_duration(at: &mut At<'_>) {
     }
 }
 
-fn empty(at: &mut At<'_>, example: &str) {
+fn empty(at: &mut RuleContext<'_>, example: &str) {
     let value = at.value;
     if value == "" {
         at.fault(
@@ -288,7 +288,7 @@ fn values(requirement: &Value) -> Option<&Vec<Value>> {
     requirement.get("values").and_then(Value::as_array)
 }
 
-fn listed(at: &mut At<'_>, operator: &str) {
+fn listed(at: &mut RuleContext<'_>, operator: &str) {
     for (n, requirement) in at.items() {
         if named(requirement, "operator") == operator
             && values(requirement).is_none_or(Vec::is_empty)
@@ -309,7 +309,7 @@ fn listed(at: &mut At<'_>, operator: &str) {
     }
 }
 
-fn compared(at: &mut At<'_>) {
+fn compared(at: &mut RuleContext<'_>) {
     for (n, requirement) in at.items() {
         let operator = named(requirement, "operator");
         if !matches!(operator.as_str(), "Gt" | "Lt" | "Gte" | "Lte") {
@@ -331,7 +331,7 @@ fn compared(at: &mut At<'_>) {
     }
 }
 
-fn min_values(at: &mut At<'_>) {
+fn min_values(at: &mut RuleContext<'_>) {
     for (n, requirement) in at.items() {
         let Some(least) = requirement
             .get("minValues")
@@ -356,7 +356,7 @@ fn min_values(at: &mut At<'_>) {
 }
 
 /// The keys that a domain rule leaves open are listed in the rule itself.
-fn domain(at: &mut At<'_>) {
+fn domain(at: &mut RuleContext<'_>) {
     let open: Vec<String> = at
         .rule
         .split_once('[')
@@ -397,7 +397,7 @@ fn domain(at: &mut At<'_>) {
     }
 }
 
-fn key(at: &mut At<'_>) {
+fn key(at: &mut RuleContext<'_>) {
     let Some(restricted) = at
         .rule
         .split_once('"')
@@ -424,7 +424,7 @@ fn key(at: &mut At<'_>) {
     }
 }
 
-fn two_prices(at: &mut At<'_>) {
+fn two_prices(at: &mut RuleContext<'_>) {
     if at.has("price") && at.has("priceAdjustment") {
         let price = at.field("price");
         at.fault(
@@ -439,7 +439,7 @@ fn two_prices(at: &mut At<'_>) {
     }
 }
 
-fn overlaid_resource(at: &mut At<'_>) {
+fn overlaid_resource(at: &mut RuleContext<'_>) {
     for name in at.keys() {
         if matches!(name, "cpu" | "memory" | "ephemeral-storage" | "pods") {
             let amount = at.field(name);
@@ -455,7 +455,7 @@ fn overlaid_resource(at: &mut At<'_>) {
     }
 }
 
-fn buffer_size(at: &mut At<'_>) {
+fn buffer_size(at: &mut RuleContext<'_>) {
     if at.has("podTemplateRef") && !at.has("replicas") && !at.has("limits") {
         at.fault(
             ".replicas",
@@ -466,7 +466,7 @@ fn buffer_size(at: &mut At<'_>) {
     }
 }
 
-fn buffer_shape(at: &mut At<'_>) {
+fn buffer_shape(at: &mut RuleContext<'_>) {
     if at.has("podTemplateRef") && at.has("scalableRef") {
         let value = at.field("scalableRef");
         at.fault(

@@ -1,5 +1,5 @@
 //! What no definition can say about a single object: objects with such faults are stored, and then nothing is ever done
-//! with them (`Unusable`), or something else than their author thinks (`Doubtful`).
+//! with them (`UnusablePool`), or something else than their author thinks (`Doubtful`).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::found::Found;
 use super::syntax::{is_label_value, is_qualified_name};
-use super::{Fault, Topic, Weight, either, kubelet, meant, quoted};
+use super::{FieldIssue, IssueSeverity, IssueTopic, either, kubelet, meant, quoted};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
 use crate::requirements::Operator;
@@ -20,27 +20,34 @@ const MOST_ITEMS: usize = 1_000;
 
 /// Collects faults.
 #[derive(Default)]
-pub(super) struct Sink(Found);
+pub(super) struct IssueCollector(Found);
 
-impl Sink {
+impl IssueCollector {
     /// Nothing that refuses, or nothing that does not, is looked for any more.
     pub(super) const fn is_full(&self) -> bool {
-        !self.0.takes(Weight::Unusable) || !self.0.takes(Weight::Doubtful)
+        !self.0.takes(IssueSeverity::Unusable) || !self.0.takes(IssueSeverity::Doubtful)
     }
 
-    fn add(&mut self, weight: Weight, field: String, value: &Value, problem: String, fix: String) {
+    fn add(
+        &mut self,
+        weight: IssueSeverity,
+        field: String,
+        value: &Value,
+        problem: String,
+        fix: String,
+    ) {
         let value = if value.is_null() {
             "absent".to_owned()
         } else {
             quoted(value)
         };
-        self.0.push(Fault {
+        self.0.push(FieldIssue {
             weight,
             field,
             value,
             problem,
             fix,
-            topic: Topic::Meaning,
+            topic: IssueTopic::Meaning,
         });
     }
 
@@ -51,7 +58,13 @@ impl Sink {
         problem: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        self.add(Weight::Unusable, field, value, problem.into(), fix.into());
+        self.add(
+            IssueSeverity::Unusable,
+            field,
+            value,
+            problem.into(),
+            fix.into(),
+        );
     }
 
     pub(super) fn doubtful(
@@ -61,13 +74,19 @@ impl Sink {
         problem: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        self.add(Weight::Doubtful, field, value, problem.into(), fix.into());
+        self.add(
+            IssueSeverity::Doubtful,
+            field,
+            value,
+            problem.into(),
+            fix.into(),
+        );
     }
 }
 
 /// What is wrong with an object beyond its definition.
 pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Found {
-    let mut sink = Sink::default();
+    let mut sink = IssueCollector::default();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     match kind {
         "NodePool" => pool(spec, well_known, &mut sink),
@@ -100,7 +119,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
+fn pool(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
     let template = spec.get("template").unwrap_or(&Value::Null);
     let given = template
         .pointer("/metadata/labels")
@@ -150,7 +169,13 @@ fn pool(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
 
 const NO_LABEL_VALUE: &str = "is not a label value: at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends";
 
-fn label_key(field: &str, key: &str, well_known: &WellKnown, of_claim: bool, sink: &mut Sink) {
+fn label_key(
+    field: &str,
+    key: &str,
+    well_known: &WellKnown,
+    of_claim: bool,
+    sink: &mut IssueCollector,
+) {
     let value = Value::from(key);
     if key == labels::NODEPOOL && !of_claim {
         sink.unusable(
@@ -195,7 +220,7 @@ fn label_key(field: &str, key: &str, well_known: &WellKnown, of_claim: bool, sin
     }
 }
 
-fn taints(spec: &Value, at: &str, sink: &mut Sink) {
+fn taints(spec: &Value, at: &str, sink: &mut IssueCollector) {
     let mut seen: BTreeMap<(String, String), String> = BTreeMap::new();
     for name in ["taints", "startupTaints"] {
         for (n, taint) in list(spec, name) {
@@ -233,7 +258,13 @@ fn taints(spec: &Value, at: &str, sink: &mut Sink) {
     }
 }
 
-fn requirements(spec: &Value, at: &str, well_known: &WellKnown, of_claim: bool, sink: &mut Sink) {
+fn requirements(
+    spec: &Value,
+    at: &str,
+    well_known: &WellKnown,
+    of_claim: bool,
+    sink: &mut IssueCollector,
+) {
     for (n, requirement) in list(spec, "requirements") {
         let field = format!("{at}.requirements[{n}]");
         let key = text(requirement, "key");
@@ -293,7 +324,7 @@ fn requirements(spec: &Value, at: &str, well_known: &WellKnown, of_claim: bool, 
     }
 }
 
-fn schedule(budget: &Value, at: &str, sink: &mut Sink) {
+fn schedule(budget: &Value, at: &str, sink: &mut IssueCollector) {
     if let Some(cron) = budget.get("schedule").and_then(Value::as_str) {
         let field = format!("{at}.schedule");
         match CronSchedule::parse(cron) {
@@ -330,7 +361,7 @@ fn schedule(budget: &Value, at: &str, sink: &mut Sink) {
     }
 }
 
-fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
+fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
     requirements(spec, "spec", well_known, true, sink);
     let changes = ["price", "priceAdjustment", "capacity"];
     let set = |name: &&str| spec.get(*name).is_some_and(|value| !value.is_null());
@@ -347,7 +378,7 @@ fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut Sink) {
     }
 }
 
-fn buffer(spec: &Value, sink: &mut Sink) {
+fn buffer(spec: &Value, sink: &mut IssueCollector) {
     let has = |name: &str| spec.get(name).is_some_and(|value| !value.is_null());
     if !has("podTemplateRef") && !has("scalableRef") {
         sink.unusable(
@@ -411,7 +442,7 @@ fn buffer(spec: &Value, sink: &mut Sink) {
 
 /// The definition's rule only refuses a list in which every term mixes; one term among others passes, and then selects
 /// less than it seems.
-fn mixed_terms(spec: &Value, sink: &mut Sink) {
+fn mixed_terms(spec: &Value, sink: &mut IssueCollector) {
     for (name, field, others) in [
         ("subnetSelectorTerms", "id", &["tags"][..]),
         ("securityGroupSelectorTerms", "id", &["tags", "name"]),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::found::Found;
-use super::{Fault, Topic, Weight, either, meant, patterns, quoted, rules};
+use super::{FieldIssue, IssueSeverity, IssueTopic, either, meant, patterns, quoted, rules};
 use crate::apis::crds::CrdSet;
 
 /// Deepest nesting that is looked at; the definitions have eight levels.
@@ -71,13 +71,13 @@ impl Walk<'_> {
         } else {
             quoted(value)
         };
-        self.found.push(Fault {
-            weight: Weight::Schema,
+        self.found.push(FieldIssue {
+            weight: IssueSeverity::Schema,
             field: path.to_owned(),
             value,
             problem,
             fix,
-            topic: Topic::Definition,
+            topic: IssueTopic::Definition,
         });
     }
 
@@ -350,7 +350,7 @@ impl Walk<'_> {
                 self.value(property, &format!("{path}.{name}"), value, old, depth + 1);
             } else if let Some(schema) = values.filter(|schema| schema.is_object()) {
                 self.value(schema, &format!("{path}[{name:?}]"), value, old, depth + 1);
-            } else if !open && !properties.is_empty() && self.found.takes(Weight::Doubtful) {
+            } else if !open && !properties.is_empty() && self.found.takes(IssueSeverity::Doubtful) {
                 self.unknown(path, name, value, properties, fields);
             }
         }
@@ -380,13 +380,13 @@ impl Walk<'_> {
         } else {
             format!("{path}.{name}")
         };
-        self.found.push(Fault {
-            weight: Weight::Schema,
+        self.found.push(FieldIssue {
+            weight: IssueSeverity::Schema,
             field,
             value: "absent".to_owned(),
             problem: format!("but required ({})", plain(wanted)),
             fix,
-            topic: Topic::Definition,
+            topic: IssueTopic::Definition,
         });
     }
 
@@ -413,7 +413,7 @@ const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// Adds what stands beside `spec` and is no field of an object; often it belongs into `spec`.
 pub(super) fn beside_spec(object: &Value, found: &mut Found) {
     for (name, value) in object.as_object().into_iter().flatten() {
-        if !FIELDS.contains(&name.as_str()) && found.takes(Weight::Doubtful) {
+        if !FIELDS.contains(&name.as_str()) && found.takes(IssueSeverity::Doubtful) {
             let free = FIELDS
                 .into_iter()
                 .filter(|known| object.get(known).is_none());
@@ -428,9 +428,9 @@ fn no_such_field<S: AsRef<str>>(
     value: &Value,
     free: impl IntoIterator<Item = S>,
     all: &[&str],
-) -> Fault {
-    Fault {
-        weight: Weight::Doubtful,
+) -> FieldIssue {
+    FieldIssue {
+        weight: IssueSeverity::Doubtful,
         field,
         value: quoted(value),
         problem: format!(
@@ -438,7 +438,7 @@ fn no_such_field<S: AsRef<str>>(
             all.join(", ")
         ),
         fix: meant(name, free, || "take it out".to_owned()),
-        topic: Topic::UnknownField,
+        topic: IssueTopic::UnknownField,
     }
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{ClaimConditions, DRIFT_CHECK_MS, MAX_CHECKS, spread};
+use super::{ClaimConditionsDecider, DRIFT_CHECK_MS, MAX_CHECKS, spread};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::NodeClassObject;
-use crate::deciders::agenda::attempt;
+use crate::deciders::timer_queue::attempt;
 use crate::deciders::{Step, StepInput, after};
 use crate::effect::Effect;
 
-impl ClaimConditions {
+impl ClaimConditionsDecider {
     /// Queues the provider's check if it is due; returns when it will be.
     pub(super) fn check_later(&mut self, now: Timestamp, claim: &NodeClaim) -> Option<Timestamp> {
         let name = claim.name();

@@ -10,7 +10,7 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::{Step, after};
 use crate::effect::{Event, ObjectRef};
 use crate::names::ClaimName;
-use crate::objects::resources_of;
+use crate::object_ext::resources_of;
 
 /// How often a node is compared with its claim.
 const PERIOD_MS: i64 = 10 * 60_000;

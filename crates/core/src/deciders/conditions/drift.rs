@@ -6,7 +6,7 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::deciders::since;
 use crate::labels::{self, WellKnown};
-use crate::objects::requirements_of;
+use crate::object_ext::requirements_of;
 use crate::requirements::Requirements;
 use crate::snapshot::Snapshot;
 

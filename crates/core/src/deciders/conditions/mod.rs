@@ -4,7 +4,7 @@
 //! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
 //! still fits its class.
 //!
-//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`together`]).
+//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`at_initialization`]).
 //!
 //! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
 //! event); drop a provider's drift reason before the provider was asked again.
@@ -19,16 +19,16 @@
 
 mod checks;
 mod consistency;
+mod do_not_disrupt;
 mod drift;
-mod protection;
 
 #[cfg(test)]
 mod tests;
 
-mod together;
+mod at_initialization;
 
+pub(crate) use at_initialization::at_initialization;
 pub(crate) use drift::reason as drift_reason;
-pub(crate) use together::at_initialization;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,21 +36,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::agenda::{Agenda, earlier};
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::{TimerQueue, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::{NodePool, NodePoolSpec};
-use crate::effect::{Done, Effect, ObjectRef, Outcome, Patch};
+use crate::effect::{Effect, EffectOutput, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, PoolName};
 use crate::record::{Reason, Verdict};
 use crate::values::NillableDuration;
 use consistency::Consistency;
-use protection::Protections;
+use do_not_disrupt::DoNotDisruptTimers;
 
 /// A claim's last pod event is written at most this often.
 const POD_EVENT_MS: i64 = 10_000;
@@ -62,24 +62,24 @@ const MAX_CHECKS: usize = 50;
 
 /// What a provider said about a machine.
 #[derive(Clone, Debug)]
-struct Checked {
+struct DriftCheck {
     answer: Option<String>,
     next: Timestamp,
 }
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct ClaimConditions {
-    agenda: Agenda<ClaimName>,
-    outbox: Outbox,
+pub struct ClaimConditionsDecider {
+    agenda: TimerQueue<ClaimName>,
+    outbox: WriteTracker,
     /// Last pod event per claim, until status shows it.
     events: BTreeMap<ClaimName, Timestamp>,
     /// Since when writes that nobody waits for are wanted.
     wanted: BTreeMap<ClaimName, Timestamp>,
     /// First check of claims that were never asked about, spread over the period.
     first_checks: BTreeMap<ClaimName, Timestamp>,
-    checked: BTreeMap<ClaimName, Checked>,
-    checks: InFlight<ClaimName>,
+    checked: BTreeMap<ClaimName, DriftCheck>,
+    checks: RequestTracker<ClaimName>,
     running: BTreeSet<ClaimName>,
     /// Claims whose check is due, in order of name.
     waiting: BTreeSet<ClaimName>,
@@ -88,35 +88,35 @@ pub struct ClaimConditions {
     /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
     pools: BTreeMap<PoolName, Arc<NodePool>>,
     consistency: Consistency,
-    protections: Protections,
-    told: Told,
+    protections: DoNotDisruptTimers,
+    told: EventThrottle,
 }
 
-impl Default for ClaimConditions {
+impl Default for ClaimConditionsDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl ClaimConditions {
+impl ClaimConditionsDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
             events: BTreeMap::new(),
             wanted: BTreeMap::new(),
             first_checks: BTreeMap::new(),
             checked: BTreeMap::new(),
-            checks: InFlight::new(5_000, DRIFT_CHECK_MS),
+            checks: RequestTracker::new(5_000, DRIFT_CHECK_MS),
             running: BTreeSet::new(),
             waiting: BTreeSet::new(),
             classes: BTreeMap::new(),
             pools: BTreeMap::new(),
             consistency: Consistency::default(),
-            protections: Protections::new(),
-            told: Told::default(),
+            protections: DoNotDisruptTimers::new(),
+            told: EventThrottle::default(),
         }
     }
 
@@ -133,11 +133,11 @@ impl ClaimConditions {
                 let name = claim.name();
                 self.running.remove(&name);
                 match &outcome.result {
-                    Ok(Done::Drift(answer)) => {
+                    Ok(EffectOutput::Drift(answer)) => {
                         self.checks.succeeded(&name);
                         self.checked.insert(
                             name.clone(),
-                            Checked {
+                            DriftCheck {
                                 answer: answer.clone(),
                                 next: after(now, DRIFT_CHECK_MS),
                             },
@@ -248,7 +248,7 @@ impl ClaimConditions {
             .and_then(|pool| input.snapshot.pools.get(&pool))
             .filter(|pool| pool.metadata.deletion_timestamp.is_none());
         let mut again = None;
-        let mut drift = Drift::AsItIs;
+        let mut drift = DriftStatus::AsItIs;
         if let Some(pool) = pool {
             drift = self.drift(input, claim, pool);
             again = earlier(again, self.check_later(input.now, claim));
@@ -261,9 +261,11 @@ impl ClaimConditions {
         again = earlier(again, at);
         let list = writes::edited_claim(claim, input.now, |conditions| {
             match &drift {
-                Drift::Is(reason) => conditions.set_true_with_reason("Drifted", reason, reason),
-                Drift::No => conditions.clear("Drifted"),
-                Drift::AsItIs => false,
+                DriftStatus::Is(reason) => {
+                    conditions.set_true_with_reason("Drifted", reason, reason)
+                }
+                DriftStatus::No => conditions.clear("Drifted"),
+                DriftStatus::AsItIs => false,
             };
             if consolidatable {
                 conditions.set_true("Consolidatable");
@@ -334,23 +336,23 @@ impl ClaimConditions {
     }
 
     /// Whether the claim, which is launched, has drifted.
-    fn drift(&self, input: &StepInput<'_>, claim: &NodeClaim, pool: &NodePool) -> Drift {
+    fn drift(&self, input: &StepInput<'_>, claim: &NodeClaim, pool: &NodePool) -> DriftStatus {
         if let Some(reason) = drift::reason(input.snapshot, claim, pool, input.now) {
-            return Drift::Is(reason.to_owned());
+            return DriftStatus::Is(reason.to_owned());
         }
         match self.checked.get(&claim.name()) {
-            Some(Checked {
+            Some(DriftCheck {
                 answer: Some(reason),
                 ..
-            }) => Drift::Is(reason.clone()),
-            Some(Checked { answer: None, .. }) => Drift::No,
+            }) => DriftStatus::Is(reason.clone()),
+            Some(DriftCheck { answer: None, .. }) => DriftStatus::No,
             None => {
                 let own = [drift::NODE_POOL, drift::REQUIREMENTS, drift::INSTANCE_TYPE];
                 let was = conditions::find(&claim.status.conditions, "Drifted");
                 if was.is_some_and(|was| !own.contains(&was.reason.as_str())) {
-                    Drift::AsItIs
+                    DriftStatus::AsItIs
                 } else {
-                    Drift::No
+                    DriftStatus::No
                 }
             }
         }
@@ -419,12 +421,12 @@ impl ClaimConditions {
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        drift: &Drift,
+        drift: &DriftStatus,
         step: &mut Step,
     ) {
         let target = ObjectRef::Claim(claim.name());
         match drift {
-            Drift::Is(why)
+            DriftStatus::Is(why)
                 if self
                     .told
                     .is_news(&target, "drift", why, input.now, i64::MAX) =>
@@ -447,21 +449,21 @@ impl ClaimConditions {
                     vec![Reason::Drifted { why: why.clone() }],
                 );
             }
-            Drift::No => self.told.forget(&target, "drift"),
-            Drift::Is(_) | Drift::AsItIs => {}
+            DriftStatus::No => self.told.forget(&target, "drift"),
+            DriftStatus::Is(_) | DriftStatus::AsItIs => {}
         }
     }
 }
 
 /// What is known about a claim's drift.
-enum Drift {
+enum DriftStatus {
     Is(String),
     No,
     /// The provider was not asked yet: what is written stays.
     AsItIs,
 }
 
-impl Drift {
+impl DriftStatus {
     /// It is not what the claim says.
     fn changes(&self, claim: &NodeClaim) -> bool {
         let written = conditions::find(&claim.status.conditions, "Drifted");
@@ -509,7 +511,7 @@ fn spread(name: &str) -> i64 {
     i64::try_from(hash % DRIFT_CHECK_MS.unsigned_abs()).unwrap_or(0)
 }
 
-impl Decider for ClaimConditions {
+impl Decider for ClaimConditionsDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Conditions
     }
@@ -540,7 +542,7 @@ impl Decider for ClaimConditions {
         let mut step = Step::default();
         let mut todo = self.changed(input);
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 todo.extend(self.outcome(input.now, outcome));
             }
         }

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::deciders::testing::World;
+use crate::deciders::testing::TestCluster;
 use crate::labels;
 
 #[test]
 fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pass(29_000);
     assert!(world.condition("c", "Consolidatable").is_none());
@@ -35,7 +35,7 @@ fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
 
 #[test]
 fn timers_survive_a_restart() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.settle();
@@ -55,9 +55,9 @@ fn timers_survive_a_restart() {
 
 #[test]
 fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
-    let time = |world: &World| {
+    let time = |world: &TestCluster| {
         world.get("NodeClaim/c")["status"]["lastPodEventTime"]
             .as_str()
             .unwrap_or_default()
@@ -82,7 +82,7 @@ fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost
 
 #[test]
 fn never_means_never() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.up("c", &json!({}));
     world.pass(60_000);
     assert!(world.is_true("c", "Consolidatable"));
@@ -96,7 +96,7 @@ fn never_means_never() {
 
 #[test]
 fn a_change_of_the_template_drifts_and_a_change_back_does_not() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let hash =
         world.get("NodePool/default")["metadata"]["annotations"][labels::NODEPOOL_HASH].clone();
     world.up("c", &json!({}));
@@ -131,9 +131,9 @@ fn a_change_of_the_template_drifts_and_a_change_back_does_not() {
 
 #[test]
 fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.up("c", &json!({}));
-    let checks = |world: &World| {
+    let checks = |world: &TestCluster| {
         world
             .done
             .iter()
@@ -163,7 +163,7 @@ fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
 
 #[test]
 fn an_instance_type_that_vanished_drifts_after_an_hour() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.up("c", &json!({}));
     world.edit(
         "NodeClaim/c",
@@ -180,7 +180,7 @@ fn an_instance_type_that_vanished_drifts_after_an_hour() {
 
 #[test]
 fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.up("c", &json!({}));
     assert!(world.is_true("c", "ConsistentStateFound"));
     let shrink = json!({ "status": { "capacity": { "cpu": "1500m" } } });
@@ -196,7 +196,7 @@ fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
         found,
         ("False".to_owned(), "ConsistencyCheckFailed".to_owned())
     );
-    let said = |world: &World| {
+    let said = |world: &TestCluster| {
         world
             .events
             .iter()

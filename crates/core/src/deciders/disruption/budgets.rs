@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use super::command::DisruptionReason;
 use crate::names::PoolName;
 use crate::snapshot::{NodeKey, Snapshot};
-use crate::values::Budgets;
+use crate::values::BudgetSet;
 
 /// Counts of one pool.
 #[derive(Clone, Debug, Default)]
-struct Count {
+struct PoolCounts {
     nodes: i64,
     going: i64,
 }
@@ -23,8 +23,8 @@ struct Count {
 /// are not ready, going, or taken by a command are disrupted already.
 pub(super) struct PoolBudgets {
     now: Timestamp,
-    counts: BTreeMap<PoolName, Count>,
-    budgets: BTreeMap<PoolName, Budgets>,
+    counts: BTreeMap<PoolName, PoolCounts>,
+    budgets: BTreeMap<PoolName, BudgetSet>,
 }
 
 impl PoolBudgets {
@@ -34,7 +34,7 @@ impl PoolBudgets {
         taken: impl Fn(&NodeKey) -> bool,
         now: Timestamp,
     ) -> Self {
-        let mut counts: BTreeMap<PoolName, Count> = BTreeMap::new();
+        let mut counts: BTreeMap<PoolName, PoolCounts> = BTreeMap::new();
         for node in snapshot.nodes.values() {
             let Some(claim) = &node.claim else { continue };
             let Some(pool) = node.pool() else { continue };
@@ -83,8 +83,8 @@ impl PoolBudgets {
     }
 
     /// A ledger from which a choice of machines is taken one by one.
-    pub(super) fn purse(&self, reason: DisruptionReason) -> Purse<'_> {
-        Purse {
+    pub(super) fn purse(&self, reason: DisruptionReason) -> BudgetAllocation<'_> {
+        BudgetAllocation {
             budgets: self,
             reason,
             spent: BTreeMap::new(),
@@ -123,13 +123,13 @@ pub fn budget_states(snapshot: &Snapshot, now: Timestamp) -> Vec<BudgetState> {
 }
 
 /// What is left of the budgets while machines are chosen.
-pub(super) struct Purse<'a> {
+pub(super) struct BudgetAllocation<'a> {
     budgets: &'a PoolBudgets,
     reason: DisruptionReason,
     spent: BTreeMap<PoolName, i64>,
 }
 
-impl Purse<'_> {
+impl BudgetAllocation<'_> {
     /// Takes one machine of the pool; `false` when the budget allows no more.
     pub(super) fn take(&mut self, pool: &PoolName) -> bool {
         let spent = self.spent.entry(pool.clone()).or_insert(0);

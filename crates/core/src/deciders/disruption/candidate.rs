@@ -9,8 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::cost;
-use super::pdb::Refused;
-use super::world::World;
+use super::disruption_view::DisruptionView;
+use super::pdb::EvictionBlocked;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::cloud::CapacityType;
@@ -23,7 +23,7 @@ use crate::snapshot::{NodeKey, Pod, StateNode};
 
 /// Whether a drain that is blocked by pods ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum DisruptionClass {
     /// It would wait for ever, so pods that block it protect the node.
     Graceful,
     /// A claim with a termination grace period goes in the end, so its pods do not protect the node.
@@ -53,7 +53,7 @@ pub(super) struct Candidate {
 
 /// Why a machine may not be disrupted at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Blocker {
+pub(super) enum CandidateBlocker {
     /// It has no claim.
     Unmanaged,
     /// It has no Node.
@@ -84,17 +84,17 @@ impl Candidate {
     /// Looks at a machine. Machines of other commands are not asked about.
     pub(super) fn of(
         node: &Arc<StateNode>,
-        world: &World<'_>,
-        class: Class,
-    ) -> Result<Self, Blocker> {
-        let claim = node.claim.clone().ok_or(Blocker::Unmanaged)?;
+        world: &DisruptionView<'_>,
+        class: DisruptionClass,
+    ) -> Result<Self, CandidateBlocker> {
+        let claim = node.claim.clone().ok_or(CandidateBlocker::Unmanaged)?;
         let claim_name = claim.name();
-        let node_name = node.node_name().ok_or(Blocker::NoNode)?;
+        let node_name = node.node_name().ok_or(CandidateBlocker::NoNode)?;
         if !node.initialized {
-            return Err(Blocker::Uninitialized);
+            return Err(CandidateBlocker::Uninitialized);
         }
         if node.deleting {
-            return Err(Blocker::Going);
+            return Err(CandidateBlocker::Going);
         }
         let ledger = &world.snapshot().ledger;
         let mut promises = ledger.held_on(Some(&node_name), Some(&claim_name));
@@ -107,26 +107,26 @@ impl Candidate {
                 .is_none_or(|pod| pod.node.as_ref() != Some(&node_name))
         });
         if let Some(promise) = promise {
-            return Err(Blocker::Nominated(promise.pod.clone()));
+            return Err(CandidateBlocker::Nominated(promise.pod.clone()));
         }
         if node.do_not_disrupt() {
-            return Err(Blocker::DoNotDisrupt);
+            return Err(CandidateBlocker::DoNotDisrupt);
         }
-        let pool_name = node.pool().ok_or(Blocker::NoPoolLabel)?;
+        let pool_name = node.pool().ok_or(CandidateBlocker::NoPoolLabel)?;
         let Some(pool) = world.snapshot().pools.get(&pool_name).cloned() else {
-            return Err(Blocker::NoPool(pool_name));
+            return Err(CandidateBlocker::NoPool(pool_name));
         };
         if world.snapshot().catalog_of(&pool).is_none() {
-            return Err(Blocker::NoCatalog(pool_name));
+            return Err(CandidateBlocker::NoCatalog(pool_name));
         }
-        if class == Class::Graceful || claim.spec.termination_grace_period.is_none() {
+        if class == DisruptionClass::Graceful || claim.spec.termination_grace_period.is_none() {
             check_pods(node, world)?;
         }
         Ok(Self::build(node, claim, node_name, pool_name, pool))
     }
 
     /// A machine of ours, whatever stands in its way; `None` if it is not ours or belongs to no pool.
-    pub(super) fn regardless(node: &Arc<StateNode>, world: &World<'_>) -> Option<Self> {
+    pub(super) fn unchecked(node: &Arc<StateNode>, world: &DisruptionView<'_>) -> Option<Self> {
         let pool_name = node.pool()?;
         let pool = world.snapshot().pools.get(&pool_name).cloned()?;
         let claim = node.claim.clone()?;
@@ -217,32 +217,32 @@ impl Policy {
     }
 }
 
-fn check_pods(node: &StateNode, world: &World<'_>) -> Result<(), Blocker> {
+fn check_pods(node: &StateNode, world: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
     if let Some(pod) = node.pods.iter().find(|pod| !pod.is_disruptable(world.now)) {
-        return Err(Blocker::Pod(pod.key.clone()));
+        return Err(CandidateBlocker::Pod(pod.key.clone()));
     }
     for pod in &node.pods {
         world
             .pdbs
             .check(pod, world.now)
             .map_err(|refused| match refused {
-                Refused::Exhausted(pdb) => Blocker::Pdb(pdb),
-                Refused::Several(pdbs) => Blocker::Pdbs(pod.key.clone(), pdbs),
+                EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
+                EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
             })?;
     }
     Ok(())
 }
 
-impl Blocker {
+impl CandidateBlocker {
     /// Whether anybody is told. Nodes that are not ours are nobody's business.
-    pub(super) const fn is_told(&self) -> bool {
+    pub(super) const fn is_reported(&self) -> bool {
         !matches!(self, Self::Unmanaged)
     }
 
     /// The reason for the record.
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Self::Nominated(pod) => Reason::Promised { pod: pod.clone() },
+            Self::Nominated(pod) => Reason::PodNominated { pod: pod.clone() },
             Self::DoNotDisrupt => Reason::DoNotDisruptNode,
             Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
             Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
@@ -260,7 +260,7 @@ impl Blocker {
     }
 }
 
-impl fmt::Display for Blocker {
+impl fmt::Display for CandidateBlocker {
     /// Upstream's sentence, which users' alerts may match.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

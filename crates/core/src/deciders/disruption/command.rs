@@ -5,11 +5,11 @@ use std::fmt::{self, Write as _};
 use jiff::Timestamp;
 
 use super::candidate::Candidate;
+use crate::metric_event::CommandKind;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NodeName, PoolName, Uid};
 use crate::scheduling::{Placement, PlannedClaim};
 use crate::snapshot::NodeKey;
-use crate::tally::CommandKind;
 
 /// Why machines are disrupted, as budgets, conditions and metrics spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ impl Method {
 
 /// A machine that a command removes.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct DisruptedNode {
     /// The machine.
     pub(super) key: NodeKey,
     /// Name of its Node.
@@ -92,7 +92,7 @@ pub(super) struct Target {
     pub(super) detail: Option<String>,
 }
 
-impl From<&Candidate> for Target {
+impl From<&Candidate> for DisruptedNode {
     fn from(candidate: &Candidate) -> Self {
         Self {
             key: candidate.key().clone(),
@@ -107,7 +107,7 @@ impl From<&Candidate> for Target {
 
 /// Where the pods of the machines go, and at what price.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moves {
+pub(super) struct RelocationPlan {
     /// Machines to be made.
     pub(super) claims: Vec<PlannedClaim>,
     /// Pods that go to machines that are there.
@@ -118,7 +118,7 @@ pub(super) struct Moves {
     pub(super) new: Option<MicroUsd>,
 }
 
-impl Moves {
+impl RelocationPlan {
     /// What is saved per hour; `None` when a price is unknown.
     pub(super) fn savings(&self) -> Option<MicroUsd> {
         Some(self.old? - self.new?)
@@ -127,7 +127,7 @@ impl Moves {
 
 /// How far the execution is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum CommandPhase {
     /// Decided; looked at again at this time.
     Held(Timestamp),
     /// The claims are being given the condition that says why, which fences their machines.
@@ -142,7 +142,7 @@ pub(super) enum Phase {
     Deleting,
 }
 
-impl Phase {
+impl CommandPhase {
     /// Its machines are marked for going, or may be.
     pub(super) const fn is_marked(&self) -> bool {
         matches!(self, Self::Marking(_) | Self::Launching(_) | Self::Deleting)
@@ -156,33 +156,33 @@ impl Phase {
 
 /// A command.
 #[derive(Clone, Debug)]
-pub(super) struct Command {
+pub(super) struct DisruptionCommand {
     /// Number, in the order of decision.
     pub(super) id: u64,
     /// How it was found.
     pub(super) method: Method,
     /// Machines that go. Never empty.
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<DisruptedNode>,
     /// Where their pods go.
-    pub(super) moves: Moves,
+    pub(super) moves: RelocationPlan,
     /// When it was decided.
     pub(super) decided: Timestamp,
     /// How far it is.
-    pub(super) phase: Phase,
+    pub(super) phase: CommandPhase,
     /// Names of the replacements, once asked for, and whether each was seen.
-    pub(super) replacements: Vec<Replacement>,
+    pub(super) replacements: Vec<ReplacementClaim>,
 }
 
 /// A machine that was asked for in place of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Replacement {
+pub(super) struct ReplacementClaim {
     /// Name of its claim.
     pub(super) claim: ClaimName,
     /// The claim was there once.
     pub(super) seen: bool,
 }
 
-impl Command {
+impl DisruptionCommand {
     /// Whether the machine goes.
     pub(super) fn has(&self, key: &NodeKey) -> bool {
         self.targets.iter().any(|target| target.key == *key)
@@ -204,7 +204,7 @@ impl Command {
     }
 
     /// What it does to one of its machines, in upstream's words.
-    pub(super) fn text_for(&self, target: &Target) -> String {
+    pub(super) fn text_for(&self, target: &DisruptedNode) -> String {
         let verb = if self.moves.claims.is_empty() {
             "delete"
         } else {
@@ -224,7 +224,7 @@ impl Command {
 /// Most machines of a command that are named where it is spoken of.
 const NAMED: usize = 5;
 
-impl fmt::Display for Command {
+impl fmt::Display for DisruptionCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Each of its machines is told this text: all names would be the square of their number.
         let named = self.targets.iter().take(NAMED);

@@ -33,7 +33,7 @@ pub(super) fn by_savings_ratio(
 
 /// What a move means to one pool, for the policy `Balanced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
+pub(super) struct BalancedScore {
     /// What is saved per hour; may be negative.
     pub(super) savings: i64,
     /// Cost of the disruption.
@@ -47,7 +47,7 @@ pub(super) struct Move {
 /// The number `k` of the policy: a move is approved at half of the pool's average savings per disruption.
 const K: i128 = 2;
 
-impl Move {
+impl BalancedScore {
     /// Share of the pool's cost that is saved, divided by the share of the pool that is disrupted, is at least `1 / k`.
     ///
     /// # Source
@@ -145,7 +145,7 @@ mod tests {
             (100, 200, 10, 20, true),
         ];
         for (savings, disruption, total_cost, total_disruption, approved) in cases {
-            let one = Move {
+            let one = BalancedScore {
                 savings,
                 disruption,
                 total_cost,

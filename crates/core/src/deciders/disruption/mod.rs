@@ -6,11 +6,11 @@
 //!
 //! # How
 //! - [`candidate`]: what may be disrupted, and what blocks the rest.
-//! - [`search`]: emptiness, drift, consolidation; [`what_if`] asks the solver unless [`bound`] knows the answer, [`price`]
+//! - [`search`]: emptiness, drift, consolidation; [`simulation`] asks the solver unless [`feasibility_bound`] knows the answer, [`price`]
 //!   makes sure of the saving, [`cost`] weighs it.
 //! - [`queue`]: a command is held, looked at again, fenced, looked at again after pods on their way have arrived, marked,
 //!   replaced, and only then deleted. Several go on at once, under the budgets.
-//! - [`leftovers`]: what a command left behind is cleaned, also after a restart.
+//! - [`cleanup_queue`]: what a command left behind is cleaned, also after a restart.
 //!
 //! # Invariants (Law 9)
 //! - Machines of a command count against the budget from its decision to their end.
@@ -26,50 +26,50 @@
 //! # Source
 //! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
 
-mod bound;
 mod budgets;
 mod candidate;
+mod change_filter;
+mod cleanup_queue;
 mod command;
 mod cost;
-mod leftovers;
+mod disruption_view;
+mod feasibility_bound;
 mod pdb;
 mod price;
 mod queue;
 mod refusals;
-mod revalidate;
+mod reporter;
 mod search;
-mod standing;
+mod simulation;
 mod static_drift;
 mod survey;
-mod what_if;
-mod words;
-mod world;
+mod validation;
 mod writes;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::told::Told;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::event_throttle::EventThrottle;
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
 use crate::effect::{Effect, EffectError, ObjectRef};
 use crate::freshness;
 use crate::index::Changes;
 use crate::names::{ClaimName, PoolName};
 pub use budgets::{BudgetState, budget_states};
-use candidate::{Candidate, Class, Policy};
-use command::{Command, DisruptionReason, Phase};
-use cost::Move;
+use candidate::{Candidate, DisruptionClass, Policy};
+use change_filter::{ChangeFilter, RelevantChange};
+use cleanup_queue::CleanupQueue;
+use command::{CommandPhase, DisruptionCommand, DisruptionReason};
+use cost::BalancedScore;
 pub(super) use cost::of_node as cost_of_node;
-use leftovers::Suspects;
+use disruption_view::DisruptionView;
 use refusals::Refusals;
-use revalidate::Stale;
-use search::{Found, Ineligible, Looked, Search};
-use standing::{News, Standing};
-pub use survey::{Proposal, Survey, Surveyed, Terms, consider, survey};
-use words::Words;
-use world::World;
-use writes::Write;
+use reporter::DisruptionReporter;
+use search::{ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
+pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};
+use validation::InvalidatedCommand;
+use writes::CommandWrite;
 
 /// At most so long between two looks while things change. Upstream's poll.
 const POLL_MS: i64 = 10_000;
@@ -86,13 +86,13 @@ const MOST_COMMANDS: usize = 100;
 
 /// The disruption decider with its memory.
 #[derive(Debug)]
-pub struct Disruption {
-    commands: BTreeMap<u64, Command>,
+pub struct DisruptionDecider {
+    commands: BTreeMap<u64, DisruptionCommand>,
     next_id: u64,
     methods: Methods,
     /// Something changed since the last fresh look.
     changed: bool,
-    standing: Standing,
+    standing: ChangeFilter,
     /// When a fresh look is wanted, whatever changes.
     look_at: Option<Timestamp>,
     /// When a method goes on that had no time left, or is to ask again for what it was refused.
@@ -100,13 +100,13 @@ pub struct Disruption {
     /// When the last fresh look was, and the last one at all.
     begun_at: Option<Timestamp>,
     looked_at: Option<Timestamp>,
-    suspects: Suspects,
+    suspects: CleanupQueue,
     /// Until when machines rest that moved pods came to.
     received: BTreeMap<ClaimName, Timestamp>,
-    flights: InFlight<(ObjectRef, Write)>,
+    flights: RequestTracker<(ObjectRef, CommandWrite)>,
     /// Pools whose replacements failed.
-    failures: InFlight<PoolName>,
-    told: Told,
+    failures: RequestTracker<PoolName>,
+    told: EventThrottle,
 }
 
 /// What each method remembers from one look to the next, so that none has to begin where another ended.
@@ -116,18 +116,18 @@ struct Methods {
     empty: Refusals,
     drift: Refusals,
     /// How far consolidation is.
-    search: Search,
+    search: ConsolidationSearch,
     /// Consolidation ran out of time.
     unfinished: bool,
 }
 
-impl Default for Disruption {
+impl Default for DisruptionDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Disruption {
+impl DisruptionDecider {
     /// A decider that has seen nothing yet.
     #[must_use]
     pub fn new() -> Self {
@@ -136,23 +136,23 @@ impl Disruption {
             next_id: 0,
             methods: Methods::default(),
             changed: true,
-            standing: Standing::default(),
+            standing: ChangeFilter::default(),
             look_at: None,
             resume_at: None,
             begun_at: None,
             looked_at: None,
-            suspects: Suspects::all(),
+            suspects: CleanupQueue::all(),
             received: BTreeMap::new(),
             flights: flights(),
             // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
-            failures: InFlight::new(60_000, 30 * 60_000),
-            told: Told::default(),
+            failures: RequestTracker::new(60_000, 30 * 60_000),
+            told: EventThrottle::default(),
         }
     }
 
     fn read_outcomes(&mut self, input: &StepInput<'_>, step: &mut Step) {
         for delivery in input.inbox {
-            let Delivery::Outcome(outcome) = delivery else {
+            let InboxMessage::Outcome(outcome) = delivery else {
                 continue;
             };
             if let Some(key) = writes::kind_of(&outcome.effect) {
@@ -169,12 +169,17 @@ impl Disruption {
             }
             if let (Effect::CreateClaim(claim), Err(error)) = (&*outcome.effect, &outcome.result) {
                 let name = claim.name();
-                let of = |command: &&Command| {
+                let of = |command: &&DisruptionCommand| {
                     let mut replacements = command.replacements.iter();
                     replacements.any(|replacement| replacement.claim == name)
                 };
                 if let Some(id) = self.commands.values().find(of).map(|command| command.id) {
-                    self.abandon(id, &Stale::replacement(&error.to_string()), input, step);
+                    self.abandon(
+                        id,
+                        &InvalidatedCommand::replacement(&error.to_string()),
+                        input,
+                        step,
+                    );
                 }
             }
         }
@@ -188,7 +193,7 @@ impl Disruption {
             claims,
             pools: _,
             node_classes: _,
-            surroundings,
+            cluster_objects: surroundings,
             ledger: _,
             pod_events: _,
         } = input.changes;
@@ -198,11 +203,11 @@ impl Disruption {
             self.flights = flights();
         }
         let news = self.standing.takes(input.changes, input.snapshot);
-        if news == News::Supply {
+        if news == RelevantChange::Supply {
             self.methods.empty.forget();
             self.methods.drift.forget();
         }
-        if news != News::None {
+        if news != RelevantChange::None {
             self.look_soon();
             let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
             self.look_no_later_than(soon);
@@ -256,8 +261,8 @@ impl Disruption {
             return;
         }
         self.received.retain(|_, until| *until > input.now);
-        let world = World::new(input, &self.commands, None);
-        let mut words = Words {
+        let world = DisruptionView::new(input, &self.commands, None);
+        let mut words = DisruptionReporter {
             told: &mut self.told,
             input,
             step,
@@ -286,20 +291,20 @@ impl Disruption {
         }
     }
 
-    fn start(&mut self, found: Found, input: &StepInput<'_>, step: &mut Step) {
+    fn start(&mut self, found: FoundCommand, input: &StepInput<'_>, step: &mut Step) {
         let id = self.next_id;
         self.next_id += 1;
-        let approvals: Vec<(PoolName, Move)> = {
-            let world = World::new(input, &self.commands, None);
+        let approvals: Vec<(PoolName, BalancedScore)> = {
+            let world = DisruptionView::new(input, &self.commands, None);
             let candidates: Vec<&Candidate> = found.candidates.iter().collect();
             let is_scored = found.method.is_consolidation()
                 && candidates
                     .iter()
                     .any(|each| each.policy() == Policy::Balanced);
-            let scores = is_scored.then(|| what_if::scores(&found.moves, &candidates, &world));
+            let scores = is_scored.then(|| simulation::scores(&found.moves, &candidates, &world));
             scores.unwrap_or_default()
         };
-        let command = Command {
+        let command = DisruptionCommand {
             id,
             method: found.method,
             targets: queue::targets(&found.candidates),
@@ -314,7 +319,7 @@ impl Disruption {
             }
             words.considered(&command);
         });
-        if let Phase::Held(until) = command.phase {
+        if let CommandPhase::Held(until) = command.phase {
             step.wake_at(until);
         }
         self.commands.insert(id, command);
@@ -322,14 +327,14 @@ impl Disruption {
 }
 
 /// Writes that fail are tried again after 1 s, doubling to 30 s.
-const fn flights() -> InFlight<(ObjectRef, Write)> {
-    InFlight::new(1_000, 30_000)
+const fn flights() -> RequestTracker<(ObjectRef, CommandWrite)> {
+    RequestTracker::new(1_000, 30_000)
 }
 
 /// A look that ran out of time goes on after this, so that other deciders have their turn.
 const RESUME_MS: i64 = 100;
 
-fn tell_budgets(world: &World<'_>, words: &mut Words<'_, '_>) {
+fn tell_budgets(world: &DisruptionView<'_>, words: &mut DisruptionReporter<'_, '_>) {
     for (pool, object) in &*world.snapshot().pools {
         if object.is_static() || world.budgets.nodes(pool) == 0 {
             continue;
@@ -345,22 +350,22 @@ fn tell_budgets(world: &World<'_>, words: &mut Words<'_, '_>) {
 /// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Beside what was
 /// found: when to go on with what there was no time for.
 fn find(
-    world: &World<'_>,
+    world: &DisruptionView<'_>,
     methods: &mut Methods,
     received: &BTreeMap<ClaimName, Timestamp>,
-    failures: &mut InFlight<PoolName>,
-    words: &mut Words<'_, '_>,
+    failures: &mut RequestTracker<PoolName>,
+    words: &mut DisruptionReporter<'_, '_>,
     wakes: &mut Option<Timestamp>,
     stop: &dyn Fn() -> bool,
-) -> (Option<Box<Found>>, Option<Timestamp>) {
+) -> (Option<Box<FoundCommand>>, Option<Timestamp>) {
     let mut resume: Option<Timestamp> = None;
     let soon = after(world.now, RESUME_MS);
-    let mut ended = |looked: Looked| {
+    let mut ended = |looked: SearchOutcome| {
         let at = match looked {
-            Looked::Found(found) => return Some(found),
-            Looked::Unfinished => Some(soon),
-            Looked::Waiting(at) => Some(at),
-            Looked::Nothing => None,
+            SearchOutcome::Found(found) => return Some(found),
+            SearchOutcome::Unfinished => Some(soon),
+            SearchOutcome::Waiting(at) => Some(at),
+            SearchOutcome::Nothing => None,
         };
         resume = resume.into_iter().chain(at).min();
         None
@@ -370,7 +375,7 @@ fn find(
     let mut sooner =
         |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
     for node in world.machines() {
-        match Candidate::of(node, world, Class::Graceful) {
+        match Candidate::of(node, world, DisruptionClass::Graceful) {
             Ok(candidate) => {
                 eventual.push(candidate.clone());
                 graceful.push(candidate);
@@ -382,7 +387,7 @@ fn find(
                     .filter_map(|pod| pod.protected_until())
                     .filter(|until| *until > world.now)
                     .for_each(&mut sooner);
-                eventual.extend(Candidate::of(node, world, Class::Eventual));
+                eventual.extend(Candidate::of(node, world, DisruptionClass::Eventual));
             }
         }
     }
@@ -397,7 +402,7 @@ fn find(
     }
     let now = world.now;
     let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
-    let mut stays = |candidate: &Candidate, refusal: &what_if::Refusal| {
+    let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
         words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
     };
     world.give_share();
@@ -424,17 +429,17 @@ fn find(
     }
     eligible.retain(|candidate| !rests(&candidate.pool_name));
     words.eligible("underutilized", eligible.len());
-    let refused = |candidate: &Candidate, refusal: &what_if::Refusal| {
+    let refused = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
         words.unconsolidatable(candidate, refusal);
     };
     world.give_rest();
     let looked = methods.search.look(eligible, world, refused, stop);
-    methods.unfinished = matches!(looked, Looked::Unfinished);
+    methods.unfinished = matches!(looked, SearchOutcome::Unfinished);
     let found = ended(looked);
     (found, resume)
 }
 
-impl Decider for Disruption {
+impl Decider for DisruptionDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Disruption
     }
@@ -451,7 +456,7 @@ impl Decider for Disruption {
             claims,
             pools,
             node_classes,
-            surroundings,
+            cluster_objects: surroundings,
             ledger: _,
             pod_events: _,
         } = changes;

@@ -22,7 +22,7 @@ struct Pdb<'a> {
 
 /// Why a pod cannot be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum EvictionBlocked {
     /// This budget allows no eviction now.
     Exhausted(NamespacedName),
     /// Several budgets select the pod, which the Eviction API answers with an error.
@@ -50,7 +50,7 @@ impl<'a> Pdbs<'a> {
     }
 
     /// Whether the pod could be evicted now, as far as budgets go. Pods that a drain does not evict are never refused.
-    pub(super) fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), Refused> {
+    pub(super) fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), EvictionBlocked> {
         let Some(all) = self.by_namespace.get(&*pod.key.namespace) else {
             return Ok(());
         };
@@ -64,8 +64,8 @@ impl<'a> Pdbs<'a> {
         match matching.as_slice() {
             [] => Ok(()),
             [one] if one.allowed > 0 || (one.frees_unready && !pod.ready) => Ok(()),
-            [one] => Err(Refused::Exhausted(one.name.clone())),
-            several => Err(Refused::Several(
+            [one] => Err(EvictionBlocked::Exhausted(one.name.clone())),
+            several => Err(EvictionBlocked::Several(
                 several.iter().map(|pdb| pdb.name.clone()).collect(),
             )),
         }

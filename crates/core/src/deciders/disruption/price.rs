@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidate::Candidate;
-use super::what_if::Refusal;
-use super::world::World;
+use super::disruption_view::DisruptionView;
+use super::simulation::DisruptionRejection;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::{CapacityType, InstanceType};
@@ -25,7 +25,7 @@ use crate::scheduling::{PlannedClaim, PlannedOffering};
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
 /// A replacement under a price.
-struct Filter<'a> {
+struct PriceFilter<'a> {
     catalog: &'a Catalog,
     known: &'a WellKnown,
     claim: PlannedClaim,
@@ -37,11 +37,11 @@ struct Filter<'a> {
 pub(super) fn cheaper(
     claim: PlannedClaim,
     candidates: &[&Candidate],
-    world: &World<'_>,
-) -> Result<PlannedClaim, Refusal> {
+    world: &DisruptionView<'_>,
+) -> Result<PlannedClaim, DisruptionRejection> {
     let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
     let Some(old) = old else {
-        return Err(Refusal::new(
+        return Err(DisruptionRejection::new(
             "Price of the node is not known",
             vec![Reason::UnknownPrice],
         ));
@@ -49,7 +49,7 @@ pub(super) fn cheaper(
     let pool = world.snapshot().pools.get(&claim.pool);
     let catalog = pool.and_then(|pool: &Arc<NodePool>| world.snapshot().catalog_of(pool));
     let Some(catalog) = catalog else {
-        return Err(Refusal::note(format!(
+        return Err(DisruptionRejection::note(format!(
             "NodePool not found (NodePool={})",
             claim.pool
         )));
@@ -59,7 +59,7 @@ pub(super) fn cheaper(
         .iter()
         .filter_map(|name| catalog.get(name).cloned())
         .collect();
-    let mut filter = Filter {
+    let mut filter = PriceFilter {
         catalog,
         known: &world.snapshot().well_known,
         claim,
@@ -81,7 +81,11 @@ pub(super) fn cheaper(
 }
 
 /// Narrows a planned claim to types that were decided on before.
-pub(super) fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &World<'_>) -> PlannedClaim {
+pub(super) fn only(
+    claim: PlannedClaim,
+    decided: &[Arc<str>],
+    world: &DisruptionView<'_>,
+) -> PlannedClaim {
     let pool = world.snapshot().pools.get(&claim.pool);
     let Some(catalog) = pool.and_then(|pool| world.snapshot().catalog_of(pool)) else {
         return claim;
@@ -92,7 +96,7 @@ pub(super) fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &World<'_>)
         .filter(|name| decided.contains(name))
         .filter_map(|name| catalog.get(name).cloned())
         .collect();
-    let filter = Filter {
+    let filter = PriceFilter {
         catalog,
         known: &world.snapshot().well_known,
         claim,
@@ -101,7 +105,7 @@ pub(super) fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &World<'_>)
     filter.finish(world.input.settings.max_instance_types)
 }
 
-impl Filter<'_> {
+impl PriceFilter<'_> {
     fn allows(&self, capacity_type: CapacityType) -> bool {
         let asked = self.claim.requirements.get(CAPACITY_TYPE);
         asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
@@ -126,7 +130,7 @@ impl Filter<'_> {
     }
 
     /// Keeps types that cost less than `limit` even at worst. `old` is for the refusal.
-    fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), Refusal> {
+    fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), DisruptionRejection> {
         let worst = self.worst(&self.claim.requirements);
         let cheapest = worst.iter().flatten().min().copied();
         self.types = self.kept(&worst, |price| price < limit);
@@ -135,7 +139,7 @@ impl Filter<'_> {
                 Some(new) => Reason::NotCheaper { old, new },
                 None => Reason::UnknownPrice,
             };
-            return Err(Refusal::new(
+            return Err(DisruptionRejection::new(
                 "Can't replace with a cheaper node",
                 vec![reason],
             ));
@@ -143,12 +147,12 @@ impl Filter<'_> {
         self.check_min_values()
     }
 
-    fn check_min_values(&self) -> Result<(), Refusal> {
+    fn check_min_values(&self) -> Result<(), DisruptionRejection> {
         self.catalog
             .check_min_values(&self.types, &self.claim.requirements)
             .map_err(|short| {
                 let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
-                Refusal::note(format!(
+                DisruptionRejection::note(format!(
                     "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
                     keys.join(" ")
                 ))
@@ -157,7 +161,7 @@ impl Filter<'_> {
 
     /// If the cloud could still choose between spot and on-demand, the choice is made now: a spot launch that fails must not
     /// become a dearer machine at list price.
-    fn pin(&mut self) -> Result<(), Refusal> {
+    fn pin(&mut self) -> Result<(), DisruptionRejection> {
         if !(self.allows(CapacityType::Spot) && self.allows(CapacityType::OnDemand)) {
             return Ok(());
         }
@@ -183,10 +187,10 @@ impl Filter<'_> {
         &mut self,
         candidates: &[&Candidate],
         old: MicroUsd,
-        world: &World<'_>,
-    ) -> Result<(), Refusal> {
+        world: &DisruptionView<'_>,
+    ) -> Result<(), DisruptionRejection> {
         if !world.input.settings.gates.spot_to_spot_consolidation {
-            return Err(Refusal::note(
+            return Err(DisruptionRejection::note(
                 "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
             ));
         }
@@ -197,7 +201,7 @@ impl Filter<'_> {
         }
         let count = self.types.len();
         if count < SPOT_TO_SPOT_TYPES {
-            return Err(Refusal::note(format!(
+            return Err(DisruptionRejection::note(format!(
                 "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
             )));
         }
@@ -212,7 +216,11 @@ impl Filter<'_> {
 
     /// A replacement of a type that goes as well must be cheaper than the cheapest of that type that goes: otherwise keeping
     /// that one and removing only the others is better.
-    fn not_the_same(&mut self, candidates: &[&Candidate], old: MicroUsd) -> Result<(), Refusal> {
+    fn not_the_same(
+        &mut self,
+        candidates: &[&Candidate],
+        old: MicroUsd,
+    ) -> Result<(), DisruptionRejection> {
         let mut going: BTreeMap<&str, MicroUsd> = BTreeMap::new();
         for candidate in candidates {
             let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price())

@@ -9,15 +9,17 @@
 
 use jiff::Timestamp;
 
-use super::candidate::{Candidate, Class};
-use super::command::{Command, DisruptionReason, Method, Phase, Replacement, Target};
-use super::revalidate::{Stale, revalidate};
-use super::words::Words;
-use super::world::World;
-use super::writes::{self, Taint, Write};
-use super::{Disruption, RESUME_MS};
+use super::candidate::{Candidate, DisruptionClass};
+use super::command::{
+    CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
+};
+use super::disruption_view::DisruptionView;
+use super::reporter::DisruptionReporter;
+use super::validation::{InvalidatedCommand, revalidate};
+use super::writes::{self, CommandWrite, Taint};
+use super::{DisruptionDecider, RESUME_MS};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::new_claim::{Namer, NewClaim, nominate};
+use crate::deciders::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
 use crate::deciders::{Step, StepInput, after};
 use crate::effect::{Effect, ObjectRef};
 use crate::ledger::{Fence, FenceReason, LedgerOp};
@@ -32,18 +34,18 @@ const WRITE_MS: i64 = 60_000;
 const LAUNCH_MS: i64 = 10 * 60_000;
 
 /// How a command goes on.
-enum Next {
+enum NextPhase {
     /// To this phase, at once.
-    Phase(Phase),
+    Phase(CommandPhase),
     /// It waits for the objects, or until a time that the step was told.
     Waits,
     /// It is done.
     Done,
     /// It is given up.
-    Abandon(Stale),
+    Abandon(InvalidatedCommand),
 }
 
-impl Disruption {
+impl DisruptionDecider {
     /// Takes every command as far as it goes.
     pub(super) fn advance(
         &mut self,
@@ -56,17 +58,17 @@ impl Disruption {
             self.drop_vanished(id, input, step);
             while let Some(command) = self.commands.get(&id).cloned() {
                 match self.next(&command, input, step, stop) {
-                    Next::Phase(phase) => {
+                    NextPhase::Phase(phase) => {
                         if let Some(command) = self.commands.get_mut(&id) {
                             command.phase = phase;
                         }
                     }
-                    Next::Waits => break,
-                    Next::Done => {
+                    NextPhase::Waits => break,
+                    NextPhase::Done => {
                         self.finish(&command, input);
                         self.commands.remove(&id);
                     }
-                    Next::Abandon(stale) => self.abandon(id, &stale, input, step),
+                    NextPhase::Abandon(stale) => self.abandon(id, &stale, input, step),
                 }
             }
         }
@@ -74,36 +76,36 @@ impl Disruption {
 
     fn next(
         &mut self,
-        command: &Command,
+        command: &DisruptionCommand,
         input: &StepInput<'_>,
         step: &mut Step,
         stop: &dyn Fn() -> bool,
-    ) -> Next {
+    ) -> NextPhase {
         let now = input.now;
         match command.phase {
-            Phase::Held(until) | Phase::Grace(until) if now < until => {
+            CommandPhase::Held(until) | CommandPhase::Grace(until) if now < until => {
                 step.wake_at(until);
-                Next::Waits
+                NextPhase::Waits
             }
-            Phase::Held(_) => match self.look_again(command.id, input, step, stop) {
-                Ok(true) => Next::Phase(Phase::Fencing(after(now, WRITE_MS))),
-                Ok(false) => Next::Waits,
-                Err(stale) => Next::Abandon(stale),
+            CommandPhase::Held(_) => match self.look_again(command.id, input, step, stop) {
+                Ok(true) => NextPhase::Phase(CommandPhase::Fencing(after(now, WRITE_MS))),
+                Ok(false) => NextPhase::Waits,
+                Err(stale) => NextPhase::Abandon(stale),
             },
-            Phase::Fencing(until) => self.fence(command, until, input, step),
-            Phase::Grace(_) => match self.look_again(command.id, input, step, stop) {
+            CommandPhase::Fencing(until) => self.fence(command, until, input, step),
+            CommandPhase::Grace(_) => match self.look_again(command.id, input, step, stop) {
                 Ok(true) => {
                     if let Some(fresh) = self.commands.get(&command.id).cloned() {
                         self.told_words(input, step, |words| words.carried_out(&fresh));
                     }
-                    Next::Phase(Phase::Marking(after(now, WRITE_MS)))
+                    NextPhase::Phase(CommandPhase::Marking(after(now, WRITE_MS)))
                 }
-                Ok(false) => Next::Waits,
-                Err(stale) => Next::Abandon(stale),
+                Ok(false) => NextPhase::Waits,
+                Err(stale) => NextPhase::Abandon(stale),
             },
-            Phase::Marking(until) => self.mark(command, until, input, step),
-            Phase::Launching(until) => self.launch(command, until, input, step),
-            Phase::Deleting => self.delete(command, input, step),
+            CommandPhase::Marking(until) => self.mark(command, until, input, step),
+            CommandPhase::Launching(until) => self.launch(command, until, input, step),
+            CommandPhase::Deleting => self.delete(command, input, step),
         }
     }
 
@@ -114,8 +116,8 @@ impl Disruption {
         input: &StepInput<'_>,
         step: &mut Step,
         stop: &dyn Fn() -> bool,
-    ) -> Result<bool, Stale> {
-        let world = World::new(input, &self.commands, Some(id));
+    ) -> Result<bool, InvalidatedCommand> {
+        let world = DisruptionView::new(input, &self.commands, Some(id));
         let Some(command) = self.commands.get(&id) else {
             return Ok(false);
         };
@@ -148,11 +150,11 @@ impl Disruption {
 
     fn fence(
         &mut self,
-        command: &Command,
+        command: &DisruptionCommand,
         until: Timestamp,
         input: &StepInput<'_>,
         step: &mut Step,
-    ) -> Next {
+    ) -> NextPhase {
         let mut done = true;
         for target in &command.targets {
             let Some(claim) = input.snapshot.claims.get(&*target.claim) else {
@@ -168,7 +170,10 @@ impl Disruption {
             done &= self.say_why(claim, target, command.reason(), input, step);
         }
         if done {
-            return Next::Phase(Phase::Grace(after(input.now, input.settings.bind_grace_ms)));
+            return NextPhase::Phase(CommandPhase::Grace(after(
+                input.now,
+                input.settings.bind_grace_ms,
+            )));
         }
         give_up_after(until, "the fence could not be written", input, step)
     }
@@ -177,7 +182,7 @@ impl Disruption {
     fn say_why(
         &mut self,
         claim: &NodeClaim,
-        target: &Target,
+        target: &DisruptedNode,
         reason: DisruptionReason,
         input: &StepInput<'_>,
         step: &mut Step,
@@ -185,18 +190,24 @@ impl Disruption {
         let is_told = writes::is_marked(claim, Some(reason));
         if !is_told {
             let effect = || writes::condition(claim, Some(reason), input.now);
-            self.write(claim_ref(target), Write::Condition, effect, input, step);
+            self.write(
+                claim_ref(target),
+                CommandWrite::Condition,
+                effect,
+                input,
+                step,
+            );
         }
         is_told
     }
 
     fn mark(
         &mut self,
-        command: &Command,
+        command: &DisruptionCommand,
         until: Timestamp,
         input: &StepInput<'_>,
         step: &mut Step,
-    ) -> Next {
+    ) -> NextPhase {
         let mut done = true;
         for target in &command.targets {
             let machine = input.snapshot.nodes.get(&*target.key);
@@ -206,7 +217,7 @@ impl Disruption {
                 ..
             }) = machine.map(|machine| &**machine)
             else {
-                return Next::Abandon(Stale::vanished(target));
+                return NextPhase::Abandon(InvalidatedCommand::vanished(target));
             };
             if !writes::is_tainted(node) {
                 done = false;
@@ -214,7 +225,7 @@ impl Disruption {
                 let taint = if waits { Taint::On } else { Taint::Leaving };
                 let effect = || writes::taint(node, &target.node, taint);
                 let subject = ObjectRef::Node(target.node.clone());
-                self.write(subject, Write::Taint, effect, input, step);
+                self.write(subject, CommandWrite::Taint, effect, input, step);
             }
             // It was there before the grace began; somebody may have taken it away.
             done &= self.say_why(claim, target, command.reason(), input, step);
@@ -229,19 +240,19 @@ impl Disruption {
         }
         let deadline = after(input.now, LAUNCH_MS);
         if let Err(stale) = self.order_replacements(command, input, step) {
-            return Next::Abandon(stale);
+            return NextPhase::Abandon(stale);
         }
         self.promise(command, deadline, input, step);
-        Next::Phase(Phase::Launching(deadline))
+        NextPhase::Phase(CommandPhase::Launching(deadline))
     }
 
     fn order_replacements(
         &mut self,
-        command: &Command,
+        command: &DisruptionCommand,
         input: &StepInput<'_>,
         step: &mut Step,
-    ) -> Result<(), Stale> {
-        let mut namer = Namer::new(input.seed ^ command.id);
+    ) -> Result<(), InvalidatedCommand> {
+        let mut namer = NameGenerator::new(input.seed ^ command.id);
         let replaces: Vec<ClaimName> = command
             .targets
             .iter()
@@ -251,9 +262,12 @@ impl Disruption {
         let mut orders = Step::default();
         for planned in &command.moves.claims {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
-                return Err(Stale::scheduling(format!("pool {} is gone", planned.pool)));
+                return Err(InvalidatedCommand::scheduling(format!(
+                    "pool {} is gone",
+                    planned.pool
+                )));
             };
-            let claim = NewClaim {
+            let claim = NodeClaimRequest {
                 planned,
                 pool,
                 name: namer.claim(&planned.pool, input.snapshot),
@@ -264,10 +278,10 @@ impl Disruption {
                 input,
                 crate::deciders::DeciderId::Disruption,
                 ObjectRef::Claim(claim.name.clone()),
-                crate::record::Verdict::NodeDecided,
+                crate::record::Verdict::NodePlanned,
                 claim.reasons(),
             );
-            replacements.push(Replacement {
+            replacements.push(ReplacementClaim {
                 claim: claim.name,
                 seen: false,
             });
@@ -287,7 +301,13 @@ impl Disruption {
     }
 
     /// Holds the room on which the pods will land. A change of a pod takes its promise away, so this is done anew at each step.
-    fn promise(&self, command: &Command, until: Timestamp, input: &StepInput<'_>, step: &mut Step) {
+    fn promise(
+        &self,
+        command: &DisruptionCommand,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
         for placement in &command.moves.placements {
             let pod = input.snapshot.pods.get(&placement.pod.key);
             let Some(pod) = pod.filter(|pod| pod.uid == placement.pod.uid && pod.is_active())
@@ -303,11 +323,11 @@ impl Disruption {
 
     fn launch(
         &mut self,
-        command: &Command,
+        command: &DisruptionCommand,
         until: Timestamp,
         input: &StepInput<'_>,
         step: &mut Step,
-    ) -> Next {
+    ) -> NextPhase {
         let mut replacements = command.replacements.clone();
         let mut ready = true;
         for replacement in &mut replacements {
@@ -316,7 +336,9 @@ impl Disruption {
                 claim.metadata.deletion_timestamp.is_some()
             });
             if gone {
-                return Next::Abandon(Stale::replacement("replacement was deleted"));
+                return NextPhase::Abandon(InvalidatedCommand::replacement(
+                    "replacement was deleted",
+                ));
             }
             replacement.seen = claim.is_some();
             let initialized = claim.is_some_and(|claim| claim.is_true("Initialized"));
@@ -332,19 +354,26 @@ impl Disruption {
         }
         if !ready {
             if until <= input.now {
-                return Next::Abandon(Stale::replacement("replacements were not ready in time"));
+                return NextPhase::Abandon(InvalidatedCommand::replacement(
+                    "replacements were not ready in time",
+                ));
             }
             step.wake_at(until);
             self.promise(command, until, input, step);
-            return Next::Waits;
+            return NextPhase::Waits;
         }
         match last_look(command, input) {
-            Ok(()) => Next::Phase(Phase::Deleting),
-            Err(stale) => Next::Abandon(stale),
+            Ok(()) => NextPhase::Phase(CommandPhase::Deleting),
+            Err(stale) => NextPhase::Abandon(stale),
         }
     }
 
-    fn delete(&mut self, command: &Command, input: &StepInput<'_>, step: &mut Step) -> Next {
+    fn delete(
+        &mut self,
+        command: &DisruptionCommand,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> NextPhase {
         let mut done = true;
         for target in &command.targets {
             let claim = input.snapshot.claims.get(&*target.claim);
@@ -360,19 +389,23 @@ impl Disruption {
                 uid,
                 grace_seconds: None,
             };
-            if self.write(claim_ref(target), Write::Delete, effect, input, step) {
+            if self.write(claim_ref(target), CommandWrite::Delete, effect, input, step) {
                 let reason = command.reason();
                 self.told_words(input, step, |words| words.terminating(target, reason));
             }
         }
-        if done { Next::Done } else { Next::Waits }
+        if done {
+            NextPhase::Done
+        } else {
+            NextPhase::Waits
+        }
     }
 
     /// Asks for a write unless it is on its way, or failed a moment ago. Returns whether it was asked for.
     pub(super) fn write(
         &mut self,
         subject: ObjectRef,
-        write: Write,
+        write: CommandWrite,
         effect: impl FnOnce() -> Effect,
         input: &StepInput<'_>,
         step: &mut Step,
@@ -387,7 +420,7 @@ impl Disruption {
         begins
     }
 
-    fn finish(&mut self, command: &Command, input: &StepInput<'_>) {
+    fn finish(&mut self, command: &DisruptionCommand, input: &StepInput<'_>) {
         let until = after(input.now, input.settings.churn_rest_ms);
         for placement in &command.moves.placements {
             let machine = input.snapshot.nodes.get(&*placement.node);
@@ -405,7 +438,7 @@ impl Disruption {
     pub(super) fn abandon(
         &mut self,
         id: u64,
-        stale: &Stale,
+        stale: &InvalidatedCommand,
         input: &StepInput<'_>,
         step: &mut Step,
     ) {
@@ -417,10 +450,10 @@ impl Disruption {
         });
         for target in &command.targets {
             self.suspects.leaves(&target.key);
-            if !matches!(command.phase, Phase::Held(_)) {
+            if !matches!(command.phase, CommandPhase::Held(_)) {
                 step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
             }
-            if matches!(command.phase, Phase::Launching(_)) {
+            if matches!(command.phase, CommandPhase::Launching(_)) {
                 let at = self.failures.failed(&target.pool, input.now);
                 step.wake_at(at);
             }
@@ -439,10 +472,10 @@ impl Disruption {
         let Some(command) = self.commands.get_mut(&id) else {
             return;
         };
-        if command.phase == Phase::Deleting {
+        if command.phase == CommandPhase::Deleting {
             return;
         }
-        let going = |target: &Target| {
+        let going = |target: &DisruptedNode| {
             input
                 .snapshot
                 .claims
@@ -465,7 +498,7 @@ impl Disruption {
             });
         }
         if !goes_on || command.targets.is_empty() {
-            self.abandon(id, &Stale::vanished(&first), input, step);
+            self.abandon(id, &InvalidatedCommand::vanished(&first), input, step);
         }
     }
 
@@ -473,9 +506,9 @@ impl Disruption {
         &mut self,
         input: &StepInput<'b>,
         step: &mut Step,
-        say: impl FnOnce(&mut Words<'_, 'b>),
+        say: impl FnOnce(&mut DisruptionReporter<'_, 'b>),
     ) {
-        say(&mut Words {
+        say(&mut DisruptionReporter {
             told: &mut self.told,
             input,
             step,
@@ -483,26 +516,34 @@ impl Disruption {
     }
 }
 
-fn claim_ref(target: &Target) -> ObjectRef {
+fn claim_ref(target: &DisruptedNode) -> ObjectRef {
     ObjectRef::Claim(target.claim.clone())
 }
 
-fn give_up_after(until: Timestamp, what: &str, input: &StepInput<'_>, step: &mut Step) -> Next {
+fn give_up_after(
+    until: Timestamp,
+    what: &str,
+    input: &StepInput<'_>,
+    step: &mut Step,
+) -> NextPhase {
     if until <= input.now {
-        return Next::Abandon(Stale::new("unknown", what));
+        return NextPhase::Abandon(InvalidatedCommand::new("unknown", what));
     }
     step.wake_at(until);
-    Next::Waits
+    NextPhase::Waits
 }
 
 /// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.
-fn last_look(command: &Command, input: &StepInput<'_>) -> Result<(), Stale> {
+fn last_look(command: &DisruptionCommand, input: &StepInput<'_>) -> Result<(), InvalidatedCommand> {
     for target in &command.targets {
         let Some(node) = input.snapshot.nodes.get(&*target.key) else {
             continue;
         };
         if node.do_not_disrupt() {
-            return Err(Stale::because("churn", Reason::DoNotDisruptNode));
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptNode,
+            ));
         }
         let eventual = command.reason() == DisruptionReason::Drifted
             && node
@@ -512,39 +553,45 @@ fn last_look(command: &Command, input: &StepInput<'_>) -> Result<(), Stale> {
         let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
         if let Some(pod) = protected.filter(|_| !eventual) {
             let pod = pod.key.clone();
-            return Err(Stale::because("churn", Reason::DoNotDisruptPod { pod }));
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptPod { pod },
+            ));
         }
         let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();
         if command.method == Method::Emptiness
             && !moves_pods
             && let Some(pod) = node.reschedulable().next()
         {
-            return Err(Stale::scheduling(format!("pod {} came", pod.key)));
+            return Err(InvalidatedCommand::scheduling(format!(
+                "pod {} came",
+                pod.key
+            )));
         }
     }
     Ok(())
 }
 
 /// The class of a method.
-pub(super) const fn class_of(method: Method) -> Class {
+pub(super) const fn class_of(method: Method) -> DisruptionClass {
     match method {
-        Method::Drift => Class::Eventual,
-        Method::Emptiness | Method::Multi | Method::Single => Class::Graceful,
+        Method::Drift => DisruptionClass::Eventual,
+        Method::Emptiness | Method::Multi | Method::Single => DisruptionClass::Graceful,
     }
 }
 
 /// Where a command begins.
-pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> Phase {
+pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> CommandPhase {
     match method {
         // Drift saves no money, so there is nothing that a moment's change could make untrue.
-        Method::Drift => Phase::Held(input.now),
+        Method::Drift => CommandPhase::Held(input.now),
         Method::Emptiness | Method::Multi | Method::Single => {
-            Phase::Held(after(input.now, input.settings.hold_ms))
+            CommandPhase::Held(after(input.now, input.settings.hold_ms))
         }
     }
 }
 
 /// Machines of a command.
-pub(super) fn targets(candidates: &[Candidate]) -> Vec<Target> {
-    candidates.iter().map(Target::from).collect()
+pub(super) fn targets(candidates: &[Candidate]) -> Vec<DisruptedNode> {
+    candidates.iter().map(DisruptedNode::from).collect()
 }

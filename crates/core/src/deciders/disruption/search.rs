@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, Policy};
-use super::command::{DisruptionReason, Method, Moves};
+use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
+use super::disruption_view::DisruptionView;
 use super::refusals::Refusals;
-use super::what_if::{Refusal, Rules, what_if};
-use super::world::World;
+use super::simulation::{DisruptionRejection, SimulationRules, what_if};
 use crate::deciders::after;
 use crate::labels;
 use crate::names::{ClaimName, PoolName};
@@ -29,19 +29,19 @@ const PAIRED: usize = 12;
 const PAIRS: usize = 20;
 
 /// What was found.
-pub(super) struct Found {
+pub(super) struct FoundCommand {
     /// How.
     pub(super) method: Method,
     /// Machines that go. Never empty.
     pub(super) candidates: Vec<Candidate>,
     /// Where their pods go.
-    pub(super) moves: Moves,
+    pub(super) moves: RelocationPlan,
 }
 
 /// What became of a look.
-pub(super) enum Looked {
+pub(super) enum SearchOutcome {
     /// Something to do.
-    Found(Box<Found>),
+    Found(Box<FoundCommand>),
     /// Out of time; there is more to look at.
     Unfinished,
     /// Nothing but machines that were refused a moment ago; the first of them may be looked at again then.
@@ -51,7 +51,7 @@ pub(super) enum Looked {
 }
 
 /// The machine may go because it is empty, if budgets allow.
-fn is_empty(candidate: &Candidate, world: &World<'_>) -> bool {
+fn is_empty(candidate: &Candidate, world: &DisruptionView<'_>) -> bool {
     candidate.is_empty()
         && candidate.is_consolidatable()
         && !candidate.pool.is_static()
@@ -59,7 +59,7 @@ fn is_empty(candidate: &Candidate, world: &World<'_>) -> bool {
 }
 
 /// How many machines may go because they are empty, whatever budgets allow.
-pub(super) fn count_empty(candidates: &[Candidate], world: &World<'_>) -> usize {
+pub(super) fn count_empty(candidates: &[Candidate], world: &DisruptionView<'_>) -> usize {
     let empty = candidates.iter().filter(|each| is_empty(each, world));
     empty.count()
 }
@@ -73,14 +73,14 @@ pub(super) fn count_drifted(candidates: &[Candidate]) -> usize {
 /// Machines without pods, within the budgets.
 pub(super) fn empty(
     candidates: &[Candidate],
-    world: &World<'_>,
+    world: &DisruptionView<'_>,
     refusals: &mut Refusals,
     stop: &dyn Fn() -> bool,
-) -> Looked {
+) -> SearchOutcome {
     let mut left = Left::default();
     let mut purse = world.budgets.purse(DisruptionReason::Empty);
     let mut chosen: Vec<Candidate> = Vec::new();
-    let mut moves = Moves::default();
+    let mut moves = RelocationPlan::default();
     for candidate in candidates.iter().filter(|each| is_empty(each, world)) {
         if !candidate.pods.is_empty() {
             if left.waits(refusals.waits_until(candidate, world.now)) {
@@ -89,7 +89,7 @@ pub(super) fn empty(
             // Its pods cost nothing to move, but they are pods: they need a place that is there.
             let mut all: Vec<&Candidate> = chosen.iter().collect();
             all.push(candidate);
-            match what_if(&all, Rules::ExistingOnly, world, stop) {
+            match what_if(&all, SimulationRules::ExistingOnly, world, stop) {
                 Ok(found) => moves = found,
                 Err(refusal) if refusal.stopped => {
                     left.stopped = true;
@@ -108,7 +108,7 @@ pub(super) fn empty(
     if chosen.is_empty() {
         return left.looked();
     }
-    Looked::Found(Box::new(Found {
+    SearchOutcome::Found(Box::new(FoundCommand {
         method: Method::Emptiness,
         candidates: chosen,
         moves,
@@ -131,13 +131,13 @@ impl Left {
         until.is_some()
     }
 
-    const fn looked(self) -> Looked {
+    const fn looked(self) -> SearchOutcome {
         match self {
-            Self { stopped: true, .. } => Looked::Unfinished,
+            Self { stopped: true, .. } => SearchOutcome::Unfinished,
             Self {
                 again: Some(at), ..
-            } => Looked::Waiting(at),
-            Self { again: None, .. } => Looked::Nothing,
+            } => SearchOutcome::Waiting(at),
+            Self { again: None, .. } => SearchOutcome::Nothing,
         }
     }
 }
@@ -145,12 +145,12 @@ impl Left {
 /// The machine that has been drifted longest and can be replaced; machines without pods first.
 pub(super) fn drifted(
     candidates: &[Candidate],
-    world: &World<'_>,
+    world: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
     refusals: &mut Refusals,
-    mut refused: impl FnMut(&Candidate, &Refusal),
+    mut refused: impl FnMut(&Candidate, &DisruptionRejection),
     stop: &dyn Fn() -> bool,
-) -> Looked {
+) -> SearchOutcome {
     let mut left = Left::default();
     let mut drifted: Vec<(bool, Timestamp, &Candidate)> = candidates
         .iter()
@@ -171,15 +171,15 @@ pub(super) fn drifted(
         if left.waits(refusals.waits_until(candidate, world.now)) {
             continue;
         }
-        match what_if(&[candidate], Rules::AnyPrice, world, stop) {
+        match what_if(&[candidate], SimulationRules::AnyPrice, world, stop) {
             Ok(moves) => {
-                return Looked::Found(Box::new(Found {
+                return SearchOutcome::Found(Box::new(FoundCommand {
                     method: Method::Drift,
                     candidates: vec![candidate.clone()],
                     moves,
                 }));
             }
-            Err(refusal) if refusal.stopped => return Looked::Unfinished,
+            Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
             Err(refusal) => {
                 refusals.refused(candidate, world.now);
                 refused(candidate, &refusal);
@@ -192,7 +192,7 @@ pub(super) fn drifted(
 /// Why a machine is no candidate for consolidation.
 pub(super) enum Ineligible {
     /// For this reason, which people are told.
-    Refused(Refusal),
+    Refused(DisruptionRejection),
     /// It rests after a move until then.
     Resting(Timestamp),
     /// Its condition `Consolidatable` is not true; whoever sets that says why.
@@ -202,10 +202,10 @@ pub(super) enum Ineligible {
 /// Whether a machine may be consolidated at all. `received`: until when machines rest that pods were moved to.
 pub(super) fn eligible(
     candidate: &Candidate,
-    world: &World<'_>,
+    world: &DisruptionView<'_>,
     received: &BTreeMap<ClaimName, Timestamp>,
 ) -> Result<(), Ineligible> {
-    let refuse = |text: String| Err(Ineligible::Refused(Refusal::note(text)));
+    let refuse = |text: String| Err(Ineligible::Refused(DisruptionRejection::note(text)));
     let Candidate {
         node,
         pool,
@@ -262,19 +262,19 @@ pub(super) fn eligible(
 
 /// How far a pass of consolidation is. A pass may take several steps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Search {
-    stage: Stage,
+pub(super) struct ConsolidationSearch {
+    stage: SearchStage,
     /// Machines that were looked at one by one.
     examined: BTreeSet<ClaimName>,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum SearchStage {
     /// Searching for the longest prefix that works: between these lengths, the upper one unknown at first.
     Prefixes {
         low: usize,
         high: Option<usize>,
-        best: Option<(Vec<ClaimName>, Moves)>,
+        best: Option<(Vec<ClaimName>, RelocationPlan)>,
     },
     /// Trying pairs, from this one on.
     Pairs(usize),
@@ -282,7 +282,7 @@ enum Stage {
     Single,
 }
 
-impl Default for Stage {
+impl Default for SearchStage {
     fn default() -> Self {
         Self::Prefixes {
             low: 2,
@@ -292,7 +292,7 @@ impl Default for Stage {
     }
 }
 
-impl Search {
+impl ConsolidationSearch {
     /// Begins anew: something changed since the last fruitless pass.
     pub(super) fn restart(&mut self) {
         *self = Self::default();
@@ -302,13 +302,13 @@ impl Search {
     pub(super) fn look(
         &mut self,
         candidates: Vec<&Candidate>,
-        world: &World<'_>,
-        refused: impl FnMut(&Candidate, &Refusal),
+        world: &DisruptionView<'_>,
+        refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
-    ) -> Looked {
+    ) -> SearchOutcome {
         let candidates = best_first(candidates);
         match self.several(&candidates, world, stop) {
-            Looked::Nothing => self.one(&candidates, world, refused, stop),
+            SearchOutcome::Nothing => self.one(&candidates, world, refused, stop),
             other => other,
         }
     }
@@ -317,10 +317,10 @@ impl Search {
     pub(super) fn both(
         &mut self,
         candidates: Vec<&Candidate>,
-        world: &World<'_>,
-        refused: impl FnMut(&Candidate, &Refusal),
+        world: &DisruptionView<'_>,
+        refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
-    ) -> (Looked, Looked) {
+    ) -> (SearchOutcome, SearchOutcome) {
         let candidates = best_first(candidates);
         let multi = self.several(&candidates, world, stop);
         (multi, self.one(&candidates, world, refused, stop))
@@ -329,9 +329,9 @@ impl Search {
     fn several(
         &mut self,
         candidates: &[&Candidate],
-        world: &World<'_>,
+        world: &DisruptionView<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Looked {
+    ) -> SearchOutcome {
         let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
         let within: Vec<&Candidate> = candidates
             .iter()
@@ -339,24 +339,24 @@ impl Search {
             .filter(|each| purse.take(&each.pool_name))
             .take(MOST_TOGETHER)
             .collect();
-        if let Stage::Prefixes { low, high, best } = &mut self.stage {
+        if let SearchStage::Prefixes { low, high, best } = &mut self.stage {
             let mut most = high.unwrap_or(within.len()).min(within.len());
             while *low <= most {
                 let middle = usize::midpoint(*low, most);
                 let prefix = within.get(..middle).unwrap_or_default();
-                match what_if(prefix, Rules::Cheaper, world, stop) {
+                match what_if(prefix, SimulationRules::Cheaper, world, stop) {
                     Ok(moves) => {
                         let names = prefix.iter().map(|each| each.claim_name.clone()).collect();
                         *best = Some((names, moves));
                         *low = middle + 1;
                     }
-                    Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                    Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                     Err(_) => most = middle - 1,
                 }
                 *high = Some(most);
             }
             let best = best.take();
-            self.stage = Stage::Pairs(0);
+            self.stage = SearchStage::Pairs(0);
             if let Some((names, moves)) = best {
                 // Between steps a machine may have left; then the pass goes on without it.
                 let all: Option<Vec<&Candidate>> = names
@@ -368,30 +368,30 @@ impl Search {
                 }
             }
         }
-        if let Stage::Pairs(next) = &mut self.stage {
+        if let SearchStage::Pairs(next) = &mut self.stage {
             let all = pairs(within.len().min(PAIRED)).take(PAIRS);
             for (a, b) in all.skip(*next) {
                 let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
                     continue;
                 };
-                match what_if(&[*a, *b], Rules::Cheaper, world, stop) {
+                match what_if(&[*a, *b], SimulationRules::Cheaper, world, stop) {
                     Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
-                    Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                    Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                     Err(_) => *next += 1,
                 }
             }
-            self.stage = Stage::Single;
+            self.stage = SearchStage::Single;
         }
-        Looked::Nothing
+        SearchOutcome::Nothing
     }
 
     fn one(
         &mut self,
         candidates: &[&Candidate],
-        world: &World<'_>,
-        mut refused: impl FnMut(&Candidate, &Refusal),
+        world: &DisruptionView<'_>,
+        mut refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
-    ) -> Looked {
+    ) -> SearchOutcome {
         for candidate in interleaved(candidates) {
             if self.examined.contains(&candidate.claim_name) {
                 continue;
@@ -400,16 +400,16 @@ impl Search {
             if world.budgets.remaining(&candidate.pool_name, reason) == 0 {
                 continue;
             }
-            match what_if(&[candidate], Rules::Cheaper, world, stop) {
+            match what_if(&[candidate], SimulationRules::Cheaper, world, stop) {
                 Ok(moves) => return found(Method::Single, &[candidate], moves),
-                Err(refusal) if refusal.stopped => return Looked::Unfinished,
+                Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                 Err(refusal) => {
                     refused(candidate, &refusal);
                     self.examined.insert(candidate.claim_name.clone());
                 }
             }
         }
-        Looked::Nothing
+        SearchOutcome::Nothing
     }
 }
 
@@ -421,8 +421,8 @@ fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
     candidates
 }
 
-fn found(method: Method, candidates: &[&Candidate], moves: Moves) -> Looked {
-    Looked::Found(Box::new(Found {
+fn found(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> SearchOutcome {
+    SearchOutcome::Found(Box::new(FoundCommand {
         method,
         candidates: candidates.iter().copied().cloned().collect(),
         moves,

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::candidate::Candidate;
-use super::command::{Command, Method, Moves};
-use super::search::{Found, Looked};
-use super::what_if::Refusal;
-use super::world::World;
-use crate::deciders::static_capacity::Census;
+use super::command::{DisruptionCommand, Method, RelocationPlan};
+use super::disruption_view::DisruptionView;
+use super::search::{FoundCommand, SearchOutcome};
+use super::simulation::DisruptionRejection;
+use crate::deciders::static_capacity::ReplicaCounts;
 use crate::names::PoolName;
 use crate::record::Reason;
 use crate::scheduling::plan_of_pool;
@@ -18,12 +18,12 @@ use crate::scheduling::plan_of_pool;
 /// The machine that has been drifted longest and whose replacement the pool allows.
 pub(super) fn drifted(
     candidates: &[Candidate],
-    world: &World<'_>,
+    world: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
-    mut refused: impl FnMut(&Candidate, &Refusal),
-) -> Looked {
+    mut refused: impl FnMut(&Candidate, &DisruptionRejection),
+) -> SearchOutcome {
     if !world.input.settings.gates.static_capacity {
-        return Looked::Nothing;
+        return SearchOutcome::Nothing;
     }
     let mut drifted: Vec<_> = candidates
         .iter()
@@ -32,7 +32,7 @@ pub(super) fn drifted(
         .collect();
     drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
     // What is in the way of a replacement is in the way of all machines of the pool.
-    let mut in_the_way: BTreeMap<&PoolName, Refusal> = BTreeMap::new();
+    let mut in_the_way: BTreeMap<&PoolName, DisruptionRejection> = BTreeMap::new();
     for (_, candidate) in drifted {
         if let Some(refusal) = in_the_way.get(&candidate.pool_name) {
             refused(candidate, refusal);
@@ -45,7 +45,7 @@ pub(super) fn drifted(
         }
         match replacement(candidate, world) {
             Ok(moves) => {
-                return Looked::Found(Box::new(Found {
+                return SearchOutcome::Found(Box::new(FoundCommand {
                     method: Method::Drift,
                     candidates: vec![candidate.clone()],
                     moves,
@@ -57,19 +57,25 @@ pub(super) fn drifted(
             }
         }
     }
-    Looked::Nothing
+    SearchOutcome::Nothing
 }
 
 /// A new machine in place of the candidate.
-pub(super) fn replacement(candidate: &Candidate, world: &World<'_>) -> Result<Moves, Refusal> {
+pub(super) fn replacement(
+    candidate: &Candidate,
+    world: &DisruptionView<'_>,
+) -> Result<RelocationPlan, DisruptionRejection> {
     let Candidate {
         pool, pool_name, ..
     } = candidate;
     let all = world.static_pools();
-    let census = all.get(pool_name).cloned().unwrap_or_else(Census::default);
+    let census = all
+        .get(pool_name)
+        .cloned()
+        .unwrap_or_else(ReplicaCounts::default);
     let replicas = pool.spec.replicas.unwrap_or_default();
     if census.missing(replicas) < 0 {
-        return Err(Refusal::note(format!(
+        return Err(DisruptionRejection::note(format!(
             "NodePool \"{pool_name}\" has more than its {replicas} replicas"
         )));
     }
@@ -81,7 +87,7 @@ pub(super) fn replacement(candidate: &Candidate, world: &World<'_>) -> Result<Mo
             "limit of nodes is {limit}, and {} machines are there or planned: none is left for a replacement",
             census.machines() + planned_by_others
         );
-        return Err(Refusal::new(
+        return Err(DisruptionRejection::new(
             format!("NodePool \"{pool_name}\": {message}"),
             vec![Reason::Limit {
                 pool: pool_name.clone(),
@@ -90,8 +96,8 @@ pub(super) fn replacement(candidate: &Candidate, world: &World<'_>) -> Result<Mo
         ));
     }
     let planned = plan_of_pool(pool, world.snapshot(), world.input.settings)
-        .map_err(|why| Refusal::note(format!("NodePool \"{pool_name}\": {why}")))?;
-    Ok(Moves {
+        .map_err(|why| DisruptionRejection::note(format!("NodePool \"{pool_name}\": {why}")))?;
+    Ok(RelocationPlan {
         old: candidate.price(),
         new: planned
             .cheapest
@@ -103,7 +109,7 @@ pub(super) fn replacement(candidate: &Candidate, world: &World<'_>) -> Result<Mo
 }
 
 /// Machines that a command will ask for and that the ledger does not know yet.
-pub(super) fn not_asked_for(command: &Command) -> impl Iterator<Item = &PoolName> {
+pub(super) fn not_asked_for(command: &DisruptionCommand) -> impl Iterator<Item = &PoolName> {
     let open = !command.phase.is_promised();
     command
         .moves

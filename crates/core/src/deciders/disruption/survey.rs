@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::candidate::{Blocker, Candidate, Class};
+use super::candidate::{Candidate, CandidateBlocker, DisruptionClass};
 use super::command::DisruptionReason;
+use super::disruption_view::DisruptionView;
 use super::refusals::Refusals;
-use super::search::{self, Found, Ineligible, Looked, Search};
-use super::what_if::{Rules, what_if};
-use super::world::World;
+use super::search::{self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
+use super::simulation::{SimulationRules, what_if};
 use crate::deciders::StepInput;
 use crate::money::MicroUsd;
 use crate::names::{NodeName, PodKey, PoolName};
@@ -20,7 +20,7 @@ use crate::scheduling::PlannedClaim;
 
 /// A machine, as disruption sees it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Surveyed {
+pub struct NodeSurvey {
     /// Name of its Node, or of its claim while there is no Node.
     pub name: String,
     /// Price; `None` when unknown.
@@ -54,7 +54,7 @@ pub struct Proposal {
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Machines that have a claim.
-    pub machines: Vec<Surveyed>,
+    pub machines: Vec<NodeSurvey>,
     /// How many nodes each pool may still give for each reason; `None` means no limit.
     pub allowed: BTreeMap<(PoolName, &'static str), Option<i64>>,
     /// What each method would do on its own. Methods that would do nothing are not listed.
@@ -65,7 +65,7 @@ pub struct Survey {
 
 /// At what price machines may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terms {
+pub enum ReplacementPricing {
     /// By one that is cheaper, as consolidation does.
     Cheaper,
     /// By as many as are needed at any price, as drift does.
@@ -80,23 +80,23 @@ pub enum Terms {
 pub fn consider(
     input: &StepInput<'_>,
     nodes: &[NodeName],
-    terms: Terms,
+    terms: ReplacementPricing,
     stop: &dyn Fn() -> bool,
 ) -> Result<Proposal, String> {
-    let world = World::new(input, &BTreeMap::new(), None).without_bound();
+    let world = DisruptionView::new(input, &BTreeMap::new(), None).without_bound();
     let mut candidates = Vec::new();
     for name in nodes {
         let node = input.snapshot.node(name);
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
-            Candidate::regardless(node, &world)
+            Candidate::unchecked(node, &world)
                 .ok_or_else(|| format!("node {name} is not ours, or belongs to no pool"))?,
         );
     }
     let candidates: Vec<&Candidate> = candidates.iter().collect();
     let rules = match terms {
-        Terms::Cheaper => Rules::Cheaper,
-        Terms::AnyPrice => Rules::AnyPrice,
+        ReplacementPricing::Cheaper => SimulationRules::Cheaper,
+        ReplacementPricing::AnyPrice => SimulationRules::AnyPrice,
     };
     let moves = what_if(&candidates, rules, &world, stop).map_err(|refusal| {
         if refusal.stopped {
@@ -107,9 +107,9 @@ pub fn consider(
     })?;
     Ok(Proposal {
         method: match terms {
-            Terms::Cheaper if nodes.len() > 1 => "multi",
-            Terms::Cheaper => "single",
-            Terms::AnyPrice => "drift",
+            ReplacementPricing::Cheaper if nodes.len() > 1 => "multi",
+            ReplacementPricing::Cheaper => "single",
+            ReplacementPricing::AnyPrice => "drift",
         },
         nodes: nodes.to_vec(),
         savings: moves.savings(),
@@ -124,7 +124,7 @@ pub fn consider(
 #[must_use]
 pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
     let none = BTreeMap::new();
-    let world = World::new(input, &none, None).without_bound();
+    let world = DisruptionView::new(input, &none, None).without_bound();
     let received = BTreeMap::new();
     let mut survey = Survey::default();
     let (mut graceful, mut eventual) = (Vec::new(), Vec::new());
@@ -133,19 +133,21 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
         .into_iter()
         .filter(|node| node.is_managed())
     {
-        let text = |blocker: &Blocker| (blocker.to_string(), blocker.reason());
-        let first = Candidate::of(node, &world, Class::Graceful);
-        let second = Candidate::of(node, &world, Class::Eventual);
+        let text = |blocker: &CandidateBlocker| (blocker.to_string(), blocker.reason());
+        let first = Candidate::of(node, &world, DisruptionClass::Graceful);
+        let second = Candidate::of(node, &world, DisruptionClass::Eventual);
         let ineligible = match first
             .as_ref()
             .map(|each| search::eligible(each, &world, &received))
         {
             Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text),
-            Ok(Err(Ineligible::Resting(until))) => Some(Reason::Resting { until }.to_string()),
+            Ok(Err(Ineligible::Resting(until))) => {
+                Some(Reason::CooldownActive { until }.to_string())
+            }
             Ok(Err(Ineligible::NotYet)) => Some("not consolidatable".to_owned()),
             Ok(Ok(())) | Err(_) => None,
         };
-        survey.machines.push(Surveyed {
+        survey.machines.push(NodeSurvey {
             name: node.name().to_owned(),
             price: node.price,
             cost: super::cost::of_node(node),
@@ -164,7 +166,7 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
             survey.allowed.insert((pool.clone(), reason.as_str()), left);
         }
     }
-    let mut propose = |method, found: Found| {
+    let mut propose = |method, found: FoundCommand| {
         survey.proposals.push(Proposal {
             method,
             nodes: found
@@ -177,12 +179,12 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
         });
     };
     let mut none = Refusals::default();
-    if let Looked::Found(found) = search::empty(&graceful, &world, &mut none, stop) {
+    if let SearchOutcome::Found(found) = search::empty(&graceful, &world, &mut none, stop) {
         propose("emptiness", *found);
     }
     let mut none = Refusals::default();
     let drifted = search::drifted(&eventual, &world, |_| false, &mut none, |_, _| {}, stop);
-    if let Looked::Found(found) = drifted {
+    if let SearchOutcome::Found(found) = drifted {
         propose("drift", *found);
     }
     let eligible: Vec<&Candidate> = graceful
@@ -190,14 +192,14 @@ pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
         .filter(|each| search::eligible(each, &world, &received).is_ok())
         .collect();
     let mut refusals = BTreeMap::new();
-    let refused = |candidate: &Candidate, refusal: &super::what_if::Refusal| {
+    let refused = |candidate: &Candidate, refusal: &super::simulation::DisruptionRejection| {
         refusals.insert(candidate.node_name.clone(), refusal.text.clone());
     };
-    let (multi, single) = Search::default().both(eligible, &world, refused, stop);
-    if let Looked::Found(found) = multi {
+    let (multi, single) = ConsolidationSearch::default().both(eligible, &world, refused, stop);
+    if let SearchOutcome::Found(found) = multi {
         propose("multi", *found);
     }
-    if let Looked::Found(found) = single {
+    if let SearchOutcome::Found(found) = single {
         propose("single", *found);
     }
     survey.refusals = refusals;

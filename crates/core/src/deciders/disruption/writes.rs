@@ -11,12 +11,12 @@ use crate::effect::{Effect, ObjectRef, Patch};
 use crate::labels;
 use crate::ledger::FenceReason;
 use crate::names::{ClaimName, NodeName};
-use crate::objects::DISRUPTION_REASON;
+use crate::object_ext::DISRUPTION_REASON;
 use crate::taints;
 
 /// What is written. With the object, the key under which a write is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Write {
+pub(super) enum CommandWrite {
     /// The fence annotation of a claim, which an older version left.
     Fence,
     /// The taint of a Node.
@@ -28,18 +28,18 @@ pub(super) enum Write {
 }
 
 /// Which of our writes an effect is.
-pub(super) fn kind_of(effect: &Effect) -> Option<(ObjectRef, Write)> {
+pub(super) fn kind_of(effect: &Effect) -> Option<(ObjectRef, CommandWrite)> {
     match effect {
         Effect::Patch(patch) => {
             let write = match (&patch.target, patch.status) {
-                (ObjectRef::Node(_), false) => Write::Taint,
-                (ObjectRef::Claim(_), true) => Write::Condition,
-                (ObjectRef::Claim(_), false) => Write::Fence,
+                (ObjectRef::Node(_), false) => CommandWrite::Taint,
+                (ObjectRef::Claim(_), true) => CommandWrite::Condition,
+                (ObjectRef::Claim(_), false) => CommandWrite::Fence,
                 _ => return None,
             };
             Some((patch.target.clone(), write))
         }
-        Effect::Delete { target, .. } => Some((target.clone(), Write::Delete)),
+        Effect::Delete { target, .. } => Some((target.clone(), CommandWrite::Delete)),
         _ => None,
     }
 }

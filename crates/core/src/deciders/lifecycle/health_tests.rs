@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::deciders::testing::World;
-use crate::objects::LAUNCHES_HELD_BACK;
+use crate::deciders::testing::TestCluster;
+use crate::object_ext::LAUNCHES_HELD_BACK;
 use crate::record::Verdict;
 use crate::settings::Settings;
 
@@ -11,7 +11,7 @@ const MINUTE: i64 = 60_000;
 const HEALTHY: &str = "NodeRegistrationHealthy";
 
 /// A claim that the pool made.
-fn claim(world: &mut World, name: &str) {
+fn claim(world: &mut TestCluster, name: &str) {
     world.claim(name, &json!({}));
     let uid = world.get("NodePool/default")["metadata"]["uid"].clone();
     let owner = json!([{ "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "default", "uid": uid }]);
@@ -21,7 +21,7 @@ fn claim(world: &mut World, name: &str) {
     );
 }
 
-fn condition(world: &World, type_: &str) -> Option<(String, String)> {
+fn condition(world: &TestCluster, type_: &str) -> Option<(String, String)> {
     let list = world
         .get("NodePool/default")
         .pointer("/status/conditions")?
@@ -31,11 +31,11 @@ fn condition(world: &World, type_: &str) -> Option<(String, String)> {
     Some((text("status"), text("reason")))
 }
 
-fn status(world: &World, type_: &str) -> String {
+fn status(world: &TestCluster, type_: &str) -> String {
     condition(world, type_).map_or_else(String::new, |(status, _)| status)
 }
 
-fn launches(world: &World) -> usize {
+fn launches(world: &TestCluster) -> usize {
     world
         .done
         .iter()
@@ -44,7 +44,7 @@ fn launches(world: &World) -> usize {
 }
 
 /// Keeps `wanted` claims there, as provisioning would, and lets time pass; nothing ever registers.
-fn an_hour_of_demand(world: &mut World, wanted: usize, minutes: usize) {
+fn an_hour_of_demand(world: &mut TestCluster, wanted: usize, minutes: usize) {
     let mut made = world.done.len();
     for _ in 0..minutes {
         let closed = status(world, LAUNCHES_HELD_BACK) == "True";
@@ -61,7 +61,7 @@ fn an_hour_of_demand(world: &mut World, wanted: usize, minutes: usize) {
 #[test]
 fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
     for wanted in [1, 3, 20, 100] {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         an_hour_of_demand(&mut world, wanted, 60);
         assert!(
             launches(&world) <= 10,
@@ -89,7 +89,7 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
 
 #[test]
 fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     for n in 0..30 {
         claim(&mut world, &format!("c{n:02}"));
         world.pass(2_000);
@@ -101,7 +101,7 @@ fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
 
 #[test]
 fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     an_hour_of_demand(&mut world, 5, 60);
     let before = launches(&world);
     an_hour_of_demand(&mut world, 5, 120);
@@ -122,13 +122,13 @@ fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
 
 #[test]
 fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     // Long enough for the wait to have doubled a few times.
     an_hour_of_demand(&mut world, 5, 240);
     while status(&world, LAUNCHES_HELD_BACK) != "True" {
         an_hour_of_demand(&mut world, 5, 1);
     }
-    let told = |world: &World| {
+    let told = |world: &TestCluster| {
         let list = world.get("NodePool/default")["status"]["conditions"].clone();
         let all = list.as_array().unwrap();
         let held = all.iter().find(|each| each["type"] == LAUNCHES_HELD_BACK);
@@ -142,7 +142,7 @@ fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
 
 #[test]
 fn the_first_that_registers_lets_all_others_go() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     for n in 0..30 {
         claim(&mut world, &format!("c{n:02}"));
     }
@@ -169,7 +169,7 @@ fn the_first_that_registers_lets_all_others_go() {
 
 #[test]
 fn that_a_launch_is_held_back_is_written_after_a_moment() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.settings.held_grace_ms = 3_000;
     world.restart();
     world.settle();
@@ -190,7 +190,7 @@ fn that_a_launch_is_held_back_is_written_after_a_moment() {
 
 #[test]
 fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_class() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     claim(&mut world, "first");
     world.settle();
     world.join("first");
@@ -221,7 +221,7 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
 
 #[test]
 fn a_mended_class_ends_the_wait() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     an_hour_of_demand(&mut world, 4, 17);
     assert_eq!(status(&world, LAUNCHES_HELD_BACK), "True");
     let before = launches(&world);
@@ -241,7 +241,7 @@ fn a_mended_class_ends_the_wait() {
 
 #[test]
 fn one_is_tried_and_when_it_registers_launches_go_on() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     an_hour_of_demand(&mut world, 4, 21);
     assert_eq!(
         condition(&world, LAUNCHES_HELD_BACK).unwrap().1,
@@ -272,7 +272,7 @@ fn the_breaker_can_be_switched_off() {
         launch_failures: 0,
         ..Settings::default()
     };
-    let mut world = World::with(settings);
+    let mut world = TestCluster::with(settings);
     an_hour_of_demand(&mut world, 20, 40);
     assert!(launches(&world) >= 40, "{}", launches(&world));
     assert_eq!(condition(&world, LAUNCHES_HELD_BACK), None);
@@ -281,17 +281,17 @@ fn the_breaker_can_be_switched_off() {
 
 #[test]
 fn two_failures_of_the_last_four_are_unhealthy_and_claims_of_others_do_not_count() {
-    let mut world = World::with(Settings {
+    let mut world = TestCluster::with(Settings {
         launch_failures: 0,
         ..Settings::default()
     });
-    let register = |world: &mut World, name: &str| {
+    let register = |world: &mut TestCluster, name: &str| {
         claim(world, name);
         world.settle();
         world.join(name);
         world.pass(1_000);
     };
-    let fail = |world: &mut World, name: &str| {
+    let fail = |world: &mut TestCluster, name: &str| {
         claim(world, name);
         world.pass(16 * MINUTE);
     };

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::health::Gate;
-use super::{Lifecycle, MESSAGE_CHARS};
+use super::registration_health::LaunchDecision;
+use super::{LifecycleDecider, MESSAGE_CHARS};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::cloud::{Instance, LaunchError, LaunchRequest, Launched};
-use crate::deciders::agenda::{attempt, earlier};
+use crate::cloud::{Instance, LaunchError, LaunchRequest, LaunchedInstance};
+use crate::deciders::timer_queue::{attempt, earlier};
 use crate::deciders::{DeciderId, Step, StepInput, after, writes};
-use crate::effect::{Done, Effect, EffectError, Event, ObjectRef, ProviderRef, machines_for};
+use crate::effect::{
+    Effect, EffectError, EffectOutput, Event, ObjectRef, ProviderRef, machines_for,
+};
 use crate::labels;
 use crate::names::{ClaimName, ProviderId, Uid};
-use crate::objects::LAUNCH_HELD_BACK;
+use crate::object_ext::LAUNCH_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::Snapshot;
 
@@ -25,13 +27,13 @@ const JOINS_MS: i64 = 1_000;
 /// tells of the launch alone: a refused write must not hide a machine.
 const REGISTERS_MS: i64 = 4_000;
 
-impl Lifecycle {
+impl LifecycleDecider {
     /// What became of a launch.
     pub(super) fn launched(
         &mut self,
         input: &StepInput<'_>,
         request: &LaunchRequest,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
         step: &mut Step,
     ) {
         let Some(uid) = request.claim.uid() else {
@@ -39,7 +41,7 @@ impl Lifecycle {
         };
         let name = request.claim.name();
         match result {
-            Ok(Done::Launched(machine)) => {
+            Ok(EffectOutput::Launched(machine)) => {
                 self.launches.succeeded(&uid);
                 self.failures.remove(&uid);
                 self.empty.remove(&uid);
@@ -135,11 +137,11 @@ impl Lifecycle {
     pub(super) fn listed(
         &mut self,
         input: &StepInput<'_>,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
         todo: &mut BTreeSet<ClaimName>,
     ) {
         let asked = std::mem::take(&mut self.asked);
-        let Ok(Done::Instances(listings)) = result else {
+        let Ok(EffectOutput::Instances(listings)) = result else {
             self.search.failed(&(), input.now);
             return;
         };
@@ -186,8 +188,8 @@ impl Lifecycle {
             {
                 return again;
             }
-            let deadline = self.in_time(input, claim, &uid, "Launched", step);
-            match self.give_up(now, claim, &uid, step) {
+            let deadline = self.check_deadline(input, claim, &uid, "Launched", step);
+            match self.delete_timed_out(now, claim, &uid, step) {
                 Ok(true) => return None,
                 Ok(false) => {}
                 Err(at) => return at,
@@ -200,7 +202,7 @@ impl Lifecycle {
             }
             let again = match attempt(&mut self.launches, &uid, now) {
                 Ok(()) => {
-                    self.health.trying(claim, &uid, now);
+                    self.health.unregistered(claim, &uid, now);
                     let node_class = input
                         .snapshot
                         .node_classes
@@ -233,13 +235,13 @@ impl Lifecycle {
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         match self.health.gate(input, claim, uid) {
-            Gate::Open => {
+            LaunchDecision::Allow => {
                 if self.health.release(claim) {
                     self.released.insert(uid.clone(), input.now);
                 }
                 None
             }
-            Gate::Wait(why, at) => {
+            LaunchDecision::Wait(why, at) => {
                 let since = self.health.hold(claim, input.now);
                 let told_at = after(since, input.settings.held_grace_ms);
                 if told_at > input.now {
@@ -250,7 +252,7 @@ impl Lifecycle {
                 let noted = self.note_failure(input.now, claim, uid, step);
                 Some(earlier(at, noted))
             }
-            Gate::Closed(why) => {
+            LaunchDecision::Reject(why) => {
                 self.health.release(claim);
                 self.doomed.insert(uid.clone());
                 step.record(
@@ -296,7 +298,7 @@ impl Lifecycle {
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        machine: &Launched,
+        machine: &LaunchedInstance,
         deleting: bool,
         step: &mut Step,
     ) -> Option<Timestamp> {
@@ -316,7 +318,7 @@ impl Lifecycle {
         if !deleting && !complete {
             let deadline = claim
                 .uid()
-                .and_then(|uid| self.in_time(input, claim, &uid, "Launched", step));
+                .and_then(|uid| self.check_deadline(input, claim, &uid, "Launched", step));
             if deadline.is_none() {
                 let delete = writes::delete_claim(claim);
                 return self.outbox.send(input.now, delete, step).err().flatten();
@@ -356,7 +358,7 @@ impl Lifecycle {
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        machine: &Launched,
+        machine: &LaunchedInstance,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         // Only a claim that says which machine it has is one with its Node before status tells.
@@ -444,7 +446,7 @@ fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'
 }
 
 /// What status says of a machine.
-pub(super) fn machine_fields(machine: &Launched) -> Map<String, Value> {
+pub(super) fn machine_fields(machine: &LaunchedInstance) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("providerID".to_owned(), json!(machine.provider_id));
     if let Some(image) = &machine.image_id {
@@ -462,8 +464,8 @@ pub(super) fn machine_fields(machine: &Launched) -> Map<String, Value> {
 }
 
 /// What is known of a machine that was only found in a list.
-fn machine_of(instance: &Instance) -> Launched {
-    Launched {
+fn machine_of(instance: &Instance) -> LaunchedInstance {
+    LaunchedInstance {
         provider_id: ProviderId::clone(&instance.provider_id),
         image_id: None,
         labels: BTreeMap::new(),

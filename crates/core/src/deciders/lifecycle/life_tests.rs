@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::deciders::testing::{GROUP, KIND, World};
+use crate::deciders::testing::{GROUP, KIND, TestCluster};
 use crate::labels;
 
 /// A life from a claim to nothing: a pod comes to the node, ends, and emptiness takes the node. Returns its writes, in
@@ -11,7 +11,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     let mut settings = crate::settings::Settings::default();
     // Which the decider of disruption comes with in these tests.
     settings.gates.static_capacity = true;
-    let mut world = World::with(settings);
+    let mut world = TestCluster::with(settings);
     world.edit(
         "NodePool/default",
         &json!({ "spec": { "disruption": { "consolidateAfter": "0s", "consolidationPolicy": "WhenEmpty", "budgets": [{ "nodes": "100%" }] } } }),
@@ -107,14 +107,14 @@ fn a_life_is_thirteen_writes_where_machines_take_their_time() {
 
 #[test]
 fn a_reason_that_gives_way_to_the_next_is_not_written() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.settings.reason_grace_ms = 10_000;
     world.restart();
     world.claim("c", &json!({ "startupTaints": [] }));
     world.settle();
     let node = format!("Node/{}", world.join("c"));
     world.pass(1_000);
-    let reason = |world: &World| world.condition("c", "Initialized").unwrap().1;
+    let reason = |world: &TestCluster| world.condition("c", "Initialized").unwrap().1;
     assert_eq!(reason(&world), "NodeNotReady", "the first is told at once");
     let taint =
         |key: &str| json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } });
@@ -148,7 +148,7 @@ fn a_reason_that_gives_way_to_the_next_is_not_written() {
 /// The Node cannot be registered: its machine is told of all the same.
 #[test]
 fn a_machine_whose_node_cannot_be_written_is_told_of() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({}));
@@ -168,7 +168,7 @@ fn a_machine_whose_node_cannot_be_written_is_told_of() {
 /// The process is killed between the machine's labels and its status, with the Node there.
 #[test]
 fn a_machine_that_only_an_annotation_names_is_found_again() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({ "startupTaints": [] }));

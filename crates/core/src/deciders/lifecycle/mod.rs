@@ -1,7 +1,7 @@
 //! Claims from their creation to an initialized node, or to being given up.
 //!
 //! May: add the termination finalizer to claims and nodes; launch; copy the claim's labels, annotations, taints and
-//! ownership to its Node; write the conditions `Launched`, `Registered`, `Initialized`; delete claims that get no machine
+//! ownership to its Node; write the conditions `LaunchedInstance`, `Registered`, `Initialized`; delete claims that get no machine
 //! or whose machine does not register in time; release claims that were deleted before they had a machine.
 //!
 //! Must never: launch for a claim without finalizer or one that is being deleted; remove the finalizer of a claim that
@@ -22,10 +22,10 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
-mod arrival;
-mod health;
+mod initialization;
 mod launch;
 mod registration;
+mod registration_health;
 
 #[cfg(test)]
 mod health_tests;
@@ -38,20 +38,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::agenda::{Agenda, earlier};
-use super::outbox::Outbox;
+use super::timer_queue::{TimerQueue, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::cloud::Launched;
+use crate::cloud::LaunchedInstance;
 use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{ClaimName, PoolName, Uid};
-use crate::objects::LAUNCHES_HELD_BACK;
+use crate::object_ext::LAUNCHES_HELD_BACK;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::StateNode;
-use health::{Health, News};
+use registration_health::{BreakerTransition, RegistrationHealth};
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -62,14 +62,14 @@ const MESSAGE_CHARS: usize = 300;
 
 /// How far a claim is, as its conditions say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum ClaimPhase {
     Created,
     Launched,
     Registered,
     Initialized,
 }
 
-impl Phase {
+impl ClaimPhase {
     fn of(claim: &NodeClaim) -> Self {
         let phases = [
             ("Initialized", Self::Initialized),
@@ -85,12 +85,12 @@ impl Phase {
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct Lifecycle {
-    agenda: Agenda<ClaimName>,
-    phases: BTreeMap<ClaimName, (Uid, Phase)>,
-    launches: InFlight<Uid>,
+pub struct LifecycleDecider {
+    agenda: TimerQueue<ClaimName>,
+    phases: BTreeMap<ClaimName, (Uid, ClaimPhase)>,
+    launches: RequestTracker<Uid>,
     /// Machines that status does not show yet.
-    machines: BTreeMap<Uid, Launched>,
+    machines: BTreeMap<Uid, LaunchedInstance>,
     /// Since when claims have their machine's labels, until status names the machine.
     labelled: BTreeMap<Uid, Timestamp>,
     /// Since when registered claims have another reason not to be initialized than status says.
@@ -101,43 +101,43 @@ pub struct Lifecycle {
     doomed: BTreeSet<Uid>,
     /// Condition reason and message of the last failed launch.
     failures: BTreeMap<Uid, (String, String)>,
-    outbox: Outbox,
+    outbox: WriteTracker,
     /// Deleted claims that may have a machine nobody knows of, by UID; and those that the list in flight answers for.
     wanted: BTreeMap<Uid, ClaimName>,
     asked: BTreeMap<Uid, ClaimName>,
-    search: InFlight<()>,
-    health: Health,
+    search: RequestTracker<()>,
+    health: RegistrationHealth,
     /// When Nodes that are not Ready were first seen, by the claim's UID.
     joined: BTreeMap<Uid, Timestamp>,
     /// When claims that were held back stopped to be: their time to launch runs from then.
     released: BTreeMap<Uid, Timestamp>,
 }
 
-impl Default for Lifecycle {
+impl Default for LifecycleDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Lifecycle {
+impl LifecycleDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
+            agenda: TimerQueue::new(),
             phases: BTreeMap::new(),
-            launches: InFlight::new(LAUNCH_BACKOFF_MS.0, LAUNCH_BACKOFF_MS.1),
+            launches: RequestTracker::new(LAUNCH_BACKOFF_MS.0, LAUNCH_BACKOFF_MS.1),
             machines: BTreeMap::new(),
             labelled: BTreeMap::new(),
             unsaid: BTreeMap::new(),
             empty: BTreeSet::new(),
             doomed: BTreeSet::new(),
             failures: BTreeMap::new(),
-            outbox: Outbox::new(),
+            outbox: WriteTracker::new(),
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
-            search: InFlight::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
-            health: Health::new(),
+            search: RequestTracker::new(SEARCH_BACKOFF_MS.0, SEARCH_BACKOFF_MS.1),
+            health: RegistrationHealth::new(),
             joined: BTreeMap::new(),
             released: BTreeMap::new(),
         }
@@ -233,19 +233,19 @@ impl Lifecycle {
 
     /// Records what the objects show to have happened, once per process.
     fn note_phase(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
-        let phase = Phase::of(claim);
+        let phase = ClaimPhase::of(claim);
         let uid = claim.uid().unwrap_or_else(|| "".into());
         let Some((_, before)) = self
             .phases
             .insert(claim.name(), (uid.clone(), phase))
             .filter(|(was, _)| *was == uid)
         else {
-            if phase == Phase::Launched && claim.metadata.deletion_timestamp.is_none() {
-                self.health.trying(claim, &uid, input.now);
+            if phase == ClaimPhase::Launched && claim.metadata.deletion_timestamp.is_none() {
+                self.health.unregistered(claim, &uid, input.now);
             }
             return;
         };
-        if before < Phase::Registered && phase >= Phase::Registered {
+        if before < ClaimPhase::Registered && phase >= ClaimPhase::Registered {
             let news = self.health.registered(claim, &uid);
             self.tell(input, news, step);
         }
@@ -254,9 +254,9 @@ impl Lifecycle {
             .provider_id()
             .and_then(|id| input.snapshot.nodes.get(id));
         let steps = [
-            (Phase::Launched, "Launched", Verdict::Launched),
-            (Phase::Registered, "Registered", Verdict::Registered),
-            (Phase::Initialized, "Initialized", Verdict::Initialized),
+            (ClaimPhase::Launched, "Launched", Verdict::Launched),
+            (ClaimPhase::Registered, "Registered", Verdict::Registered),
+            (ClaimPhase::Initialized, "Initialized", Verdict::Initialized),
         ];
         for (_, condition, verdict) in steps
             .into_iter()
@@ -289,7 +289,7 @@ impl Lifecycle {
     }
 
     /// Deletes a claim that is doomed. `true` when there is nothing else to do for it.
-    pub(super) fn give_up(
+    pub(super) fn delete_timed_out(
         &mut self,
         now: Timestamp,
         claim: &NodeClaim,
@@ -304,7 +304,7 @@ impl Lifecycle {
     }
 
     /// Dooms a claim whose condition did not come true in time. Otherwise returns the deadline.
-    pub(super) fn in_time(
+    pub(super) fn check_deadline(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
@@ -366,10 +366,10 @@ impl Lifecycle {
     }
 
     /// Says that launches are held back, or are no longer.
-    fn tell(&self, input: &StepInput<'_>, news: Option<News>, step: &mut Step) {
+    fn tell(&self, input: &StepInput<'_>, news: Option<BreakerTransition>, step: &mut Step) {
         let (pool, event, verdict, reason) = match news {
             None => return,
-            Some(News::Closed {
+            Some(BreakerTransition::Opened {
                 pool,
                 failures,
                 until,
@@ -383,7 +383,7 @@ impl Lifecycle {
                 let event = Event::warning(target.clone(), LAUNCHES_HELD_BACK, reason.to_string());
                 (target, event, Verdict::Blocked, reason)
             }
-            Some(News::Opened { pool }) => {
+            Some(BreakerTransition::Closed { pool }) => {
                 let target = ObjectRef::Pool(pool);
                 let text = "launches are no longer held back".to_owned();
                 let event = Event::normal(target.clone(), LAUNCHES_HELD_BACK, text.clone());
@@ -399,7 +399,7 @@ impl Lifecycle {
         let changes = input.changes;
         if changes.everything {
             // Another process may have led meanwhile: the objects know more than this one.
-            self.health = Health::begin(input);
+            self.health = RegistrationHealth::begin(input);
             return;
         }
         let mut names: BTreeSet<PoolName> = changes.pools.clone();
@@ -431,7 +431,7 @@ impl Lifecycle {
     }
 }
 
-impl Decider for Lifecycle {
+impl Decider for LifecycleDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Lifecycle
     }
@@ -453,7 +453,7 @@ impl Decider for Lifecycle {
         let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
         self.see_pools(input, &mut step);
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 self.outcome(input, outcome, &mut todo, &mut step);
             }
         }

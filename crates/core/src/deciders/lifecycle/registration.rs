@@ -13,7 +13,7 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::StepInput;
 use crate::deciders::writes::has_finalizer;
 use crate::labels;
-use crate::objects::resources_of;
+use crate::object_ext::resources_of;
 use crate::taints;
 
 /// Prefix of our own annotations, which are about claims and mean nothing on nodes.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cloud::{CloudError, LaunchError, Retry};
-use crate::deciders::testing::World;
+use crate::deciders::testing::TestCluster;
 use crate::labels;
 use crate::record::Verdict;
 use crate::settings::Settings;
@@ -18,7 +18,7 @@ fn busy() -> LaunchError {
 
 #[test]
 fn a_claim_is_launched_registered_and_initialized() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     let claim = world.get("NodeClaim/c");
@@ -106,12 +106,12 @@ fn a_claim_is_launched_registered_and_initialized() {
 
 #[test]
 fn what_is_missing_for_initialization_is_named_in_order() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     let node = format!("Node/{}", world.join("c"));
     world.settle();
-    let reason = |world: &World| world.condition("c", "Initialized").unwrap().1;
+    let reason = |world: &TestCluster| world.condition("c", "Initialized").unwrap().1;
     world.edit(
         &node,
         &json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }),
@@ -139,7 +139,7 @@ fn what_is_missing_for_initialization_is_named_in_order() {
 
 #[test]
 fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
-    let mut world = World::with(Settings {
+    let mut world = TestCluster::with(Settings {
         ignore_devices: false,
         ..Settings::default()
     });
@@ -148,7 +148,7 @@ fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
     let node = world.join("c");
     world.ready(&node);
     world.settle();
-    let is_marked = |world: &World| {
+    let is_marked = |world: &TestCluster| {
         let labels = &world.get(&format!("Node/{node}"))["metadata"]["labels"];
         labels[labels::INITIALIZED] == "true"
     };
@@ -166,7 +166,7 @@ fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
 
 #[test]
 fn taints_are_left_alone_where_the_node_manages_them() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     world.put(&json!({ "kind": "Node", "metadata": { "name": "n", "labels": { labels::DO_NOT_SYNC_TAINTS: "true" } },
@@ -184,7 +184,7 @@ fn taints_are_left_alone_where_the_node_manages_them() {
 
 #[test]
 fn a_claim_without_finalizer_gets_it_before_the_launch() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.put(&json!({ "kind": "NodeClaim", "metadata": { "name": "mine" }, "spec": { "nodeClassRef": { "group": "fake.test", "kind": "FakeNodeClass", "name": "default" } } }));
     world.settle();
     let order: Vec<&String> = world
@@ -211,7 +211,7 @@ fn without_capacity_the_claim_is_given_up() {
         },
     ];
     for (error, event) in errors.into_iter().zip([true, false]) {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.launch_errors.push_back(error);
         world.claim("c", &json!({}));
         world.settle();
@@ -230,7 +230,7 @@ fn without_capacity_the_claim_is_given_up() {
 
 #[test]
 fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.launch_errors.push_back(LaunchError::Create {
         reason: "BadImage".to_owned(),
         message: "x".repeat(1_000),
@@ -243,7 +243,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
     );
     world.launch_errors.push_back(busy());
     world.pass(999);
-    let launches = |world: &World| {
+    let launches = |world: &TestCluster| {
         world
             .done
             .iter()
@@ -274,7 +274,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
 
 #[test]
 fn a_machine_that_does_not_register_is_given_up() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.pass(14 * 60_000);
     assert!(world.has("NodeClaim/c"));
@@ -289,7 +289,7 @@ fn a_machine_that_does_not_register_is_given_up() {
 #[test]
 fn killed_between_launch_and_status_there_is_exactly_one_machine() {
     for label in ["launch", "patch"] {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.claim("c", &json!({}));
         world.die_after = Some(label);
         world.settle();
@@ -301,7 +301,7 @@ fn killed_between_launch_and_status_there_is_exactly_one_machine() {
 
 #[test]
 fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.die_after = Some("launch");
     world.settle();
@@ -323,7 +323,7 @@ fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
 
 #[test]
 fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_machine() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.die_after = Some("launch");
     world.settle();
@@ -343,7 +343,7 @@ fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_machine() {
 
 #[test]
 fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let mut claims = Vec::new();
     world.launch_errors.extend(std::iter::repeat_n(busy(), 50));
     for n in 0..50 {
@@ -369,7 +369,7 @@ fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
 
 #[test]
 fn conflicts_are_decided_again() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.conflicts = 7;
     world.claim("c", &json!({}));
     world.pass(60_000);
@@ -384,7 +384,7 @@ fn conflicts_are_decided_again() {
 
 #[test]
 fn a_label_that_admission_takes_off_is_not_written_as_fast_as_the_server_answers() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     let node = world.join("c");
@@ -404,7 +404,7 @@ fn a_label_that_admission_takes_off_is_not_written_as_fast_as_the_server_answers
 
 #[test]
 fn hooks_are_waited_for_by_name_and_the_node_stays_closed_meanwhile() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.edit(
         "NodeClaim/c",
@@ -428,7 +428,7 @@ fn hooks_are_waited_for_by_name_and_the_node_stays_closed_meanwhile() {
             .get(labels::REGISTERED)
             .is_none()
     );
-    let born = |world: &World| {
+    let born = |world: &TestCluster| {
         let taints = world.get(&key)["spec"]["taints"]
             .as_array()
             .unwrap()
@@ -452,13 +452,13 @@ fn hooks_are_waited_for_by_name_and_the_node_stays_closed_meanwhile() {
 
 #[test]
 fn several_nodes_with_one_provider_id_are_not_registered_and_are_named() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     let node = world.join("c");
     let mut twin = world.get(&format!("Node/{node}")).clone();
     twin["metadata"] = json!({ "name": "twin" });
-    let mut both = World::new();
+    let mut both = TestCluster::new();
     both.claim("c", &json!({}));
     both.settle();
     both.put(&twin);
@@ -475,7 +475,7 @@ fn several_nodes_with_one_provider_id_are_not_registered_and_are_named() {
 
 #[test]
 fn objects_of_older_versions_get_the_label_of_their_class() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     let label = labels::node_class_key(
         crate::deciders::testing::GROUP,
@@ -507,7 +507,7 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
             initialization_timeout_ms: limit,
             ..crate::settings::Settings::default()
         };
-        let mut world = World::with(settings);
+        let mut world = TestCluster::with(settings);
         world.claim("c", &json!({}));
         world.pass(9 * 60_000);
         world.join("c"); // and never gets ready
@@ -525,7 +525,7 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
 
 #[test]
 fn a_node_that_says_nothing_of_ready_is_registered_after_a_moment() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({}));

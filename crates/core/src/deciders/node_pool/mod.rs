@@ -19,11 +19,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::agenda::{Agenda, earlier};
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::{TimerQueue, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
 use crate::apis::Condition;
 use crate::apis::conditions::{self, ConditionStatus, Conditions};
 use crate::apis::nodeclaim::NodeClaim;
@@ -34,7 +34,7 @@ use crate::effect::{Effect, ObjectRef, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
 use crate::names::{ClaimName, PoolName};
-use crate::objects::resources_of;
+use crate::object_ext::resources_of;
 use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
 use crate::snapshot::{NodeKey, StateNode};
 use crate::values::Quantity;
@@ -44,17 +44,17 @@ const COUNTERS_MS: i64 = 5_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct NodePool {
-    agenda: Agenda<PoolName>,
-    outbox: Outbox,
+pub struct NodePoolDecider {
+    agenda: TimerQueue<PoolName>,
+    outbox: WriteTracker,
     /// What each machine was counted as.
     counted: BTreeMap<NodeKey, (PoolName, Resources)>,
     sums: BTreeMap<PoolName, Sum>,
     /// When counters may be written again.
     not_before: BTreeMap<PoolName, Timestamp>,
     /// Claims to be stamped once their last write has been answered or has rested.
-    stamps: Agenda<ClaimName>,
-    told: Told,
+    stamps: TimerQueue<ClaimName>,
+    told: EventThrottle,
 }
 
 /// What a pool has.
@@ -64,24 +64,24 @@ struct Sum {
     capacity: Resources,
 }
 
-impl Default for NodePool {
+impl Default for NodePoolDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl NodePool {
+impl NodePoolDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             not_before: BTreeMap::new(),
-            stamps: Agenda::new(),
-            told: Told::default(),
+            stamps: TimerQueue::new(),
+            told: EventThrottle::default(),
         }
     }
 
@@ -386,7 +386,7 @@ fn counters(pool: &Pool, sum: &Sum) -> Map<String, Value> {
     fields
 }
 
-impl Decider for NodePool {
+impl Decider for NodePoolDecider {
     fn id(&self) -> DeciderId {
         DeciderId::NodePool
     }
@@ -418,7 +418,7 @@ impl Decider for NodePool {
         claims.extend(self.stamps.due(input.now));
         pools.extend(self.agenda.due(input.now));
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 self.outcome(input.now, outcome, &mut pools, &mut claims);
             }
         }

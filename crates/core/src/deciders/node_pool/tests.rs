@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::apis::nodepool::NodePool;
 use crate::apis::validation::template_faults;
-use crate::deciders::testing::{GROUP, KIND, World};
+use crate::deciders::testing::{GROUP, KIND, TestCluster};
 use crate::labels::{self, WellKnown};
 use crate::record::Verdict;
 
-fn condition(world: &World, type_: &str) -> (String, String) {
+fn condition(world: &TestCluster, type_: &str) -> (String, String) {
     let list = world.get("NodePool/default")["status"]["conditions"]
         .as_array()
         .unwrap();
@@ -25,7 +25,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 
 #[test]
 fn a_pool_is_ready_when_its_class_is_and_its_template_is_valid() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     assert_eq!(condition(&world, "Ready"), pair("True", "Ready"));
     world.records.clear();
     world.edit("NodePool/default", &json!({ "metadata": { "generation": 2 }, "spec": { "template": { "spec": { "requirements": [{ "key": "a", "operator": "in", "values": ["b"] }] } } } }));
@@ -66,7 +66,7 @@ fn a_pool_is_ready_when_its_class_is_and_its_template_is_valid() {
 
 #[test]
 fn counters_follow_the_machines() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     assert_eq!(
         world.get("NodePool/default")["status"]["resources"],
         json!({ "cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0" })
@@ -97,7 +97,7 @@ fn counters_follow_the_machines() {
 
 #[test]
 fn a_burst_of_machines_is_one_write_in_five_seconds() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.pass(10_000);
     let before = world.done.len();
     for n in 0..100 {
@@ -113,7 +113,7 @@ fn a_burst_of_machines_is_one_write_in_five_seconds() {
 
 #[test]
 fn hashes_of_older_versions_are_migrated_but_drifted_claims_stay_drifted() {
-    let mut world = World::bare(crate::settings::Settings::default());
+    let mut world = TestCluster::bare(crate::settings::Settings::default());
     world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
     let old = json!({ labels::NODEPOOL_HASH: "1", labels::NODEPOOL_HASH_VERSION: "v2" });
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default", "annotations": old }, "spec": { "template": { "spec": { "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" } } } } }));
@@ -130,7 +130,7 @@ fn hashes_of_older_versions_are_migrated_but_drifted_claims_stay_drifted() {
         &json!({ "status": { "conditions": drifted } }),
     );
     world.settle();
-    let annotation = |world: &World, key: &str, name: &str| {
+    let annotation = |world: &TestCluster, key: &str, name: &str| {
         world.get(key)["metadata"]["annotations"][name].clone()
     };
     let hash = annotation(&world, "NodePool/default", labels::NODEPOOL_HASH);

@@ -3,11 +3,13 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::{NODE_PROMISE_MS, Provisioning, SPEAK_UNCONFIRMED_MS, Waiting, options, since};
-use crate::deciders::new_claim::{Namer, NewClaim, nominate};
+use super::{
+    NODE_PROMISE_MS, PendingPod, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since,
+};
+use crate::deciders::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
 use crate::deciders::{DeciderId, Step, StepInput, after};
 use crate::effect::{Event, ObjectRef};
-use crate::ledger::{LedgerOp, Place};
+use crate::ledger::{LedgerOp, NominationTarget};
 use crate::record::{Reason, Verdict};
 use crate::scheduling::{LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve};
 use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
@@ -25,7 +27,7 @@ const MAX_NOMINATED_EVENTS: usize = 50;
 /// Most pods without a place that one step speaks of; the others are spoken of at the next.
 const MAX_FAILED_EVENTS: usize = 1_000;
 
-impl Provisioning {
+impl ProvisioningDecider {
     /// Promises room to pods that fit on what is there or coming.
     pub(super) fn commit_placements(
         &mut self,
@@ -41,7 +43,8 @@ impl Provisioning {
             };
             let pod = &placement.pod;
             let waits = pod.node.is_none();
-            let on_node = matches!(placement.place, Place::Node(_)) && machine.initialized;
+            let on_node =
+                matches!(placement.place, NominationTarget::Node(_)) && machine.initialized;
             if waits && on_node && !pod.unschedulable && !placement.kept {
                 continue; // the scheduler will see the same room
             }
@@ -88,8 +91,8 @@ impl Provisioning {
         step: &mut Step,
         stop: &dyn Fn() -> bool,
     ) {
-        let mut namer = Namer::new(input.seed);
-        let mut certain = Certainty::new(view);
+        let mut namer = NameGenerator::new(input.seed);
+        let mut certain = UnschedulableProof::new(view);
         let mut events = MAX_NOMINATED_EVENTS;
         for planned in &plan.claims {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
@@ -107,7 +110,7 @@ impl Provisioning {
                 self.look_no_later_than(ready);
                 continue;
             }
-            let claim = NewClaim {
+            let claim = NodeClaimRequest {
                 planned,
                 pool,
                 name: namer.claim(&planned.pool, input.snapshot),
@@ -119,7 +122,7 @@ impl Provisioning {
                 input,
                 DeciderId::Provisioning,
                 subject,
-                Verdict::NodeDecided,
+                Verdict::NodePlanned,
                 claim.reasons(),
             );
             for pod in &planned.pods {
@@ -152,13 +155,13 @@ impl Provisioning {
         &self,
         planned: &PlannedClaim,
         input: &StepInput<'_>,
-        certain: &mut Certainty<'_>,
+        certain: &mut UnschedulableProof<'_>,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), jiff::Timestamp> {
         let mut ready = None;
         for pod in &planned.pods {
             let waiting = self.waiting.get(&pod.key);
-            let Some(Waiting { since: first, .. }) =
+            let Some(PendingPod { since: first, .. }) =
                 waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)
             else {
                 return Ok(()); // confirmed, or on a machine that goes
@@ -191,7 +194,7 @@ impl Provisioning {
             let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
             let subject = ObjectRef::Pod(promise.pod.clone());
             let why = why.clone();
-            let reasons = vec![Reason::NoPlaceOn { node, why }];
+            let reasons = vec![Reason::NominationInvalid { node, why }];
             step.record(
                 input,
                 DeciderId::Provisioning,
@@ -353,10 +356,10 @@ fn should_schedule_on(machine: &StateNode) -> String {
     format!("Pod should schedule on: {}", parts.join(", "))
 }
 
-fn destination(place: &Place) -> Reason {
+fn destination(place: &NominationTarget) -> Reason {
     match place {
-        Place::Node(node) => Reason::OnNode { node: node.clone() },
-        Place::Claim(claim) => Reason::OnClaim {
+        NominationTarget::Node(node) => Reason::OnNode { node: node.clone() },
+        NominationTarget::Claim(claim) => Reason::OnClaim {
             claim: claim.clone(),
         },
     }
@@ -364,7 +367,7 @@ fn destination(place: &Place) -> Reason {
 
 /// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing that
 /// the scheduler may yet do with the others can help, and there is no reason to wait.
-struct Certainty<'a> {
+struct UnschedulableProof<'a> {
     view: &'a Snapshot,
     /// The same with every promise kept, once it is needed.
     assumed: OnceCell<Snapshot>,
@@ -372,9 +375,9 @@ struct Certainty<'a> {
     known: Vec<(Arc<PodClass>, bool)>,
 }
 
-impl<'a> Certainty<'a> {
+impl<'a> UnschedulableProof<'a> {
     fn new(view: &'a Snapshot) -> Self {
-        let going = !view.going.is_empty();
+        let going = !view.deleting.is_empty();
         Self {
             view,
             assumed: OnceCell::new(),

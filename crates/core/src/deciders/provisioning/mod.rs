@@ -5,7 +5,7 @@
 //! with the pods that come with them, and nothing may be bought twice.
 //!
 //! # When
-//! - A burst is solved when it is over ([`batch`]).
+//! - A burst is solved when it is over ([`batch_window`]).
 //! - Pods are looked at ahead of kube-scheduler's `Unschedulable`. What then fits on a machine that is there is left to the
 //!   scheduler. A claim is made ahead only if it is certain that its pods fit nowhere; otherwise after 300 ms, or as soon
 //!   as the scheduler confirms one of its pods.
@@ -26,9 +26,9 @@
 //! # Source
 //! karpenter-core 2.1 to 2.3 and 2.14; extender 2.2 (watching all pending pods, confirmed by the scheduler).
 
-mod batch;
+mod batch_window;
 mod commit;
-mod in_vain;
+mod launch_backoff;
 mod stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,17 +36,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::told::Told;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after, since};
+use super::event_throttle::EventThrottle;
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after, since};
 use crate::effect::{Effect, ObjectRef};
 use crate::index::Changes;
 use crate::names::{ClaimName, PodKey, PoolName, Uid};
 use crate::record::{Reason, Verdict};
 use crate::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use crate::snapshot::{NodeKey, Pod, Refusal, Snapshot};
-use batch::Batch;
-use in_vain::InVain;
-use stalled::RefusedOn;
+use batch_window::BatchWindow;
+use launch_backoff::LaunchBackoff;
+use stalled::RejectedNode;
 
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
@@ -68,17 +68,17 @@ const SPEAK_UNCONFIRMED_MS: i64 = 5_000;
 
 /// The provisioning decider with its memory.
 #[derive(Debug)]
-pub struct Provisioning {
-    waiting: BTreeMap<PodKey, Waiting>,
+pub struct ProvisioningDecider {
+    waiting: BTreeMap<PodKey, PendingPod>,
     going: BTreeSet<NodeKey>,
-    batch: Batch,
+    batch: BatchWindow,
     urgent: bool,
     look_at: Option<Timestamp>,
     unplaced: bool,
     solved_at: Option<Timestamp>,
     uncatalogued: Option<Timestamp>,
-    pools: InFlight<PoolName>,
-    told: Told,
+    pools: RequestTracker<PoolName>,
+    told: EventThrottle,
     /// Something was heard of since the last solve that may have broken a promise.
     stirred: bool,
     /// When pods that nothing is on its way for are looked for next.
@@ -87,7 +87,7 @@ pub struct Provisioning {
 
 /// A pod that waits for a place.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingPod {
     uid: Uid,
     since: Timestamp,
     confirmed: bool,
@@ -98,35 +98,35 @@ struct Waiting {
     /// That word came while the machine it is promised was ready.
     refused: bool,
     /// Ready machines on which it was expected and refused.
-    refused_on: Vec<RefusedOn>,
+    refused_on: Vec<RejectedNode>,
     /// Machines that it was promised and that now stand there for nobody.
-    in_vain: InVain,
+    launch_backoff: LaunchBackoff,
     /// Why no node is on its way for it, where no solve says so.
     held_up: Option<Reason>,
 }
 
-impl Default for Provisioning {
+impl Default for ProvisioningDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Provisioning {
+impl ProvisioningDecider {
     /// A decider that has seen nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
             waiting: BTreeMap::new(),
             going: BTreeSet::new(),
-            batch: Batch::default(),
+            batch: BatchWindow::default(),
             urgent: false,
             look_at: None,
             unplaced: false,
             solved_at: None,
             uncatalogued: None,
             // Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
-            pools: InFlight::new(1_000, 60_000),
-            told: Told::default(),
+            pools: RequestTracker::new(1_000, 60_000),
+            told: EventThrottle::default(),
             stirred: true,
             review_at: None,
         }
@@ -134,7 +134,7 @@ impl Provisioning {
 
     fn read_outcomes(&mut self, input: &StepInput<'_>, step: &mut Step) {
         for delivery in input.inbox {
-            let Delivery::Outcome(outcome) = delivery else {
+            let InboxMessage::Outcome(outcome) = delivery else {
                 continue;
             };
             let Effect::CreateClaim(claim) = &*outcome.effect else {
@@ -197,13 +197,13 @@ impl Provisioning {
         }
         self.see_lost_claims(changes, snapshot);
         self.stirred |= changes.everything
-            || changes.surroundings
+            || changes.cluster_objects
             || changes.ledger
             || !(changes.pods.is_empty() && changes.nodes.is_empty() && changes.claims.is_empty());
         // Room that becomes free on a machine is kube-scheduler's to find. What we could not buy, we may be able to buy once
         // pools, catalogues, volumes or the usage of limits change.
         let may_help = changes.everything
-            || changes.surroundings
+            || changes.cluster_objects
             || !(changes.claims.is_empty()
                 && changes.pools.is_empty()
                 && changes.node_classes.is_empty());
@@ -226,7 +226,7 @@ impl Provisioning {
                 }
             }
             _ => {
-                let waiting = Waiting {
+                let waiting = PendingPod {
                     uid: pod.uid.clone(),
                     since: now,
                     confirmed: pod.unschedulable,
@@ -234,7 +234,7 @@ impl Provisioning {
                     refusal: pod.refusal.clone(),
                     refused: false,
                     refused_on: Vec::new(),
-                    in_vain: InVain::default(),
+                    launch_backoff: LaunchBackoff::default(),
                     held_up: None,
                 };
                 self.waiting.insert(pod.key.clone(), waiting);
@@ -355,7 +355,7 @@ impl Provisioning {
             view.pending.remove(key);
         }
         let (mut plan, mut report) = solve(input.now, &view, &options, stop);
-        self.note_in_vain(&plan, &report, input);
+        self.note_unused_nodes(&plan, &report, input);
         let placeable = placeable(&plan, &report, &view, input);
         let paused = self.paused(&plan, input.now);
         if !(placeable.is_empty() && paused.is_empty()) {
@@ -435,7 +435,7 @@ pub(super) fn fenced(snapshot: &Snapshot) -> BTreeSet<NodeKey> {
         .collect()
 }
 
-impl Decider for Provisioning {
+impl Decider for ProvisioningDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Provisioning
     }
@@ -452,7 +452,7 @@ impl Decider for Provisioning {
             claims,
             pools,
             node_classes,
-            surroundings,
+            cluster_objects: surroundings,
             ledger: _,
             pod_events: _,
         } = changes;

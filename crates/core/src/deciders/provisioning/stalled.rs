@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::commit::failed_scheduling;
-use super::{Provisioning, Waiting, after, since};
+use super::{PendingPod, ProvisioningDecider, after, since};
 use crate::deciders::{DeciderId, Step, StepInput};
 use crate::effect::ObjectRef;
 use crate::names::{PodKey, Uid};
@@ -33,14 +33,14 @@ const MOST_SAID: usize = 200;
 
 /// A ready machine on which a pod was expected and refused.
 #[derive(Clone, Debug)]
-pub(super) struct RefusedOn {
+pub(super) struct RejectedNode {
     machine: NodeKey,
     name: String,
     /// When the pod was given up there.
     at: Timestamp,
 }
 
-impl Waiting {
+impl PendingPod {
     /// Takes in what kube-scheduler says of the pod; returns whether its promise has ended.
     pub(super) fn hear(
         &mut self,
@@ -67,7 +67,7 @@ impl Waiting {
             .or_else(|| snapshot.node(&name));
         let machine = machine.filter(|machine| machine.initialized && !machine.deleting);
         if let Some(machine) = machine.filter(|_| self.refused) {
-            self.refused_on.push(RefusedOn {
+            self.refused_on.push(RejectedNode {
                 machine: machine.key.clone(),
                 name: machine.name().to_owned(),
                 at: now,
@@ -77,13 +77,13 @@ impl Waiting {
         true
     }
 
-    fn refusals(&self, now: Timestamp) -> impl Iterator<Item = &RefusedOn> {
+    fn refusals(&self, now: Timestamp) -> impl Iterator<Item = &RejectedNode> {
         let all = self.refused_on.iter();
         all.filter(move |refused| since(now, refused.at) < REFUSED_MS)
     }
 }
 
-impl Provisioning {
+impl ProvisioningDecider {
     /// Machines on which pods are not expected any more.
     pub(super) fn refused_machines(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
         let refused = self.waiting.values().filter_map(|waiting| {
@@ -98,7 +98,7 @@ impl Provisioning {
     pub(super) fn given_up(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
         let (now, ledger) = (input.now, &input.snapshot.ledger);
         let given_up = self.waiting.iter().filter(move |(_, waiting)| {
-            let pauses = waiting.in_vain.pauses_until(now).is_some();
+            let pauses = waiting.launch_backoff.pauses_until(now).is_some();
             waiting.refusals(now).count() >= MOST_REFUSALS
                 || (pauses && ledger.nomination(&waiting.uid).is_none())
         });
@@ -136,7 +136,7 @@ impl Provisioning {
     }
 }
 
-impl Waiting {
+impl PendingPod {
     /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve has
     /// said why already.
     fn stalled(&self, key: &PodKey, input: &StepInput<'_>) -> Option<Reason> {
@@ -146,9 +146,9 @@ impl Waiting {
         let refusals = self.refusals(input.now);
         let nodes: Vec<String> = refusals.map(|refused| refused.name.clone()).collect();
         if nodes.len() >= MOST_REFUSALS {
-            return Some(Reason::RefusedOn { nodes, message });
+            return Some(Reason::RejectedOn { nodes, message });
         }
-        if let (Stalled::NoNode, Some(reason)) = (stalled, self.in_vain.reason(input.now)) {
+        if let (Stalled::NoNode, Some(reason)) = (stalled, self.launch_backoff.reason(input.now)) {
             return Some(reason);
         }
         match stalled {

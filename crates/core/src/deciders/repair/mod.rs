@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::agenda::{Agenda, earlier};
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::{TimerQueue, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::freshness;
@@ -36,9 +36,9 @@ use crate::index::Changes;
 use crate::labels;
 use crate::names::PoolName;
 use crate::record::{Reason, Verdict};
-use crate::settings::Repair as Served;
+use crate::settings::RepairPolicies as Served;
 use crate::snapshot::{NodeKey, StateNode};
-use rules::{Ailment, Mode, Rules, ailment};
+use rules::{RepairMode, RepairRules, UnhealthyCondition, ailment};
 
 /// A repair that is held up is looked at again after this. Upstream waits 5 min.
 const RECHECK_MS: i64 = 30_000;
@@ -49,13 +49,13 @@ const FAULT_EVERY_MS: i64 = 15 * 60_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct Repair {
-    agenda: Agenda<NodeKey>,
-    outbox: Outbox,
-    told: Told,
+pub struct RepairDecider {
+    agenda: TimerQueue<NodeKey>,
+    outbox: WriteTracker,
+    told: EventThrottle,
 }
 
-impl Default for Repair {
+impl Default for RepairDecider {
     fn default() -> Self {
         Self::new()
     }
@@ -63,22 +63,22 @@ impl Default for Repair {
 
 /// How many machines there are and how many of them are sick, of one pool, or of the cluster.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct HealthCount {
     nodes: i64,
     sick: i64,
 }
 
 /// Counts, found when first needed in a step.
-type Counts = Option<BTreeMap<Option<PoolName>, Count>>;
+type HealthCounts = Option<BTreeMap<Option<PoolName>, HealthCount>>;
 
-impl Repair {
+impl RepairDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
-            told: Told::default(),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
+            told: EventThrottle::default(),
         }
     }
 
@@ -87,12 +87,12 @@ impl Repair {
         &mut self,
         input: &StepInput<'_>,
         key: &NodeKey,
-        counts: &mut Counts,
+        counts: &mut HealthCounts,
         step: &mut Step,
     ) -> Option<Timestamp> {
         let machine = input.snapshot.nodes.get(key)?;
         let (claim, rules, ailment) = sick(input, machine)?;
-        if claim.metadata.deletion_timestamp.is_some() || rules.mode == Mode::Off {
+        if claim.metadata.deletion_timestamp.is_some() || rules.mode == RepairMode::Off {
             return None;
         }
         if ailment.due > input.now {
@@ -106,7 +106,7 @@ impl Repair {
         }
         let counts = counts.get_or_insert_with(|| count(input));
         let pool = machine.pool();
-        let Count { nodes, sick } = counts.get(&pool).copied().unwrap_or_default();
+        let HealthCount { nodes, sick } = counts.get(&pool).copied().unwrap_or_default();
         if sick > rules.limit.of(nodes) {
             self.held_up(input, machine, &rules, (sick, nodes), step);
             return Some(after(input.now, RECHECK_MS));
@@ -119,15 +119,15 @@ impl Repair {
         input: &StepInput<'_>,
         machine: &StateNode,
         claim: &NodeClaim,
-        mode: Mode,
-        ailment: &Ailment,
+        mode: RepairMode,
+        ailment: &UnhealthyCondition,
         step: &mut Step,
     ) -> Option<Timestamp> {
         let now = input.now;
         let target = ObjectRef::Claim(claim.name());
         let mut again = None;
         let over = |text: &str| text.parse::<Timestamp>().is_ok_and(|at| at <= now);
-        if mode == Mode::Forceful
+        if mode == RepairMode::Forceful
             && !claim
                 .annotation(labels::TERMINATION_TIMESTAMP)
                 .is_some_and(over)
@@ -171,7 +171,7 @@ impl Repair {
         &mut self,
         input: &StepInput<'_>,
         machine: &StateNode,
-        rules: &Rules,
+        rules: &RepairRules,
         (sick, nodes): (i64, i64),
         step: &mut Step,
     ) {
@@ -215,7 +215,7 @@ impl Repair {
             let Some(pool) = input.snapshot.pools.get(name) else {
                 continue;
             };
-            for text in Rules::of(pool).1 {
+            for text in RepairRules::of(pool).1 {
                 let target = ObjectRef::Pool(name.clone());
                 if self
                     .told
@@ -240,7 +240,7 @@ fn everything<'a>(input: &StepInput<'a>) -> impl Iterator<Item = &'a PoolName> +
     input.snapshot.pools.keys().filter(move |_| first)
 }
 
-fn reason(ailment: &Ailment) -> Reason {
+fn reason(ailment: &UnhealthyCondition) -> Reason {
     Reason::Unhealthy {
         condition: ailment.condition.to_owned(),
         status: ailment.status.to_owned(),
@@ -252,7 +252,7 @@ fn reason(ailment: &Ailment) -> Reason {
 fn sick<'a>(
     input: &StepInput<'_>,
     machine: &'a StateNode,
-) -> Option<(&'a NodeClaim, Rules, Ailment)> {
+) -> Option<(&'a NodeClaim, RepairRules, UnhealthyCondition)> {
     let claim = machine
         .claim
         .as_deref()
@@ -267,14 +267,14 @@ fn sick<'a>(
     let pool = machine
         .pool()
         .and_then(|pool| input.snapshot.pools.get(&pool));
-    let rules = pool.map_or_else(Rules::default, |pool| Rules::of(pool).0);
+    let rules = pool.map_or_else(RepairRules::default, |pool| RepairRules::of(pool).0);
     let ailment = ailment(node, &served.policies, &rules)?;
     Some((claim, rules, ailment))
 }
 
 /// Machines that have a node, by pool; those without a pool count against all machines. Cost: one pass over the machines.
-fn count(input: &StepInput<'_>) -> BTreeMap<Option<PoolName>, Count> {
-    let mut counts: BTreeMap<Option<PoolName>, Count> = BTreeMap::new();
+fn count(input: &StepInput<'_>) -> BTreeMap<Option<PoolName>, HealthCount> {
+    let mut counts: BTreeMap<Option<PoolName>, HealthCount> = BTreeMap::new();
     for machine in input.snapshot.nodes.values() {
         if machine.node.is_none() || machine.claim.is_none() {
             continue;
@@ -293,7 +293,7 @@ fn count(input: &StepInput<'_>) -> BTreeMap<Option<PoolName>, Count> {
     counts
 }
 
-impl Decider for Repair {
+impl Decider for RepairDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Repair
     }
@@ -313,7 +313,7 @@ impl Decider for Repair {
         }
         let mut todo: BTreeSet<NodeKey> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            let Delivery::Outcome(outcome) = delivery else {
+            let InboxMessage::Outcome(outcome) = delivery else {
                 continue;
             };
             self.outbox

@@ -18,7 +18,7 @@ const MODES: [&str; 3] = ["forceful", "graceful", "off"];
 
 /// How a sick machine is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum RepairMode {
     /// At once: its pods are deleted, volumes are not waited for. Upstream's only way.
     #[default]
     Forceful,
@@ -30,26 +30,26 @@ pub(super) enum Mode {
 
 /// The rules of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct RepairRules {
     /// How.
-    pub(super) mode: Mode,
+    pub(super) mode: RepairMode,
     /// After how long, if the pool says so. # Units: milliseconds.
     pub(super) after_ms: Option<i64>,
     /// At how many sick machines at most.
     pub(super) limit: Allowance,
 }
 
-impl Default for Rules {
+impl Default for RepairRules {
     fn default() -> Self {
         Self {
-            mode: Mode::default(),
+            mode: RepairMode::default(),
             after_ms: None,
             limit: LIMIT,
         }
     }
 }
 
-impl Rules {
+impl RepairRules {
     /// Reads a pool's annotations. What cannot be read counts as not said, and is returned as a fault.
     pub(super) fn of(pool: &NodePool) -> (Self, Vec<String>) {
         let (mut rules, mut faults) = (Self::default(), Vec::new());
@@ -62,8 +62,8 @@ impl Rules {
         };
         match annotation(labels::REPAIR) {
             None | Some("forceful") => {}
-            Some("graceful") => rules.mode = Mode::Graceful,
-            Some("off") => rules.mode = Mode::Off,
+            Some("graceful") => rules.mode = RepairMode::Graceful,
+            Some("off") => rules.mode = RepairMode::Off,
             Some(other) => {
                 let meant = nearest(other, MODES).map(|word| format!(" (did you mean {word}?)"));
                 faults.push(format!(
@@ -107,7 +107,7 @@ impl Rules {
 
 /// A condition that is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ailment {
+pub(super) struct UnhealthyCondition {
     /// The condition's type.
     pub(super) condition: &'static str,
     /// Its status.
@@ -119,7 +119,11 @@ pub(super) struct Ailment {
 }
 
 /// What of a node is bad: of several the one that is due first. A condition that does not say since when is not judged.
-pub(super) fn ailment(node: &Node, policies: &[RepairPolicy], rules: &Rules) -> Option<Ailment> {
+pub(super) fn ailment(
+    node: &Node,
+    policies: &[RepairPolicy],
+    rules: &RepairRules,
+) -> Option<UnhealthyCondition> {
     let bad = policies.iter().filter_map(|policy| {
         let condition = node.condition(policy.condition)?;
         if condition.status != policy.status {
@@ -129,7 +133,7 @@ pub(super) fn ailment(node: &Node, policies: &[RepairPolicy], rules: &Rules) -> 
         let toleration = rules
             .after_ms
             .unwrap_or_else(|| policy.toleration_seconds.saturating_mul(1_000));
-        Some(Ailment {
+        Some(UnhealthyCondition {
             condition: policy.condition,
             status: policy.status,
             since,

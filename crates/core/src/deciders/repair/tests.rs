@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::cloud::RepairPolicy;
-use crate::deciders::testing::{World, served};
+use crate::deciders::testing::{TestCluster, served};
 use crate::freshness::WatchState;
 use crate::index::ObjectKind;
 use crate::labels;
 use crate::record::{Reason, Record};
-use crate::settings::{FeatureGates, Repair, Settings};
+use crate::settings::{FeatureGates, RepairPolicies, Settings};
 
 const MINUTE: i64 = 60_000;
 
@@ -23,7 +23,7 @@ fn settings() -> Settings {
             node_repair: true,
             ..FeatureGates::default()
         },
-        repair: vec![Repair {
+        repair: vec![RepairPolicies {
             serves: served(),
             policies: vec![
                 policy("Ready", "False", 600),
@@ -36,8 +36,8 @@ fn settings() -> Settings {
 }
 
 /// A world with so many nodes that are well.
-fn world(nodes: usize) -> World {
-    let mut world = World::with(settings());
+fn world(nodes: usize) -> TestCluster {
+    let mut world = TestCluster::with(settings());
     for n in 0..nodes {
         world.up(&format!("c{n}"), &json!({}));
     }
@@ -63,7 +63,7 @@ fn a_sick_node_waits_for_a_watch_that_is_old() {
 }
 
 /// The nodes' condition takes this status now.
-fn fall(world: &mut World, nodes: &[usize], condition: &str, status: &str) {
+fn fall(world: &mut TestCluster, nodes: &[usize], condition: &str, status: &str) {
     for n in nodes {
         let now = world.now.to_string();
         let mut all: Vec<Value> =
@@ -79,7 +79,7 @@ fn fall(world: &mut World, nodes: &[usize], condition: &str, status: &str) {
     world.settle();
 }
 
-fn annotate(world: &mut World, key: &str, value: &str) {
+fn annotate(world: &mut TestCluster, key: &str, value: &str) {
     world.edit(
         "NodePool/default",
         &json!({ "metadata": { "annotations": { key: value } } }),
@@ -87,7 +87,7 @@ fn annotate(world: &mut World, key: &str, value: &str) {
     world.settle();
 }
 
-fn going(world: &World, n: usize) -> bool {
+fn going(world: &TestCluster, n: usize) -> bool {
     let claim = world.get(&format!("NodeClaim/c{n}"));
     claim.is_null() || !claim["metadata"]["deletionTimestamp"].is_null()
 }
@@ -200,7 +200,7 @@ fn off_means_off() {
     annotate(&mut world, labels::REPAIR, "forceful");
     world.pass(1_000);
     assert!(going(&world, 0), "switched on again it is long overdue");
-    let mut closed = World::with(Settings {
+    let mut closed = TestCluster::with(Settings {
         gates: FeatureGates::default(),
         ..settings()
     });

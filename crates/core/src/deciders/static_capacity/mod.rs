@@ -8,14 +8,14 @@
 //! anything while the feature gate is off.
 //!
 //! A drifted machine is replaced by disruption, under the pool's budgets. Its replacement says on itself whom it replaces
-//! (`mortise.sh/replaces`), so that the pair counts as one machine in every process ([`Census`]).
+//! (`mortise.sh/replaces`), so that the pair counts as one machine in every process ([`ReplicaCounts`]).
 //!
 //! Everything is counted from objects and the ledger at each look; what is kept here only saves repeated calls.
 //!
 //! Implements karpenter-core 7.2, without what 10.4#16 suspects.
 
-mod census;
-mod order;
+mod deletion_order;
+mod replica_counts;
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +23,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) use census::Census;
+pub(super) use replica_counts::ReplicaCounts;
 
-use super::new_claim::{Namer, NewClaim};
-use super::outbox::Outbox;
-use super::told::Told;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput};
+use super::event_throttle::EventThrottle;
+use super::node_claim_request::{NameGenerator, NodeClaimRequest};
+use super::write_tracker::WriteTracker;
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput};
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::nodepool::NodePool;
 use crate::effect::{Effect, EffectError, Event, ObjectRef, Outcome};
@@ -48,29 +48,29 @@ const AGAIN_MS: i64 = 100;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct StaticCapacity {
-    outbox: Outbox,
+pub struct StaticCapacityDecider {
+    outbox: WriteTracker,
     /// Claims whose deletion was asked for and does not show yet.
     leaving: BTreeSet<Uid>,
-    pools: InFlight<PoolName>,
-    told: Told,
+    pools: RequestTracker<PoolName>,
+    told: EventThrottle,
 }
 
-impl Default for StaticCapacity {
+impl Default for StaticCapacityDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl StaticCapacity {
+impl StaticCapacityDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            outbox: Outbox::new(),
+            outbox: WriteTracker::new(),
             leaving: BTreeSet::new(),
-            pools: InFlight::new(BACKOFF_MS.0, BACKOFF_MS.1),
-            told: Told::default(),
+            pools: RequestTracker::new(BACKOFF_MS.0, BACKOFF_MS.1),
+            told: EventThrottle::default(),
         }
     }
 
@@ -126,8 +126,8 @@ impl StaticCapacity {
         &mut self,
         input: &StepInput<'_>,
         pool: &Arc<NodePool>,
-        census: &Census,
-        namer: &mut Namer,
+        census: &ReplicaCounts,
+        namer: &mut NameGenerator,
         step: &mut Step,
     ) {
         let Some(replicas) = pool.spec.replicas else {
@@ -160,8 +160,8 @@ impl StaticCapacity {
         input: &StepInput<'_>,
         pool: &Arc<NodePool>,
         (replicas, missing): (i64, i64),
-        census: &Census,
-        namer: &mut Namer,
+        census: &ReplicaCounts,
+        namer: &mut NameGenerator,
         step: &mut Step,
     ) {
         let (name, now) = (pool.name(), input.now);
@@ -206,7 +206,7 @@ impl StaticCapacity {
         }
         let wanted = missing.min(room);
         for _ in 0..wanted.min(MOST_AT_ONCE) {
-            let claim = NewClaim {
+            let claim = NodeClaimRequest {
                 planned: &planned,
                 pool,
                 name: namer.claim(&name, input.snapshot),
@@ -224,7 +224,7 @@ impl StaticCapacity {
                 input,
                 DeciderId::StaticCapacity,
                 subject,
-                Verdict::NodeDecided,
+                Verdict::NodePlanned,
                 reasons,
             );
         }
@@ -238,12 +238,12 @@ impl StaticCapacity {
         input: &StepInput<'_>,
         pool: &PoolName,
         (replicas, surplus): (i64, i64),
-        census: &Census,
+        census: &ReplicaCounts,
         step: &mut Step,
     ) {
         let there = replicas + surplus;
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
-        let order = order::by_loss(&census.counted, input.snapshot, input.now);
+        let order = deletion_order::by_loss(&census.counted, input.snapshot, input.now);
         for claim in order.iter().take(surplus) {
             let reason = Reason::Replicas {
                 pool: pool.clone(),
@@ -299,7 +299,7 @@ impl StaticCapacity {
     }
 }
 
-impl Decider for StaticCapacity {
+impl Decider for StaticCapacityDecider {
     fn id(&self) -> DeciderId {
         DeciderId::StaticCapacity
     }
@@ -318,7 +318,7 @@ impl Decider for StaticCapacity {
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 self.outcome(input, outcome, &mut step);
             }
         }
@@ -326,11 +326,12 @@ impl Decider for StaticCapacity {
             // After a time without leading, answers may have been lost.
             self.leaving.clear();
         }
-        let all: BTreeMap<PoolName, Census> = Census::all(input.snapshot, &self.leaving);
+        let all: BTreeMap<PoolName, ReplicaCounts> =
+            ReplicaCounts::all(input.snapshot, &self.leaving);
         if all.is_empty() {
             return step;
         }
-        let mut namer = Namer::new(input.seed);
+        let mut namer = NameGenerator::new(input.seed);
         for (name, census) in &all {
             let pool = input.snapshot.pools.get(name);
             if let Some(pool) = pool.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
@@ -344,7 +345,7 @@ impl Decider for StaticCapacity {
     }
 }
 
-impl StaticCapacity {
+impl StaticCapacityDecider {
     /// A deletion that shows is no longer expected.
     fn forget_gone(&mut self, input: &StepInput<'_>) {
         if self.leaving.is_empty() {

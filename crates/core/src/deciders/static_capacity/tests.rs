@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::deciders::testing::{GROUP, KIND, World};
+use crate::deciders::testing::{GROUP, KIND, TestCluster};
 use crate::record::Verdict;
 use crate::settings::{FeatureGates, Settings};
 
-fn world() -> World {
-    World::with(Settings {
+fn world() -> TestCluster {
+    TestCluster::with(Settings {
         gates: FeatureGates {
             static_capacity: true,
             ..FeatureGates::default()
@@ -18,7 +18,7 @@ fn world() -> World {
 }
 
 /// A pool `fixed` with so many replicas; `more` goes into its spec.
-fn pool(world: &mut World, replicas: i64, more: &serde_json::Value) {
+fn pool(world: &mut TestCluster, replicas: i64, more: &serde_json::Value) {
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "fixed" }, "spec": {
         "replicas": replicas,
         "disruption": { "consolidateAfter": "0s", "budgets": [{ "nodes": "1" }] },
@@ -29,7 +29,7 @@ fn pool(world: &mut World, replicas: i64, more: &serde_json::Value) {
 }
 
 /// Claims of the pool that are not going. Sorted.
-fn claims(world: &mut World) -> Vec<String> {
+fn claims(world: &mut TestCluster) -> Vec<String> {
     let snapshot = world.snapshot();
     let mut names: Vec<String> = snapshot
         .claims
@@ -43,7 +43,7 @@ fn claims(world: &mut World) -> Vec<String> {
 }
 
 /// Brings the nodes of all claims up.
-fn bring_up(world: &mut World) {
+fn bring_up(world: &mut TestCluster) {
     for claim in claims(world) {
         if !world.is_true(&claim, "Initialized") {
             let node = world.join(&claim);
@@ -54,7 +54,7 @@ fn bring_up(world: &mut World) {
     }
 }
 
-fn scale(world: &mut World, replicas: i64) {
+fn scale(world: &mut TestCluster, replicas: i64) {
     let generation = world.get("NodePool/fixed")["metadata"]["generation"]
         .as_i64()
         .unwrap();
@@ -240,7 +240,7 @@ fn refusals_are_said_and_tried_again() {
 
 #[test]
 fn without_the_gate_nothing_is_made_and_the_pool_says_so() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     pool(&mut world, 3, &json!({}));
     world.pass(60_000);
     assert_eq!(claims(&mut world).len(), 0);

@@ -19,7 +19,7 @@
 //! The last look lists the node's pods from the API server: whatever the watch showed, no machine ends under a pod that was
 //! bound to its node before.
 //!
-//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`obstacles`]).
+//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`drain_blockers`]).
 //!
 //! Claims that never had a machine belong to lifecycle. Everything is decided from objects at each look; what is kept
 //! here (back-offs, "the machine is gone") only saves repeated calls.
@@ -27,9 +27,9 @@
 //! Implements karpenter-core 6.1 to 6.3.
 
 mod drain;
+mod drain_blockers;
 mod node;
 mod objects;
-mod obstacles;
 mod outcomes;
 mod report;
 mod volumes;
@@ -43,11 +43,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::agenda::{Agenda, attempt, earlier};
-use super::outbox::Outbox;
-use super::told::Told;
+use super::event_throttle::EventThrottle;
+use super::timer_queue::{TimerQueue, attempt, earlier};
+use super::write_tracker::WriteTracker;
 use super::writes;
-use super::{Decider, DeciderId, Delivery, InFlight, Step, StepInput, after};
+use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
@@ -58,11 +58,13 @@ use crate::labels;
 use crate::names::{NodeName, PodKey, ProviderId, Uid};
 use crate::record::{Reason, Verdict};
 use crate::snapshot::{NodeKey, StateNode};
-pub use obstacles::{Obstacle, Shape, StuckDrain, going_since, in_the_way, stuck_drains};
+pub use drain_blockers::{
+    DrainBlocker, DrainBlockerKind, StuckDrain, drain_blockers, going_since, stuck_drains,
+};
 
+use drain_blockers::EffectErrors;
 use objects::{deadline_of, going_patch, is_going, is_ours, new_deadline, why};
-use obstacles::Hints;
-use report::Report;
+use report::BlockerReport;
 
 /// Back-off of evictions, per pod.
 const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
@@ -80,15 +82,15 @@ const NAMES_IN_EVENT: usize = 5;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
-pub struct Termination {
-    agenda: Agenda<NodeKey>,
-    outbox: Outbox,
-    evictions: InFlight<Request>,
+pub struct TerminationDecider {
+    agenda: TimerQueue<NodeKey>,
+    outbox: WriteTracker,
+    evictions: RequestTracker<EvictionRequest>,
     /// Whose pods were asked to leave and why: the pod may be gone when the answer comes.
-    asking: BTreeMap<Request, (Option<NodeName>, Reason)>,
+    asking: BTreeMap<EvictionRequest, (Option<NodeName>, Reason)>,
     /// When pods were last asked to leave with success.
-    asked: BTreeMap<Request, Timestamp>,
-    terminations: InFlight<ProviderId>,
+    asked: BTreeMap<EvictionRequest, Timestamp>,
+    terminations: RequestTracker<ProviderId>,
     /// When the cloud was first asked to end machines.
     begun: BTreeMap<ProviderId, Timestamp>,
     /// Machines that are ending: how often they were asked about, and when to ask again.
@@ -99,41 +101,41 @@ pub struct Termination {
     /// Machines behind nodes that are not ready, and those that the list in flight answers for.
     lost: BTreeSet<ProviderId>,
     lost_asked: BTreeSet<ProviderId>,
-    lost_list: InFlight<()>,
+    lost_list: RequestTracker<()>,
     lost_next: Option<Timestamp>,
     /// Machines that the list leaves out are asked for one by one.
-    finds: InFlight<ProviderId>,
+    finds: RequestTracker<ProviderId>,
     /// Nodes whose pods are asked for once more before their machines end, and when they last were.
-    looks: InFlight<NodeName>,
+    looks: RequestTracker<NodeName>,
     looked: BTreeMap<NodeKey, Timestamp>,
-    hints: Hints,
+    hints: EffectErrors,
     /// What was seen to be in the way of machines, and when to look at that again.
-    reports: BTreeMap<NodeKey, Report>,
-    told: Told,
+    reports: BTreeMap<NodeKey, BlockerReport>,
+    told: EventThrottle,
     swept: Option<Timestamp>,
 }
 
-impl Default for Termination {
+impl Default for TerminationDecider {
     fn default() -> Self {
         Self::new()
     }
 }
 
 /// A pod, and whether it is to be deleted rather than evicted.
-type Request = (PodKey, Uid, bool);
+type EvictionRequest = (PodKey, Uid, bool);
 
 /// A condition to be written.
-type Setting = (&'static str, Wanted);
+type Setting = (&'static str, ConditionUpdate);
 
 #[derive(Debug)]
-enum Wanted {
+enum ConditionUpdate {
     True,
     Unknown(&'static str, String),
     False(&'static str, String),
 }
 
 /// What is going, with everything that was found out about it in this look.
-struct Going<'a> {
+struct TerminationState<'a> {
     key: &'a NodeKey,
     machine: &'a StateNode,
     claim: Option<&'a Arc<NodeClaim>>,
@@ -143,31 +145,31 @@ struct Going<'a> {
     answer_due: Option<Timestamp>,
 }
 
-impl Termination {
+impl TerminationDecider {
     /// A decider that knows nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            agenda: Agenda::new(),
-            outbox: Outbox::new(),
-            evictions: InFlight::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
+            evictions: RequestTracker::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
             asking: BTreeMap::new(),
             asked: BTreeMap::new(),
-            terminations: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
+            terminations: RequestTracker::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             begun: BTreeMap::new(),
             ending: BTreeMap::new(),
             gone: BTreeSet::new(),
             tainted: BTreeMap::new(),
             lost: BTreeSet::new(),
             lost_asked: BTreeSet::new(),
-            lost_list: InFlight::new(LOST_EVERY_MS, 30_000),
+            lost_list: RequestTracker::new(LOST_EVERY_MS, 30_000),
             lost_next: None,
-            finds: InFlight::new(LOST_EVERY_MS, 30_000),
-            looks: InFlight::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
+            finds: RequestTracker::new(LOST_EVERY_MS, 30_000),
+            looks: RequestTracker::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             looked: BTreeMap::new(),
-            hints: Hints::default(),
+            hints: EffectErrors::default(),
             reports: BTreeMap::new(),
-            told: Told::default(),
+            told: EventThrottle::default(),
             swept: None,
         }
     }
@@ -220,7 +222,7 @@ impl Termination {
                 || writes::has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER)
         };
         let deadline = claim.and_then(|claim| deadline_of(claim));
-        let mut going = Going {
+        let mut going = TerminationState {
             key,
             machine,
             claim,
@@ -318,7 +320,7 @@ impl Termination {
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         let (now, grace_ms) = (input.now, input.settings.end_grace_ms);
@@ -327,7 +329,9 @@ impl Termination {
             return None;
         }
         if let Some((_, at)) = self.ending.get(&id) {
-            going.settings.push(("InstanceTerminating", Wanted::True));
+            going
+                .settings
+                .push(("InstanceTerminating", ConditionUpdate::True));
             if *at > now {
                 return Some(Some(*at));
             }
@@ -356,7 +360,7 @@ impl Termination {
     fn end_claim(
         &mut self,
         input: &StepInput<'_>,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         claim: &NodeClaim,
         step: &mut Step,
     ) -> Option<Timestamp> {
@@ -392,7 +396,7 @@ impl Termination {
     fn write_conditions(
         &mut self,
         now: Timestamp,
-        going: Going<'_>,
+        going: TerminationState<'_>,
         step: &mut Step,
     ) -> Option<Timestamp> {
         let claim = going.claim.filter(|_| !going.settings.is_empty())?;
@@ -402,11 +406,13 @@ impl Termination {
         let list = writes::edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
             for (type_, wanted) in &going.settings {
                 match wanted {
-                    Wanted::True => conditions.set_true(type_),
-                    Wanted::Unknown(reason, message) => {
+                    ConditionUpdate::True => conditions.set_true(type_),
+                    ConditionUpdate::Unknown(reason, message) => {
                         conditions.set_unknown(type_, reason, message)
                     }
-                    Wanted::False(reason, message) => conditions.set_false(type_, reason, message),
+                    ConditionUpdate::False(reason, message) => {
+                        conditions.set_false(type_, reason, message)
+                    }
                 };
             }
         })?;
@@ -441,7 +447,7 @@ impl Termination {
             return;
         }
         self.swept = Some(input.now);
-        let there = |(key, uid, _): &Request| {
+        let there = |(key, uid, _): &EvictionRequest| {
             input
                 .snapshot
                 .pods
@@ -461,7 +467,7 @@ impl Termination {
 /// Attachments by node, found when first needed in a step.
 type Attached = Option<BTreeMap<String, Vec<(Arc<str>, String)>>>;
 
-impl Decider for Termination {
+impl Decider for TerminationDecider {
     fn id(&self) -> DeciderId {
         DeciderId::Termination
     }
@@ -474,14 +480,14 @@ impl Decider for Termination {
         changes.everything
             || !changes.nodes.is_empty()
             // Budgets and attachments matter while some node is being drained.
-            || (changes.surroundings && !self.tainted.is_empty())
+            || (changes.cluster_objects && !self.tainted.is_empty())
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         let mut todo: BTreeSet<NodeKey> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            if let Delivery::Outcome(outcome) = delivery {
+            if let InboxMessage::Outcome(outcome) = delivery {
                 todo.extend(self.outcome(input, outcome, &mut step));
                 if matches!(&*outcome.effect, Effect::ListInstances) {
                     todo.extend(self.tainted.keys().cloned());
@@ -508,7 +514,7 @@ impl Decider for Termination {
                     .map(|(key, _)| key.clone()),
             );
         }
-        if input.changes.everything || input.changes.surroundings {
+        if input.changes.everything || input.changes.cluster_objects {
             todo.extend(self.tainted.keys().cloned());
         }
         todo.extend(input.changes.nodes.iter().cloned());

@@ -6,23 +6,26 @@ use jiff::Timestamp;
 
 use super::drain::Drain;
 use super::objects::{going_patch, why};
-use super::{ASK_AGAIN_MS, Attached, Going, LOOK_MS, NAMES_IN_EVENT, Termination, Wanted, volumes};
+use super::{
+    ASK_AGAIN_MS, Attached, ConditionUpdate, LOOK_MS, NAMES_IN_EVENT, TerminationDecider,
+    TerminationState, volumes,
+};
 use crate::apis::conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::agenda::{attempt, earlier};
+use crate::deciders::timer_queue::{attempt, earlier};
 use crate::deciders::{DeciderId, Step, StepInput, after, since, writes};
 use crate::effect::{Effect, Event, ObjectRef};
 use crate::labels;
 use crate::record::{Reason, Verdict};
 use crate::snapshot::Pod;
 
-impl Termination {
+impl TerminationDecider {
     /// From the taint to the node's finalizer.
     pub(super) fn end_node(
         &mut self,
         input: &StepInput<'_>,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         node: &Node,
         attached: &mut Attached,
         step: &mut Step,
@@ -86,7 +89,7 @@ impl Termination {
     pub(super) fn drain(
         &mut self,
         input: &StepInput<'_>,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         node: &Node,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
@@ -116,7 +119,7 @@ impl Termination {
             if let Some(hold) = hold.filter(|hold| *hold > now) {
                 return Some(Some(hold));
             }
-            going.settings.push(("Drained", Wanted::True));
+            going.settings.push(("Drained", ConditionUpdate::True));
             let target = writes::node_ref(node);
             if self.told.is_news(&target, "drained", "", now, i64::MAX) {
                 let reason = Reason::ConditionIs {
@@ -135,9 +138,10 @@ impl Termination {
             return None;
         }
         self.looked.remove(going.key);
-        going
-            .settings
-            .push(("Drained", Wanted::Unknown("Draining", String::new())));
+        going.settings.push((
+            "Drained",
+            ConditionUpdate::Unknown("Draining", String::new()),
+        ));
         let target = writes::node_ref(node);
         if self.told.is_news(&target, "drain", "", now, 120_000) {
             let text = format!(
@@ -181,7 +185,7 @@ impl Termination {
     fn last_look(
         &mut self,
         input: &StepInput<'_>,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         let now = input.now;
@@ -242,7 +246,7 @@ impl Termination {
     pub(super) fn detach(
         &mut self,
         input: &StepInput<'_>,
-        going: &mut Going<'_>,
+        going: &mut TerminationState<'_>,
         node: &Node,
         attached: &mut Attached,
         step: &mut Step,
@@ -254,7 +258,9 @@ impl Termination {
             .map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods))
             .unwrap_or_default();
         if pending.is_empty() {
-            going.settings.push(("VolumesDetached", Wanted::True));
+            going
+                .settings
+                .push(("VolumesDetached", ConditionUpdate::True));
             return None;
         }
         let names: Vec<&str> = pending
@@ -266,7 +272,7 @@ impl Termination {
         if going.deadline.is_some_and(|deadline| deadline <= input.now) {
             going.settings.push((
                 "VolumesDetached",
-                Wanted::False(
+                ConditionUpdate::False(
                     "TerminationGracePeriodElapsed",
                     format!("still attached: {names}"),
                 ),
@@ -275,7 +281,7 @@ impl Termination {
         }
         going.settings.push((
             "VolumesDetached",
-            Wanted::Unknown("AwaitingVolumeDetachment", format!("attached: {names}")),
+            ConditionUpdate::Unknown("AwaitingVolumeDetachment", format!("attached: {names}")),
         ));
         let target = writes::node_ref(node);
         if self

@@ -101,7 +101,7 @@ pub(super) fn why(claim: &NodeClaim) -> Reason {
         }
         _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
         _ => match claim.annotation(labels::ENDED_BY) {
-            Some(by) => Reason::Ended { by: by.to_owned() },
+            Some(by) => Reason::ClaimDeleted { by: by.to_owned() },
             None => Reason::Deleted,
         },
     }
@@ -115,7 +115,7 @@ pub(super) fn who_and_why(reason: &Reason) -> String {
         Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
         Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
         Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
-        Reason::Ended { by } => ("Forceful Termination", by.clone()),
+        Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
         _ => (
             "Forceful Termination",
             "somebody deleted its NodeClaim or Node".to_owned(),

@@ -1,12 +1,12 @@
 //! What became of what termination asked for.
 
 use super::objects::{key_of, who_and_why};
-use super::{LOST_EVERY_MS, POLLS_MS, Termination};
-use crate::cloud::Terminated;
-use crate::deciders::agenda::attempt;
+use super::{LOST_EVERY_MS, POLLS_MS, TerminationDecider};
+use crate::cloud::TerminationStatus;
+use crate::deciders::timer_queue::attempt;
 use crate::deciders::{DeciderId, Step, StepInput, after};
 use crate::effect::{
-    Done, Effect, EffectError, Event, ObjectRef, Outcome, ProviderRef, machines_for,
+    Effect, EffectError, EffectOutput, Event, ObjectRef, Outcome, ProviderRef, machines_for,
 };
 use crate::names::{PodKey, ProviderId, Uid};
 use crate::pods::Selector;
@@ -16,7 +16,7 @@ use crate::snapshot::NodeKey;
 /// That a drain is held up by budgets is said again after this, as upstream.
 const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
 
-impl Termination {
+impl TerminationDecider {
     /// Takes an outcome in and says which machine it is about.
     pub(super) fn outcome(
         &mut self,
@@ -92,7 +92,7 @@ impl Termination {
         pod: &PodKey,
         uid: &Uid,
         effect: &Effect,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
         step: &mut Step,
     ) {
         let forced = matches!(effect, Effect::Delete { .. });
@@ -190,11 +190,11 @@ impl Termination {
         input: &StepInput<'_>,
         id: &ProviderId,
         claim: &ObjectRef,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
         step: &mut Step,
     ) {
         match result {
-            Ok(Done::Terminated(Terminated::Gone)) => {
+            Ok(EffectOutput::Terminated(TerminationStatus::Gone)) => {
                 self.terminations.succeeded(id);
                 self.hints.machines.remove(id);
                 self.ending.remove(id);
@@ -237,12 +237,12 @@ impl Termination {
     pub(super) fn listed(
         &mut self,
         input: &StepInput<'_>,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
         step: &mut Step,
     ) {
         let asked = std::mem::take(&mut self.lost_asked);
         self.lost_next = Some(after(input.now, LOST_EVERY_MS));
-        let Ok(Done::Instances(listings)) = result else {
+        let Ok(EffectOutput::Instances(listings)) = result else {
             self.lost_list.failed(&(), input.now);
             return;
         };
@@ -270,9 +270,9 @@ impl Termination {
         &mut self,
         input: &StepInput<'_>,
         id: &ProviderId,
-        result: &Result<Done, EffectError>,
+        result: &Result<EffectOutput, EffectError>,
     ) {
-        let Ok(Done::Found(found)) = result else {
+        let Ok(EffectOutput::Found(found)) = result else {
             self.finds.failed(id, input.now);
             return;
         };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::obstacles::{Obstacle, Shape, going_since, obstacles};
-use super::{Attached, Termination};
+use super::drain_blockers::{DrainBlocker, DrainBlockerKind, going_since, obstacles};
+use super::{Attached, TerminationDecider};
 use crate::deciders::{DeciderId, Step, StepInput, after, since};
 use crate::effect::{Event, ObjectRef};
 use crate::record::{Reason, Verdict};
@@ -20,12 +20,12 @@ const EVERY_MS: i64 = 2 * 60_000;
 
 /// What was seen to be in the way of one machine.
 #[derive(Clone, Debug)]
-pub(super) struct Report {
+pub(super) struct BlockerReport {
     next: Timestamp,
-    seen: BTreeMap<(Shape, String), Timestamp>,
+    seen: BTreeMap<(DrainBlockerKind, String), Timestamp>,
 }
 
-impl Termination {
+impl TerminationDecider {
     /// Looks at what is in the way, if it is time, and tells what has been for a while. Returns when to look again.
     pub(super) fn report(
         &mut self,
@@ -40,10 +40,13 @@ impl Termination {
             self.reports.remove(key);
             return None;
         };
-        let report = self.reports.entry(key.clone()).or_insert_with(|| Report {
-            next: after(start, SAMPLE_MS),
-            seen: BTreeMap::new(),
-        });
+        let report = self
+            .reports
+            .entry(key.clone())
+            .or_insert_with(|| BlockerReport {
+                next: after(start, SAMPLE_MS),
+                seen: BTreeMap::new(),
+            });
         if report.next > now {
             return Some(report.next);
         }
@@ -75,7 +78,7 @@ impl Termination {
         &mut self,
         input: &StepInput<'_>,
         subject: &ObjectRef,
-        obstacle: &Obstacle,
+        obstacle: &DrainBlocker,
         step: &mut Step,
     ) {
         let kind = (obstacle.shape, &obstacle.what);
@@ -107,7 +110,7 @@ impl Termination {
             DeciderId::Termination,
             subject.clone(),
             Verdict::Blocked,
-            vec![Reason::InTheWay(obstacle.clone())],
+            vec![Reason::DrainBlocked(obstacle.clone())],
         );
     }
 }

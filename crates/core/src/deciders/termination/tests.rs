@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::deciders::testing::World;
+use crate::deciders::testing::TestCluster;
 use crate::deciders::{after, since};
 use crate::freshness::{Age, WatchState};
 use crate::index::ObjectKind;
@@ -11,7 +11,7 @@ use crate::labels;
 use crate::names::NamespacedName;
 use crate::record::{Reason, Record, Verdict};
 
-fn position(world: &World, what: &str) -> usize {
+fn position(world: &TestCluster, what: &str) -> usize {
     world
         .done
         .iter()
@@ -19,7 +19,7 @@ fn position(world: &World, what: &str) -> usize {
         .unwrap_or_else(|| panic!("{what} not in {:#?}", world.done))
 }
 
-fn deadline(world: &World, claim: &str) -> Timestamp {
+fn deadline(world: &TestCluster, claim: &str) -> Timestamp {
     world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"]
         [labels::TERMINATION_TIMESTAMP]
         .as_str()
@@ -30,7 +30,7 @@ fn deadline(world: &World, claim: &str) -> Timestamp {
 
 #[test]
 fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.blocked.insert("Pod/default/web".to_owned());
@@ -48,7 +48,7 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
     );
     assert!(world.event("FailedDraining").is_some());
     assert_eq!(world.verdicts(&format!("node/{node}")), [Verdict::Blocked]);
-    let attempts = |world: &World| {
+    let attempts = |world: &TestCluster| {
         world
             .done
             .iter()
@@ -103,7 +103,7 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
 
 #[test]
 fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
     let start = world.now;
@@ -126,7 +126,7 @@ fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
 
 #[test]
 fn groups_leave_one_after_another_and_some_pods_stay() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     let daemon = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "ds", "controller": true }] } });
     let critical = json!({ "spec": { "priorityClassName": "system-cluster-critical" } });
@@ -158,7 +158,7 @@ fn groups_leave_one_after_another_and_some_pods_stay() {
 
 #[test]
 fn deleting_the_node_is_the_same_as_deleting_the_claim() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.delete(&format!("Node/{node}"));
@@ -173,7 +173,7 @@ fn deleting_the_node_is_the_same_as_deleting_the_claim() {
 
 #[test]
 fn protected_pods_stay_until_the_grace_period_ends() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({ "terminationGracePeriod": "2m" }));
     world.pod(
         "protected",
@@ -226,7 +226,7 @@ fn protected_pods_stay_until_the_grace_period_ends() {
 
 #[test]
 fn a_protection_that_lapses_lets_the_pod_go() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod(
         "guarded",
@@ -242,7 +242,7 @@ fn a_protection_that_lapses_lets_the_pod_go() {
 
 #[test]
 fn a_pod_stuck_in_deletion_is_not_waited_for() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("stuck", &node, &json!({}));
     world.stuck.insert("Pod/default/stuck".to_owned());
@@ -264,7 +264,7 @@ fn a_pod_stuck_in_deletion_is_not_waited_for() {
 
 #[test]
 fn volumes_are_waited_for_unless_a_staying_pod_uses_them() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.put(&json!({ "kind": "PersistentVolumeClaim", "metadata": { "name": "kept", "namespace": "default" }, "spec": { "volumeName": "pv-kept" } }));
     world.pod("stays", &node, &json!({ "spec": { "tolerations": [{ "operator": "Exists" }], "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "kept" } }] } }));
@@ -290,7 +290,7 @@ fn volumes_are_waited_for_unless_a_staying_pod_uses_them() {
 
 #[test]
 fn past_the_deadline_volumes_are_left() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({ "terminationGracePeriod": "60s" }));
     world.put(&json!({ "kind": "VolumeAttachment", "metadata": { "name": "data" }, "spec": { "nodeName": node, "source": { "persistentVolumeName": "pv" } } }));
     world.delete("NodeClaim/c");
@@ -307,7 +307,7 @@ fn past_the_deadline_volumes_are_left() {
 
 #[test]
 fn a_machine_that_never_registered_goes_without_drain() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.claim("c", &json!({}));
     world.settle();
     world.delete("NodeClaim/c");
@@ -323,7 +323,7 @@ fn a_machine_that_never_registered_goes_without_drain() {
 
 #[test]
 fn a_node_whose_machine_is_lost_goes_at_once() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.blocked.insert("Pod/default/web".to_owned());
@@ -348,7 +348,7 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
 
 #[test]
 fn no_machine_ends_under_a_pod_that_no_watch_shows() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
     world.settle();
@@ -369,7 +369,7 @@ fn no_machine_ends_under_a_pod_that_no_watch_shows() {
 
 #[test]
 fn a_drain_waits_for_a_watch_that_is_old() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.put(
         &json!({ "kind": "Pod", "metadata": { "name": "p", "namespace": "ns" },
@@ -396,7 +396,7 @@ fn a_drain_waits_for_a_watch_that_is_old() {
 #[test]
 fn killed_after_any_effect_everything_still_goes() {
     for label in ["patch", "delete", "evict", "terminate"] {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let node = world.up("c", &json!({ "terminationGracePeriod": "10m" }));
         world.pod("web", &node, &json!({}));
         world.delete("NodeClaim/c");
@@ -418,7 +418,7 @@ fn killed_after_any_effect_everything_still_goes() {
 
 #[test]
 fn conflicts_are_decided_again() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
     for _ in 0..20 {
@@ -432,7 +432,7 @@ fn conflicts_are_decided_again() {
 
 #[test]
 fn nodes_of_others_are_left_alone() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let with = |name: &str, more: &str| json!({ "kind": "Node", "metadata": { "name": name, "finalizers": [labels::TERMINATION_FINALIZER], "labels": { more: "x" } }, "spec": { "providerID": format!("other:///{name}") } });
     world.put(&with("theirs", "karpenter.other.com/othernodeclass"));
     world.put(&with(
@@ -452,7 +452,7 @@ fn nodes_of_others_are_left_alone() {
 
 #[test]
 fn the_reason_of_a_disruption_is_told() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     let mut list = world.get("NodeClaim/c")["status"]["conditions"].clone();
@@ -474,7 +474,7 @@ fn the_reason_of_a_disruption_is_told() {
 
 #[test]
 fn the_reason_is_told_of_pods_that_go_at_once() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     let at_once = json!({ "spec": { "terminationGracePeriodSeconds": 0 } });
     world.pod("web", &node, &at_once);
@@ -492,7 +492,7 @@ fn the_reason_is_told_of_pods_that_go_at_once() {
 
 #[test]
 fn the_budget_that_blocks_is_named() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let node = world.up("c", &json!({}));
     world.pod(
         "web",
@@ -510,7 +510,7 @@ fn the_budget_that_blocks_is_named() {
         .records
         .iter()
         .filter(|record| record.verdict == Verdict::Blocked)
-        .filter(|record| !matches!(record.reasons[..], [Reason::InTheWay(_)]))
+        .filter(|record| !matches!(record.reasons[..], [Reason::DrainBlocked(_)]))
         .collect();
     assert_eq!(blocked.len(), 1, "said once, not at every attempt");
     assert_eq!(

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use super::World;
-use crate::cloud::{CloudError, LaunchError, NoticeKind, Retry};
+use super::TestCluster;
+use crate::cloud::{CloudError, InterruptionKind, LaunchError, Retry};
 use crate::deciders::after;
 use crate::settings::Settings;
 
@@ -26,7 +26,7 @@ impl Chance {
     }
 }
 
-fn keys(world: &World, prefix: &str) -> Vec<String> {
+fn keys(world: &TestCluster, prefix: &str) -> Vec<String> {
     world
         .objects
         .keys()
@@ -39,7 +39,7 @@ fn name(key: &str) -> String {
     key.rsplit('/').next().unwrap().to_owned()
 }
 
-fn act(world: &mut World, chance: &mut Chance, count: u64) {
+fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
     let claims = keys(world, "NodeClaim/");
     let nodes = keys(world, "Node/");
     let pods = keys(world, "Pod/");
@@ -120,7 +120,7 @@ fn act(world: &mut World, chance: &mut Chance, count: u64) {
                 let machine = chance.next(2 + world.launched as u64);
                 world.notice(
                     &format!("m{count}"),
-                    NoticeKind::SpotInterruption,
+                    InterruptionKind::SpotInterruption,
                     &format!("i-{machine}"),
                 );
             }
@@ -137,7 +137,7 @@ fn history(seed: u64) -> Vec<String> {
         ignore_devices: false,
         ..Settings::default()
     };
-    let mut world = World::bare(settings);
+    let mut world = TestCluster::bare(settings);
     world.put(&json!({ "kind": super::KIND, "metadata": { "name": "default" } }));
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default" }, "spec": {
         "template": { "spec": { "nodeClassRef": { "group": super::GROUP, "kind": super::KIND, "name": "default" } } },

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, KIND, World};
+use super::{GROUP, KIND, TestCluster};
 use crate::labels;
 
 /// A claim of a class that nobody here serves, with everything that could tempt a decider.
@@ -26,7 +26,7 @@ fn theirs(name: &str, id: Option<&str>, finalizers: &[&str]) -> Value {
 
 #[test]
 fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.put(&theirs("unlaunched", None, &[]));
     // Its id looks like one of ours, so an orphan hunt would find nothing behind it.
     world.put(&theirs("up", Some("fake:///zone-a/i-77"), &[]));
@@ -74,7 +74,7 @@ fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
 
 #[test]
 fn a_node_without_claim_is_ours_by_its_class_label_even_when_no_class_is_left() {
-    let mut world = World::bare(crate::settings::Settings::default());
+    let mut world = TestCluster::bare(crate::settings::Settings::default());
     let node = |group: &str| {
         json!({
             "kind": "Node",

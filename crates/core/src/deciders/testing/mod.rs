@@ -13,17 +13,19 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    ClaimConditions, Decider, Disruption, Expiration, GarbageCollection, Interruption, Lifecycle,
-    NodeClass, NodeOverlay, NodePool, Repair, StaticCapacity, Termination, after,
+    ClaimConditionsDecider, Decider, DisruptionDecider, ExpirationDecider,
+    GarbageCollectionDecider, InterruptionDecider, LifecycleDecider, NodeClassDecider,
+    NodeOverlayDecider, NodePoolDecider, RepairDecider, StaticCapacityDecider, TerminationDecider,
+    after,
 };
 use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject};
 use crate::effect::{EffectError, Event, ObjectRef};
-use crate::engine::{Engine, Input};
-use crate::index::{News, Object, ObjectKey, ObjectKind, Source};
+use crate::engine::{Engine, EngineInput};
+use crate::index::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use crate::labels::WellKnown;
 use crate::names::NodeClassKey;
 use crate::record::{Record, Verdict};
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -36,21 +38,21 @@ const POD_EXIT_MS: i64 = 1_000;
 const MAX_STEPS: usize = 2_000;
 
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(super) struct TestInstance {
     pub(super) claim: String,
     uid: String,
     created: Timestamp,
     ends: Option<Timestamp>,
 }
 
-pub(super) struct World {
+pub(super) struct TestCluster {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
     pub(super) settings: Settings,
     /// By `Kind/name` or `Kind/namespace/name`.
     objects: BTreeMap<String, Value>,
     count: u64,
-    pub(super) machines: BTreeMap<String, Machine>,
+    pub(super) machines: BTreeMap<String, TestInstance>,
     /// Machines ever made: ids are never used twice.
     launched: usize,
     /// Answers of the next launches; a machine when empty.
@@ -97,31 +99,31 @@ pub(super) struct World {
 /// All but those that place pods; disruption only where pools have replicas, whose drift it replaces.
 fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
     let mut all: Vec<Box<dyn Decider>> = vec![
-        Box::new(NodeClass::new()),
-        Box::new(NodePool::new()),
-        Box::new(NodeOverlay::default()),
-        Box::new(Interruption::new()),
-        Box::new(Lifecycle::new()),
-        Box::new(Termination::new()),
-        Box::new(ClaimConditions::new()),
-        Box::new(Expiration::new()),
-        Box::new(GarbageCollection::new()),
-        Box::new(Repair::new()),
-        Box::new(StaticCapacity::new()),
+        Box::new(NodeClassDecider::new()),
+        Box::new(NodePoolDecider::new()),
+        Box::new(NodeOverlayDecider::default()),
+        Box::new(InterruptionDecider::new()),
+        Box::new(LifecycleDecider::new()),
+        Box::new(TerminationDecider::new()),
+        Box::new(ClaimConditionsDecider::new()),
+        Box::new(ExpirationDecider::new()),
+        Box::new(GarbageCollectionDecider::new()),
+        Box::new(RepairDecider::new()),
+        Box::new(StaticCapacityDecider::new()),
     ];
     if settings.gates.static_capacity {
-        all.push(Box::new(Disruption::new()));
+        all.push(Box::new(DisruptionDecider::new()));
     }
     all
 }
 
 /// Kinds of node classes that these tests serve.
-pub(super) fn served() -> Served {
+pub(super) fn served() -> ServedNodeClasses {
     ours()
 }
 
-fn ours() -> Served {
-    Served::only([NodeClassKind {
+fn ours() -> ServedNodeClasses {
+    ServedNodeClasses::only([NodeClassKind {
         group: GROUP,
         version: "v1",
         kind: KIND,
@@ -140,7 +142,7 @@ fn engine(settings: &Settings, now: Timestamp) -> Engine {
     .serving(ours())
 }
 
-impl World {
+impl TestCluster {
     /// A world with one node class and one pool, both called `default`, ready.
     pub(super) fn new() -> Self {
         Self::with(Settings::default())
@@ -212,20 +214,22 @@ impl World {
             let object = object(key, value);
             let key = object.key();
             lists.entry(key.kind()).or_default().insert(key);
-            self.engine
-                .apply(Input::News(News::Applied(object, Source::Watch)), self.now);
+            self.engine.apply(
+                EngineInput::News(ObjectEvent::Applied(object, EventSource::Watch)),
+                self.now,
+            );
         }
         let version = Some(self.count);
         for (kind, keys) in lists {
-            let list = News::Listed {
+            let list = ObjectEvent::Listed {
                 kind,
                 keys,
                 version,
             };
-            self.engine.apply(Input::News(list), self.now);
+            self.engine.apply(EngineInput::News(list), self.now);
         }
-        self.engine.apply(Input::Synced, self.now);
-        self.engine.apply(Input::Leading(true), self.now);
+        self.engine.apply(EngineInput::Synced, self.now);
+        self.engine.apply(EngineInput::Leading(true), self.now);
     }
 
     pub(super) fn snapshot(&mut self) -> Arc<Snapshot> {
@@ -245,10 +249,10 @@ impl World {
             .or_insert_with(|| created.into());
         meta.entry("generation").or_insert_with(|| 1.into());
         let key = key_of(&value);
-        self.store(key, value, Source::Watch);
+        self.store(key, value, EventSource::Watch);
     }
 
-    fn store(&mut self, key: String, mut value: Value, source: Source) {
+    fn store(&mut self, key: String, mut value: Value, source: EventSource) {
         self.count += 1;
         value["metadata"]["resourceVersion"] = self.count.to_string().into();
         if let (Some(label), Some(labels)) = (
@@ -264,20 +268,20 @@ impl World {
             self.gone(&key);
             return;
         }
-        let news = News::Applied(object(&key, &value), source);
+        let news = ObjectEvent::Applied(object(&key, &value), source);
         self.objects.insert(key, value);
-        self.engine.apply(Input::News(news), self.now);
+        self.engine.apply(EngineInput::News(news), self.now);
     }
 
     /// Hands news to the engine that no object of this world stands for.
-    pub(super) fn tell(&mut self, news: News) {
-        self.engine.apply(Input::News(news), self.now);
+    pub(super) fn tell(&mut self, news: ObjectEvent) {
+        self.engine.apply(EngineInput::News(news), self.now);
     }
 
     fn gone(&mut self, key: &str) {
         if let Some(value) = self.objects.remove(key) {
             self.engine.apply(
-                Input::News(News::Deleted(object(key, &value).key(), None)),
+                EngineInput::News(ObjectEvent::Deleted(object(key, &value).key(), None)),
                 self.now,
             );
         }
@@ -296,14 +300,14 @@ impl World {
     pub(super) fn edit(&mut self, key: &str, merge: &Value) {
         let mut value = self.objects[key].clone();
         merge_into(&mut value, merge);
-        self.store(key.to_owned(), value, Source::Watch);
+        self.store(key.to_owned(), value, EventSource::Watch);
     }
 
     pub(super) fn delete(&mut self, key: &str) {
-        self.mark_deleted(key, None, Source::Watch);
+        self.mark_deleted(key, None, EventSource::Watch);
     }
 
-    fn mark_deleted(&mut self, key: &str, grace_ms: Option<i64>, source: Source) {
+    fn mark_deleted(&mut self, key: &str, grace_ms: Option<i64>, source: EventSource) {
         let Some(mut value) = self.objects.get(key).cloned() else {
             return;
         };
@@ -384,7 +388,7 @@ impl World {
                     result,
                 };
                 self.engine.apply(
-                    Input::Outcome {
+                    EngineInput::Outcome {
                         decider: order.decider,
                         term: order.term,
                         outcome,

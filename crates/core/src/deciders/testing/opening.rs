@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, KIND, World, merge_into};
-use crate::cloud::{Notice, NoticeKind};
-use crate::engine::Input;
-use crate::index::Source;
+use super::{GROUP, KIND, TestCluster, merge_into};
+use crate::cloud::{InterruptionKind, InterruptionNotice};
+use crate::engine::EngineInput;
+use crate::index::EventSource;
 use crate::labels;
 
 /// The driver whose devices machines bring.
 const DRIVER: &str = "gpu.test";
 
-impl World {
+impl TestCluster {
     /// A claim as provisioning creates it.
     pub(in crate::deciders) fn claim(&mut self, name: &str, spec: &Value) {
         let mut value = json!({ "kind": "NodeClaim", "metadata": {
@@ -73,7 +73,7 @@ impl World {
         let key = format!("Node/{node}");
         let mut value = self.get(&key).clone();
         value["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "allocatable": { "cpu": "2", "pods": "10" }, "capacity": { "cpu": "2", "pods": "10" } });
-        self.store(key, value, Source::Watch);
+        self.store(key, value, EventSource::Watch);
     }
 
     /// The kubelet is up, and whoever sets start-up taints is done.
@@ -84,7 +84,7 @@ impl World {
             .as_array_mut()
             .unwrap()
             .retain(|taint| taint["key"] != labels::NOT_READY_TAINT && taint["key"] != "boot");
-        self.store(key, value, Source::Watch);
+        self.store(key, value, EventSource::Watch);
         self.report_ready(node);
     }
 
@@ -113,15 +113,15 @@ impl World {
         self.put(&value);
     }
 
-    pub(in crate::deciders) fn notice(&mut self, id: &str, kind: NoticeKind, instance: &str) {
-        let notice = Notice {
+    pub(in crate::deciders) fn notice(&mut self, id: &str, kind: InterruptionKind, instance: &str) {
+        let notice = InterruptionNotice {
             id: id.into(),
             kind,
             instances: vec![instance.into()],
             sent: None,
         };
         self.engine.apply(
-            Input::Notice {
+            EngineInput::Notice {
                 provider: "fake".into(),
                 notice,
             },

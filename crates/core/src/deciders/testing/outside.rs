@@ -6,27 +6,27 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
-use super::{Machine, World, merge_into, object, ours, ref_key};
+use super::{TestCluster, TestInstance, merge_into, object, ours, ref_key};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{
-    CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, Launched,
-    Offering, ResolvedNodeClass, Retry, Terminated,
+    CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, LaunchedInstance,
+    Offering, ResolvedNodeClass, Retry, TerminationStatus,
 };
 use crate::deciders::after;
-use crate::effect::{Done, Effect, EffectError, Listing, Patch, ProviderRef};
-use crate::engine::Input;
+use crate::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch, ProviderRef};
+use crate::engine::EngineInput;
 use crate::freshness::WatchState;
-use crate::index::{News, ObjectKind, Source};
+use crate::index::{EventSource, ObjectEvent, ObjectKind};
 use crate::labels;
 use crate::names::ProviderId;
 use crate::requirements::Requirements;
 use crate::resources::Resources;
-use crate::served::Served;
+use crate::served_node_classes::ServedNodeClasses;
 
 /// Name of the provider of these tests.
 const PROVIDER: &str = "fake";
 
-impl World {
+impl TestCluster {
     /// Creates an object that no watch shows.
     pub(in crate::deciders) fn put_unseen(&mut self, mut value: Value) {
         self.count += 1;
@@ -36,14 +36,15 @@ impl World {
 
     /// A watch says how it is; from the first time on it may be old.
     pub(in crate::deciders) fn watch_is(&mut self, kind: ObjectKind, state: WatchState) {
-        self.engine.apply(Input::Watch { kind, state }, self.now);
+        self.engine
+            .apply(EngineInput::Watch { kind, state }, self.now);
     }
 
-    pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<Done, EffectError> {
+    pub(super) fn carry_out(&mut self, effect: &Effect) -> Result<EffectOutput, EffectError> {
         if let Effect::Event(event) = effect {
             assert_eq!(crate::events::fault(event), None);
             self.events.push(event.clone());
-            return Ok(Done::Sent);
+            return Ok(EffectOutput::Sent);
         }
         let target = effect
             .target()
@@ -59,7 +60,7 @@ impl World {
             } => {
                 let key = ref_key(target);
                 let Some(value) = self.objects.get(&key) else {
-                    return Ok(Done::Deleted);
+                    return Ok(EffectOutput::Deleted);
                 };
                 if uid
                     .as_ref()
@@ -70,9 +71,9 @@ impl World {
                 self.mark_deleted(
                     &key,
                     grace_seconds.map(|seconds| seconds * 1_000),
-                    Source::Write,
+                    EventSource::Write,
                 );
-                Ok(Done::Deleted)
+                Ok(EffectOutput::Deleted)
             }
             Effect::Evict { pod, .. } => {
                 let key = format!("Pod/{pod}");
@@ -85,12 +86,12 @@ impl World {
                 let grace = self.get(&key)["spec"]["terminationGracePeriodSeconds"]
                     .as_i64()
                     .unwrap_or(30);
-                self.mark_deleted(&key, Some(grace * 1_000), Source::Watch);
-                Ok(Done::Evicted)
+                self.mark_deleted(&key, Some(grace * 1_000), EventSource::Watch);
+                Ok(EffectOutput::Evicted)
             }
             Effect::Launch(request) => self
                 .launch(request)
-                .map(|machine| Done::Launched(Box::new(machine)))
+                .map(|machine| EffectOutput::Launched(Box::new(machine)))
                 .map_err(EffectError::Launch),
             Effect::Terminate {
                 provider_id,
@@ -105,9 +106,9 @@ impl World {
                 if let Some(error) = &self.terminate_error {
                     return Err(EffectError::Cloud(error.clone()));
                 }
-                Ok(Done::Terminated(self.terminate(provider_id)))
+                Ok(EffectOutput::Terminated(self.terminate(provider_id)))
             }
-            Effect::ListInstances => Ok(Done::Instances(self.listings())),
+            Effect::ListInstances => Ok(EffectOutput::Instances(self.listings())),
             Effect::ListPods(node) => {
                 let of_node = |(key, pod): &(&String, &Value)| {
                     key.starts_with("Pod/") && pod["spec"]["nodeName"] == **node
@@ -116,9 +117,9 @@ impl World {
                 let pods: Vec<_> = pods.map(|(key, pod)| object(key, pod)).collect();
                 let count = pods.len();
                 for pod in pods {
-                    self.tell(News::Applied(pod, Source::Write));
+                    self.tell(ObjectEvent::Applied(pod, EventSource::Write));
                 }
-                Ok(Done::PodsListed(count))
+                Ok(EffectOutput::PodsListed(count))
             }
             Effect::FindInstance { provider_id, .. } => {
                 if self.mute {
@@ -126,7 +127,7 @@ impl World {
                 }
                 let id: &str = provider_id;
                 let machine = self.machines.get_key_value(id);
-                Ok(Done::Found(machine.map(instance)))
+                Ok(EffectOutput::Found(machine.map(instance)))
             }
             Effect::Resolve(_) => {
                 let mut answer = ResolvedNodeClass {
@@ -140,21 +141,21 @@ impl World {
                         (key.to_owned(), hash.to_owned()),
                     ]);
                 }
-                Ok(Done::Resolved(Arc::new(answer)))
+                Ok(EffectOutput::Resolved(Arc::new(answer)))
             }
-            Effect::CheckDrift { claim, .. } => {
-                Ok(Done::Drift(self.drifted.get(&*claim.name()).cloned()))
-            }
+            Effect::CheckDrift { claim, .. } => Ok(EffectOutput::Drift(
+                self.drifted.get(&*claim.name()).cloned(),
+            )),
             Effect::Acknowledge { notice, .. } => {
                 self.acknowledged.push(notice.to_string());
-                Ok(Done::Acknowledged)
+                Ok(EffectOutput::Acknowledged)
             }
             Effect::CreateClaim(claim) => self.create(claim),
-            Effect::Event(_) => Ok(Done::Sent),
+            Effect::Event(_) => Ok(EffectOutput::Sent),
         }
     }
 
-    fn create(&mut self, claim: &NodeClaim) -> Result<Done, EffectError> {
+    fn create(&mut self, claim: &NodeClaim) -> Result<EffectOutput, EffectError> {
         let key = format!("NodeClaim/{}", claim.name());
         if self.refused_creations > 0 {
             self.refused_creations -= 1;
@@ -168,10 +169,10 @@ impl World {
             value["kind"] = json!("NodeClaim");
             self.put(&value);
         }
-        Ok(Done::Written)
+        Ok(EffectOutput::Written)
     }
 
-    fn patch(&mut self, patch: &Patch) -> Result<Done, EffectError> {
+    fn patch(&mut self, patch: &Patch) -> Result<EffectOutput, EffectError> {
         let key = ref_key(&patch.target);
         let Some(mut value) = self.objects.get(&key).cloned() else {
             return Err(EffectError::NotFound(key));
@@ -198,11 +199,11 @@ impl World {
         if merge["metadata"]["labels"][labels::INITIALIZED] == "true" {
             self.judge_initialization(&value);
         }
-        self.store(key, value, Source::Write);
-        Ok(Done::Written)
+        self.store(key, value, EventSource::Write);
+        Ok(EffectOutput::Written)
     }
 
-    fn launch(&mut self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+    fn launch(&mut self, request: &LaunchRequest) -> Result<LaunchedInstance, LaunchError> {
         if let Some(error) = self.launch_errors.pop_front() {
             return Err(error);
         }
@@ -217,7 +218,7 @@ impl World {
             let id = format!("fake:///zone-a/i-{}", self.launched);
             self.machines.insert(
                 id.clone(),
-                Machine {
+                TestInstance {
                     claim: request.claim.name().to_string(),
                     uid,
                     created: self.now,
@@ -234,7 +235,7 @@ impl World {
             (labels::CAPACITY_TYPE, "spot"),
             ("team", "provider"),
         ];
-        Ok(Launched {
+        Ok(LaunchedInstance {
             provider_id: id.into(),
             image_id: Some("image-1".to_owned()),
             labels: given
@@ -247,18 +248,18 @@ impl World {
         })
     }
 
-    fn terminate(&mut self, id: &ProviderId) -> Terminated {
+    fn terminate(&mut self, id: &ProviderId) -> TerminationStatus {
         self.judge_termination(id);
         let (now, exit_ms) = (self.now, self.machine_exit_ms);
         let Some(machine) = self.machines.get_mut(&**id) else {
-            return Terminated::Gone;
+            return TerminationStatus::Gone;
         };
         if exit_ms == 0 {
             self.machines.remove(&**id);
-            return Terminated::Gone;
+            return TerminationStatus::Gone;
         }
         machine.ends.get_or_insert_with(|| after(now, exit_ms));
-        Terminated::Started
+        TerminationStatus::Started
     }
 
     /// A machine may end when no pod that a drain deals with is left on its registered node.
@@ -319,19 +320,19 @@ impl World {
     }
 
     /// The provider of these tests, which may be mute, and another one that has no machines.
-    fn listings(&self) -> Vec<Listing> {
+    fn listings(&self) -> Vec<InstanceListing> {
         let machines = if self.mute {
             Err(mute())
         } else {
             Ok(self.instances())
         };
         vec![
-            Listing {
+            InstanceListing {
                 provider: "another".into(),
-                serves: Served::only([]),
+                serves: ServedNodeClasses::only([]),
                 machines: Ok(Vec::new()),
             },
-            Listing {
+            InstanceListing {
                 provider: PROVIDER.into(),
                 serves: ours(),
                 machines,
@@ -340,7 +341,7 @@ impl World {
     }
 
     fn instances(&self) -> Vec<Instance> {
-        let listed = |(id, _): &(&String, &Machine)| !self.unlisted.contains(*id);
+        let listed = |(id, _): &(&String, &TestInstance)| !self.unlisted.contains(*id);
         self.machines.iter().filter(listed).map(instance).collect()
     }
 }
@@ -353,7 +354,7 @@ fn mute() -> CloudError {
     }
 }
 
-fn instance((id, machine): (&String, &Machine)) -> Instance {
+fn instance((id, machine): (&String, &TestInstance)) -> Instance {
     Instance {
         provider_id: id.as_str().into(),
         claim: Some(machine.claim.clone()),

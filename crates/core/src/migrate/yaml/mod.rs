@@ -12,5 +12,5 @@ mod tests;
 
 pub(crate) use documents::{Document, documents};
 pub(crate) use read::{Style, read};
-pub(crate) use tree::{Content, Entry, Item, Node, Notes, Scalar, scalar_value};
+pub(crate) use tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
 pub(crate) use write::{json, yaml};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
-use super::tree::{Content, Entry, Item, Node, Notes, Scalar};
+use super::tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem};
 
 /// How deep an alias may be written out, in nodes: a few lines of YAML can name billions.
 const MAX_NODES: usize = 200_000;
@@ -29,7 +29,7 @@ impl Default for Style {
 
 /// A document that was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
+pub(crate) struct ParsedDocument {
     /// Its values and comments; a document without any is `None`.
     pub(crate) root: Option<Node>,
     /// How it is indented.
@@ -44,7 +44,7 @@ pub(crate) struct Read {
 ///
 /// # Errors
 /// The text is not YAML; with the line.
-pub(crate) fn read(text: &str, first_line: usize) -> Result<Read, (usize, String)> {
+pub(crate) fn read(text: &str, first_line: usize) -> Result<ParsedDocument, (usize, String)> {
     let mut events = Vec::new();
     let mut comments = Vec::new();
     for event in Parser::new_from_str(text) {
@@ -95,7 +95,7 @@ pub(crate) fn read(text: &str, first_line: usize) -> Result<Read, (usize, String
     } else {
         trailing.extend(comments.into_iter().map(|comment| comment.text));
     }
-    Ok(Read {
+    Ok(ParsedDocument {
         root,
         style,
         trailing,
@@ -110,7 +110,7 @@ struct Comment {
 }
 
 /// A field or an item, where comments can stand.
-struct Slot {
+struct CommentSlot {
     line: usize,
     column: usize,
     path: Vec<usize>,
@@ -130,13 +130,14 @@ fn blank_above(lines: &[&str], line: usize) -> bool {
 
 fn attach(
     root: &mut Node,
-    slots: &[Slot],
+    slots: &[CommentSlot],
     lines: &[&str],
     comments: Vec<Comment>,
     trailing: &mut Vec<String>,
 ) {
     for comment in comments {
-        let on_line = |slot: &&Slot| slot.line == comment.line && slot.column < comment.column;
+        let on_line =
+            |slot: &&CommentSlot| slot.line == comment.line && slot.column < comment.column;
         // Beside brackets it is about the field, not about the last thing in them.
         let same_line = slots
             .iter()
@@ -188,15 +189,15 @@ fn attach(
 fn notes_at<'a>(root: &'a mut Node, path: &[usize]) -> Option<&'a mut Notes> {
     let (first, rest) = path.split_first()?;
     let (value, notes) = match &mut root.content {
-        Content::Map { entries, .. } => {
+        NodeContent::Map { entries, .. } => {
             let entry = entries.get_mut(*first)?;
             (&mut entry.value, &mut entry.notes)
         }
-        Content::List { items, .. } => {
+        NodeContent::List { items, .. } => {
             let item = items.get_mut(*first)?;
             (&mut item.value, &mut item.notes)
         }
-        Content::Scalar(_) => return None,
+        NodeContent::Scalar(_) => return None,
     };
     if rest.is_empty() {
         Some(notes)
@@ -211,7 +212,7 @@ struct Builder<'a, I: Iterator<Item = (Event<'a>, Span)>> {
     events: std::iter::Peekable<I>,
     offset: usize,
     anchors: BTreeMap<usize, Node>,
-    slots: Vec<Slot>,
+    slots: Vec<CommentSlot>,
     path: Vec<usize>,
     aliases: bool,
     nodes: usize,
@@ -239,7 +240,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     .filter(|_| !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded))
                     .map(str::to_owned);
                 (
-                    Content::Scalar(Scalar {
+                    NodeContent::Scalar(Scalar {
                         text: value.into_owned(),
                         quoted,
                         raw,
@@ -276,7 +277,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         self.path.push(index);
         let before = self.lines.get(line.wrapping_sub(1)).map_or("", |text| text);
         let leads = before.chars().take(column).all(char::is_whitespace);
-        self.slots.push(Slot {
+        self.slots.push(CommentSlot {
             line,
             column,
             path: self.path.clone(),
@@ -285,8 +286,8 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         });
     }
 
-    fn map(&mut self, flow: bool) -> Result<Content, (usize, String)> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn map(&mut self, flow: bool) -> Result<NodeContent, (usize, String)> {
+        let mut entries: Vec<MapEntry> = Vec::new();
         loop {
             match self.events.peek() {
                 Some((Event::MappingEnd, _)) | None => {
@@ -298,7 +299,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     self.slot(entries.len(), line, column, flow);
                     let key = match self.node()? {
                         Some(Node {
-                            content: Content::Scalar(key),
+                            content: NodeContent::Scalar(key),
                             ..
                         }) => key,
                         _ => {
@@ -316,7 +317,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     }
                     let value = self.node()?.unwrap_or_else(|| Node::plain(""));
                     self.path.pop();
-                    entries.push(Entry {
+                    entries.push(MapEntry {
                         key,
                         line: line + self.offset,
                         value,
@@ -326,10 +327,10 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
             }
         }
         merge(&mut entries);
-        Ok(Content::Map { entries, flow })
+        Ok(NodeContent::Map { entries, flow })
     }
 
-    fn list(&mut self, flow: bool) -> Result<Content, (usize, String)> {
+    fn list(&mut self, flow: bool) -> Result<NodeContent, (usize, String)> {
         let mut items = Vec::new();
         loop {
             match self.events.peek() {
@@ -345,25 +346,25 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     self.slot(items.len(), line, dash.unwrap_or(column), flow);
                     let value = self.node()?.unwrap_or_else(|| Node::plain(""));
                     self.path.pop();
-                    items.push(Item {
+                    items.push(SequenceItem {
                         value,
                         notes: Notes::default(),
                     });
                 }
             }
         }
-        Ok(Content::List { items, flow })
+        Ok(NodeContent::List { items, flow })
     }
 
     /// From the first field in a field, and the first item in a field.
     fn style(&self) -> Style {
         let mut style = Style::default();
         let leading = || self.slots.iter().filter(|slot| slot.leads);
-        let parent = |slot: &Slot| {
+        let parent = |slot: &CommentSlot| {
             let (_, path) = slot.path.split_last()?;
             leading().find(|other| other.path == path)
         };
-        let is_item = |slot: &Slot| {
+        let is_item = |slot: &CommentSlot| {
             let line = self.lines.get(slot.line - 1).map_or("", |text| text);
             line.trim_start().starts_with("- ") || line.trim() == "-"
         };
@@ -385,20 +386,20 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
 
 fn size(node: &Node) -> usize {
     match &node.content {
-        Content::Scalar(_) => 1,
-        Content::Map { entries, .. } => {
+        NodeContent::Scalar(_) => 1,
+        NodeContent::Map { entries, .. } => {
             1 + entries.iter().map(|each| size(&each.value)).sum::<usize>()
         }
-        Content::List { items, .. } => {
+        NodeContent::List { items, .. } => {
             1 + items.iter().map(|each| size(&each.value)).sum::<usize>()
         }
     }
 }
 
 /// Writes `<<` out: fields of the named maps that are not there themselves. One that names no map is a field like others.
-fn merge(entries: &mut Vec<Entry>) {
-    let names_maps = |entry: &Entry| {
-        let is_map = |node: &Node| matches!(node.content, Content::Map { .. });
+fn merge(entries: &mut Vec<MapEntry>) {
+    let names_maps = |entry: &MapEntry| {
+        let is_map = |node: &Node| matches!(node.content, NodeContent::Map { .. });
         let of_list = |node: &Node| {
             !node.items().is_empty() && node.items().iter().all(|item| is_map(&item.value))
         };
@@ -409,7 +410,7 @@ fn merge(entries: &mut Vec<Entry>) {
     while let Some(place) = entries.iter().position(names_maps) {
         let merged = entries.remove(place);
         let sources: Vec<Node> = match merged.value.content {
-            Content::List { items, .. } => items.into_iter().map(|item| item.value).collect(),
+            NodeContent::List { items, .. } => items.into_iter().map(|item| item.value).collect(),
             content => vec![Node { content, line: 0 }],
         };
         let mut place = place;

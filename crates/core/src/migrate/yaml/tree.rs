@@ -63,27 +63,27 @@ impl Scalar {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     /// What it is.
-    pub(crate) content: Content,
+    pub(crate) content: NodeContent,
     /// Line in the source, counted from 1; 0 for what was added.
     pub(crate) line: usize,
 }
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum NodeContent {
     /// One value.
     Scalar(Scalar),
     /// Fields in their order; `flow`: written in braces.
     Map {
         /// The fields.
-        entries: Vec<Entry>,
+        entries: Vec<MapEntry>,
         /// Braces on one line.
         flow: bool,
     },
     /// Items in their order; `flow`: written in brackets.
     List {
         /// The items.
-        items: Vec<Item>,
+        items: Vec<SequenceItem>,
         /// Brackets on one line.
         flow: bool,
     },
@@ -91,7 +91,7 @@ pub(crate) enum Content {
 
 /// A field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     /// Its name.
     pub(crate) key: Scalar,
     /// Line of its name in the source, counted from 1; 0 for what was added.
@@ -104,14 +104,14 @@ pub(crate) struct Entry {
 
 /// An item of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct SequenceItem {
     /// Its value.
     pub(crate) value: Node,
     /// Its comments.
     pub(crate) notes: Notes,
 }
 
-impl Entry {
+impl MapEntry {
     /// A field that was not there.
     pub(crate) fn new(key: &str, value: Node) -> Self {
         Self {
@@ -134,23 +134,23 @@ impl Entry {
 
 impl Node {
     /// A value that was not there.
-    pub(crate) const fn new(content: Content) -> Self {
+    pub(crate) const fn new(content: NodeContent) -> Self {
         Self { content, line: 0 }
     }
 
     /// A string.
     pub(crate) fn string(text: &str) -> Self {
-        Self::new(Content::Scalar(Scalar::string(text)))
+        Self::new(NodeContent::Scalar(Scalar::string(text)))
     }
 
     /// A plain word: a number, a bool, a duration.
     pub(crate) fn plain(text: &str) -> Self {
-        Self::new(Content::Scalar(Scalar::plain(text)))
+        Self::new(NodeContent::Scalar(Scalar::plain(text)))
     }
 
     /// A map without fields.
     pub(crate) const fn map() -> Self {
-        Self::new(Content::Map {
+        Self::new(NodeContent::Map {
             entries: Vec::new(),
             flow: false,
         })
@@ -158,11 +158,11 @@ impl Node {
 
     /// A list of values.
     pub(crate) fn list(values: impl IntoIterator<Item = Self>) -> Self {
-        let items = values.into_iter().map(|value| Item {
+        let items = values.into_iter().map(|value| SequenceItem {
             value,
             notes: Notes::default(),
         });
-        Self::new(Content::List {
+        Self::new(NodeContent::List {
             items: items.collect(),
             flow: false,
         })
@@ -171,7 +171,7 @@ impl Node {
     /// A list of strings, in brackets.
     pub(crate) fn texts<S: AsRef<str>>(texts: impl IntoIterator<Item = S>) -> Self {
         let mut list = Self::list(texts.into_iter().map(|text| Self::string(text.as_ref())));
-        if let Content::List { flow, .. } = &mut list.content {
+        if let NodeContent::List { flow, .. } = &mut list.content {
             *flow = true;
         }
         list
@@ -205,58 +205,60 @@ impl Node {
     /// The values alone. A plain word becomes what Kubernetes makes of it.
     pub(crate) fn value(&self) -> Value {
         match &self.content {
-            Content::Scalar(scalar) => scalar_value(scalar),
-            Content::Map { entries, .. } => Value::Object(
+            NodeContent::Scalar(scalar) => scalar_value(scalar),
+            NodeContent::Map { entries, .. } => Value::Object(
                 entries
                     .iter()
                     .map(|entry| (entry.key.text.clone(), entry.value.value()))
                     .collect::<Map<_, _>>(),
             ),
-            Content::List { items, .. } => items.iter().map(|item| item.value.value()).collect(),
+            NodeContent::List { items, .. } => {
+                items.iter().map(|item| item.value.value()).collect()
+            }
         }
     }
 
     /// The text of a scalar.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.content {
-            Content::Scalar(scalar) if !is_null(scalar) => Some(&scalar.text),
+            NodeContent::Scalar(scalar) if !is_null(scalar) => Some(&scalar.text),
             _ => None,
         }
     }
 
     /// Nothing: no value, or an explicit null.
     pub(crate) fn is_nothing(&self) -> bool {
-        matches!(&self.content, Content::Scalar(scalar) if is_null(scalar))
+        matches!(&self.content, NodeContent::Scalar(scalar) if is_null(scalar))
     }
 
     /// The fields of a map; none for anything else.
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[MapEntry] {
         match &self.content {
-            Content::Map { entries, .. } => entries,
+            NodeContent::Map { entries, .. } => entries,
             _ => &[],
         }
     }
 
     /// The fields of a map, to change.
-    pub(crate) fn entries_mut(&mut self) -> Option<&mut Vec<Entry>> {
+    pub(crate) fn entries_mut(&mut self) -> Option<&mut Vec<MapEntry>> {
         match &mut self.content {
-            Content::Map { entries, .. } => Some(entries),
+            NodeContent::Map { entries, .. } => Some(entries),
             _ => None,
         }
     }
 
     /// The items of a list; none for anything else.
-    pub(crate) fn items(&self) -> &[Item] {
+    pub(crate) fn items(&self) -> &[SequenceItem] {
         match &self.content {
-            Content::List { items, .. } => items,
+            NodeContent::List { items, .. } => items,
             _ => &[],
         }
     }
 
     /// The items of a list, to change.
-    pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<Item>> {
+    pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<SequenceItem>> {
         match &mut self.content {
-            Content::List { items, .. } => Some(items),
+            NodeContent::List { items, .. } => Some(items),
             _ => None,
         }
     }
@@ -275,7 +277,7 @@ impl Node {
     }
 
     /// A field, to change.
-    pub(crate) fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, key: &str) -> Option<&mut MapEntry> {
         self.entries_mut()?
             .iter_mut()
             .find(|entry| entry.key.text == key)
@@ -305,12 +307,12 @@ impl Node {
             self.content = Self::map().content;
         }
         match self.content {
-            Content::Map {
+            NodeContent::Map {
                 ref mut entries, ..
             } => {
                 let known = entries.iter().position(|entry| entry.key.text == key);
                 let place = known.unwrap_or_else(|| {
-                    entries.push(Entry::new(key, Self::map()));
+                    entries.push(MapEntry::new(key, Self::map()));
                     entries.len() - 1
                 });
                 &mut entries[place].value
@@ -320,7 +322,7 @@ impl Node {
     }
 
     /// Takes a field out, with its comments.
-    pub(crate) fn remove(&mut self, key: &str) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, key: &str) -> Option<MapEntry> {
         let entries = self.entries_mut()?;
         let place = entries.iter().position(|entry| entry.key.text == key)?;
         Some(entries.remove(place))
@@ -330,12 +332,12 @@ impl Node {
     pub(crate) fn set(&mut self, key: &str, value: Self) {
         match self.entry_mut(key) {
             Some(entry) => entry.value = value,
-            None => self.push(Entry::new(key, value)),
+            None => self.push(MapEntry::new(key, value)),
         }
     }
 
     /// Adds a field at the end; of one that is there the value is replaced and the comments are joined.
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: MapEntry) {
         if self.is_nothing() {
             self.content = Self::map().content;
         }
@@ -357,11 +359,13 @@ impl Node {
     /// Every comment below, in reading order.
     pub(crate) fn comments(self) -> Vec<String> {
         match self.content {
-            Content::Scalar(_) => Vec::new(),
-            Content::Map { entries, .. } => entries.into_iter().flat_map(Entry::comments).collect(),
-            Content::List { items, .. } => items
+            NodeContent::Scalar(_) => Vec::new(),
+            NodeContent::Map { entries, .. } => {
+                entries.into_iter().flat_map(MapEntry::comments).collect()
+            }
+            NodeContent::List { items, .. } => items
                 .into_iter()
-                .flat_map(|Item { value, notes }| notes.all(value.comments()))
+                .flat_map(|SequenceItem { value, notes }| notes.all(value.comments()))
                 .collect(),
         }
     }

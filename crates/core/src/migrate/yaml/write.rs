@@ -1,7 +1,7 @@
 //! From a tree to text.
 
 use super::read::Style;
-use super::tree::{Content, Entry, Item, Node, Notes, Scalar, scalar_value};
+use super::tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
 use serde_json::Value;
 
 /// Longest line of a list in brackets or a map in braces.
@@ -14,8 +14,8 @@ pub(crate) fn yaml(root: &Node, style: Style) -> String {
         style,
     };
     match &root.content {
-        Content::Map { entries, flow } if !is_flow(root, *flow) => writer.entries(entries, 0),
-        Content::List { items, flow } if !is_flow(root, *flow) => writer.items(items, 0),
+        NodeContent::Map { entries, flow } if !is_flow(root, *flow) => writer.entries(entries, 0),
+        NodeContent::List { items, flow } if !is_flow(root, *flow) => writer.items(items, 0),
         _ => {
             writer.out = flow_text(root);
             writer.out.push('\n');
@@ -29,10 +29,10 @@ pub(crate) fn json(root: &Node) -> String {
     fn write(node: &Node, depth: usize, out: &mut String) {
         let pad = |depth: usize| "  ".repeat(depth);
         match &node.content {
-            Content::Scalar(scalar) => out.push_str(&scalar_value(scalar).to_string()),
-            Content::Map { entries, .. } if entries.is_empty() => out.push_str("{}"),
-            Content::List { items, .. } if items.is_empty() => out.push_str("[]"),
-            Content::Map { entries, .. } => {
+            NodeContent::Scalar(scalar) => out.push_str(&scalar_value(scalar).to_string()),
+            NodeContent::Map { entries, .. } if entries.is_empty() => out.push_str("{}"),
+            NodeContent::List { items, .. } if items.is_empty() => out.push_str("[]"),
+            NodeContent::Map { entries, .. } => {
                 out.push_str("{\n");
                 for (index, entry) in entries.iter().enumerate() {
                     let comma = if index + 1 < entries.len() { "," } else { "" };
@@ -47,7 +47,7 @@ pub(crate) fn json(root: &Node) -> String {
                 }
                 out.push_str(&format!("{}}}", pad(depth)));
             }
-            Content::List { items, .. } => {
+            NodeContent::List { items, .. } => {
                 out.push_str("[\n");
                 for (index, item) in items.iter().enumerate() {
                     let comma = if index + 1 < items.len() { "," } else { "" };
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    fn entries(&mut self, entries: &[Entry], column: usize) {
+    fn entries(&mut self, entries: &[MapEntry], column: usize) {
         for entry in entries {
             self.before(&entry.notes, column);
             self.out.push_str(&" ".repeat(column));
@@ -106,14 +106,14 @@ impl Writer {
     }
 
     /// A field, the cursor being where its name begins.
-    fn entry(&mut self, entry: &Entry, column: usize) {
+    fn entry(&mut self, entry: &MapEntry, column: usize) {
         self.out.push_str(&key_text(&entry.key));
         self.out.push(':');
         self.value(&entry.value, &entry.notes, column, false);
         self.after(&entry.notes, column);
     }
 
-    fn items(&mut self, items: &[Item], column: usize) {
+    fn items(&mut self, items: &[SequenceItem], column: usize) {
         for item in items {
             self.before(&item.notes, column);
             self.out.push_str(&" ".repeat(column));
@@ -135,7 +135,7 @@ impl Writer {
             out.push('\n');
         };
         match &node.content {
-            Content::Map { entries, flow } if !is_flow(node, *flow) => {
+            NodeContent::Map { entries, flow } if !is_flow(node, *flow) => {
                 let compact = in_list
                     && notes.beside.is_none()
                     && entries
@@ -152,13 +152,13 @@ impl Writer {
                     self.entries(entries, column + step);
                 }
             }
-            Content::List { items, flow } if !is_flow(node, *flow) => {
+            NodeContent::List { items, flow } if !is_flow(node, *flow) => {
                 beside(&mut self.out);
                 let deeper = in_list || self.style.lists_indented;
                 let step = if deeper { self.style.indent } else { 0 };
                 self.items(items, column + step);
             }
-            Content::Scalar(scalar) if is_block(scalar) => {
+            NodeContent::Scalar(scalar) if is_block(scalar) => {
                 let body = scalar.text.trim_end_matches('\n');
                 let breaks = scalar.text.len() - body.len();
                 let chomp = match breaks {
@@ -199,9 +199,9 @@ impl Writer {
 /// Braces and brackets are kept where they fit on a line and hold no comments; what is empty has no other form.
 fn is_flow(node: &Node, flow: bool) -> bool {
     let empty = match &node.content {
-        Content::Map { entries, .. } => entries.is_empty(),
-        Content::List { items, .. } => items.is_empty(),
-        Content::Scalar(_) => true,
+        NodeContent::Map { entries, .. } => entries.is_empty(),
+        NodeContent::List { items, .. } => items.is_empty(),
+        NodeContent::Scalar(_) => true,
     };
     empty
         || flow
@@ -224,16 +224,16 @@ fn is_block(scalar: &Scalar) -> bool {
 
 fn flow_text(node: &Node) -> String {
     match &node.content {
-        Content::Scalar(scalar) => scalar_text(scalar),
-        Content::Map { entries, .. } if entries.is_empty() => "{}".to_owned(),
-        Content::Map { entries, .. } => {
+        NodeContent::Scalar(scalar) => scalar_text(scalar),
+        NodeContent::Map { entries, .. } if entries.is_empty() => "{}".to_owned(),
+        NodeContent::Map { entries, .. } => {
             let fields: Vec<String> = entries
                 .iter()
                 .map(|entry| format!("{}: {}", key_text(&entry.key), inner(&entry.value)))
                 .collect();
             format!("{{{}}}", fields.join(", "))
         }
-        Content::List { items, .. } => {
+        NodeContent::List { items, .. } => {
             let values: Vec<String> = items.iter().map(|item| inner(&item.value)).collect();
             format!("[{}]", values.join(", "))
         }
@@ -244,12 +244,12 @@ fn flow_text(node: &Node) -> String {
 fn inner(node: &Node) -> String {
     let text = flow_text(node);
     match &node.content {
-        Content::Scalar(scalar)
+        NodeContent::Scalar(scalar)
             if !scalar.quoted && text.contains([',', '[', ']', '{', '}', ':', '#']) =>
         {
             quoted(&scalar.text)
         }
-        Content::Scalar(_) if text.is_empty() => "null".to_owned(),
+        NodeContent::Scalar(_) if text.is_empty() => "null".to_owned(),
         _ => text,
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::NodeSelector;
 
-use super::wanted::Wanted;
-use super::{DeviceAskId, Devices, TargetKey};
+use super::claim_spec::CompiledClaimSpec;
+use super::{DeviceRequirementsId, Devices, TargetKey};
 use crate::apis::k8s::ResourceClaim;
 use crate::apis::k8s::devices::ResourceClaimSpec;
 use crate::names::{NamespacedName, Uid};
@@ -15,18 +15,18 @@ use crate::snapshot::{ClaimSource, Pod};
 
 /// A claim of a pass.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct PassResourceClaim {
     /// What became of it.
-    pub(super) standing: Standing,
+    pub(super) standing: ResourceClaimAllocation,
 }
 
 /// What became of a claim.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum ResourceClaimAllocation {
     /// It has no devices yet.
     Open,
     /// It has devices since before the pass; they can be used on nodes like one of these. None: on all.
-    Allocated(Vec<Nodes>),
+    Allocated(Vec<NodeSet>),
     /// It got devices in this pass.
     Given {
         /// The machine on which alone they can be used; `None` where several will do.
@@ -38,23 +38,23 @@ pub(super) enum Standing {
 
 /// Some nodes.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(super) struct NodeSet {
     names: Option<Vec<String>>,
     labels: Requirements,
 }
 
 /// What a pod asks of devices.
 #[derive(Debug)]
-pub(super) struct DeviceAsk {
+pub(super) struct DeviceRequirements {
     /// One for each claim.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ResourceClaimRequirement>,
     /// Why it cannot be answered.
     pub(super) fault: Option<String>,
 }
 
 /// A claim within what a pod asks.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ResourceClaimRequirement {
     /// Name of the claim, for people; of one that was made for a pod, its name within the pod.
     pub(super) name: Arc<str>,
     /// Index of what it asks for.
@@ -92,7 +92,7 @@ pub(super) fn is_moving(claim: &ResourceClaim, moving: &BTreeSet<Uid>) -> bool {
 }
 
 /// The nodes that a selector means: one of these. None: all.
-fn nodes_of(selector: Option<&NodeSelector>) -> Vec<Nodes> {
+fn nodes_of(selector: Option<&NodeSelector>) -> Vec<NodeSet> {
     let terms = selector.map_or(&[][..], |selector| &selector.node_selector_terms);
     let nodes = terms.iter().map(|term| {
         let fields = term.match_fields.iter().flatten();
@@ -109,7 +109,7 @@ fn nodes_of(selector: Option<&NodeSelector>) -> Vec<Nodes> {
         {
             labels.require(asked);
         }
-        Nodes {
+        NodeSet {
             names: (!names.is_empty()).then_some(names),
             labels,
         }
@@ -119,7 +119,7 @@ fn nodes_of(selector: Option<&NodeSelector>) -> Vec<Nodes> {
 
 impl<'a> Devices<'a> {
     /// What a pod asks of devices; `None` if nothing.
-    pub(in crate::scheduling) fn ask(&mut self, pod: &'a Pod) -> Option<DeviceAskId> {
+    pub(in crate::scheduling) fn ask(&mut self, pod: &'a Pod) -> Option<DeviceRequirementsId> {
         let all = pod.claims.as_deref().filter(|all| !all.is_empty())?;
         let objects = &self.snapshot.devices;
         let mut parts = Vec::new();
@@ -174,7 +174,7 @@ impl<'a> Devices<'a> {
             let is_open = self
                 .claims
                 .get(at)
-                .is_some_and(|claim| matches!(claim.standing, Standing::Open));
+                .is_some_and(|claim| matches!(claim.standing, ResourceClaimAllocation::Open));
             let shared = (!is_sole || !is_open).then_some(at);
             // Claims made for pods differ in their names alone, which say nothing to people.
             let label = if own { Arc::clone(&claim.name) } else { name };
@@ -184,7 +184,7 @@ impl<'a> Devices<'a> {
             if let (Some(Err(why)), true) = (self.wanted.get(wanted), is_open) {
                 fault = Some(why.clone());
             }
-            parts.push(Part {
+            parts.push(ResourceClaimRequirement {
                 name: label,
                 wanted,
                 shared,
@@ -197,7 +197,7 @@ impl<'a> Devices<'a> {
         if let Some(known) = self.ask_ids.get(&keys) {
             return Some(*known);
         }
-        self.asks.push(DeviceAsk { parts, fault });
+        self.asks.push(DeviceRequirements { parts, fault });
         self.ask_ids.insert(keys, self.asks.len() - 1);
         Some(self.asks.len() - 1)
     }
@@ -208,9 +208,9 @@ impl<'a> Devices<'a> {
         }
         let allocation = known.filter(|known| !is_moving(known, &self.moving));
         let allocation = allocation.and_then(|known| known.status.allocation.as_ref());
-        self.claims.push(Claim {
-            standing: allocation.map_or(Standing::Open, |allocation| {
-                Standing::Allocated(nodes_of(allocation.node_selector.as_ref()))
+        self.claims.push(PassResourceClaim {
+            standing: allocation.map_or(ResourceClaimAllocation::Open, |allocation| {
+                ResourceClaimAllocation::Allocated(nodes_of(allocation.node_selector.as_ref()))
             }),
         });
         self.claim_ids.insert(key.clone(), self.claims.len() - 1);
@@ -225,7 +225,7 @@ impl<'a> Devices<'a> {
         {
             return *known;
         }
-        let read = Wanted::read(name, spec, &self.snapshot.devices, &mut self.programs);
+        let read = CompiledClaimSpec::read(name, spec, &self.snapshot.devices, &mut self.programs);
         self.wanted.push(read);
         self.wanted_ids.insert(text, self.wanted.len() - 1);
         self.wanted.len() - 1
@@ -237,7 +237,7 @@ impl<'a> Devices<'a> {
     /// A claim has its devices elsewhere.
     pub(super) fn open(
         &self,
-        ask: &DeviceAsk,
+        ask: &DeviceRequirements,
         target: Option<TargetKey>,
         node: Option<&str>,
         suits: &dyn Fn(&Requirements) -> bool,
@@ -247,9 +247,9 @@ impl<'a> Devices<'a> {
             let claim = part.shared.and_then(|claim| self.claims.get(claim));
             let name = &part.name;
             match claim.map(|claim| &claim.standing) {
-                None | Some(Standing::Open) => open.push(at),
-                Some(Standing::Allocated(nodes)) => {
-                    let is_among = |nodes: &Nodes| {
+                None | Some(ResourceClaimAllocation::Open) => open.push(at),
+                Some(ResourceClaimAllocation::Allocated(nodes)) => {
+                    let is_among = |nodes: &NodeSet| {
                         let named = nodes.names.as_ref().is_none_or(|names| {
                             node.is_some_and(|node| names.iter().any(|name| name == node))
                         });
@@ -259,7 +259,7 @@ impl<'a> Devices<'a> {
                         return Err(format!("claim {name:?} has devices that are elsewhere"));
                     }
                 }
-                Some(Standing::Given {
+                Some(ResourceClaimAllocation::Given {
                     at: place,
                     requirements,
                 }) => {
@@ -276,7 +276,7 @@ impl<'a> Devices<'a> {
     }
 
     /// What claims with devices require of a new machine.
-    pub(super) fn required(&self, ask: &DeviceAsk) -> Requirements {
+    pub(super) fn required(&self, ask: &DeviceRequirements) -> Requirements {
         let mut all = Requirements::new();
         let shared = ask
             .parts
@@ -284,14 +284,16 @@ impl<'a> Devices<'a> {
             .filter_map(|part| self.claims.get(part.shared?));
         for claim in shared {
             match &claim.standing {
-                Standing::Open => {}
+                ResourceClaimAllocation::Open => {}
                 // Several alternatives are rare; a machine that fits the first will do.
-                Standing::Allocated(nodes) => {
+                ResourceClaimAllocation::Allocated(nodes) => {
                     if let Some(first) = nodes.iter().find(|nodes| nodes.names.is_none()) {
                         all.require_all(&first.labels);
                     }
                 }
-                Standing::Given { requirements, .. } => all.require_all(requirements),
+                ResourceClaimAllocation::Given { requirements, .. } => {
+                    all.require_all(requirements)
+                }
             }
         }
         all

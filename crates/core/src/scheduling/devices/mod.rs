@@ -6,7 +6,7 @@
 //! and ties them to where its devices are.
 //!
 //! # Heuristic
-//! [`search`] decides for one machine; the first answer counts. Devices of the cluster are tried before those that a new machine
+//! [`fn@search`] decides for one machine; the first answer counts. Devices of the cluster are tried before those that a new machine
 //! brings. A new machine may be of several types: it is narrowed to those that bring enough, and what each of them would take
 //! of the cluster's devices is held, because any of them may come.
 //!
@@ -20,60 +20,60 @@
 //! `resource.k8s.io/v1` of Kubernetes 1.36; the answers of the reference in `facts/scheduling`, tag `dra`.
 
 mod cel;
+mod claim_spec;
 mod claims;
-mod placing;
+mod inventory;
+mod placement;
 mod reasons;
 mod search;
-mod stock;
 mod usage;
-mod wanted;
 
-pub(super) use placing::{give, narrowed};
+pub(super) use placement::{give, narrowed};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::host::Host;
-use super::pass::Target;
-use super::template::Template;
+use super::existing_node::ExistingNode;
+use super::pass::PlacementTarget;
+use super::pool_template::PoolTemplate;
 use crate::apis::k8s::devices::ResourceSliceSpec;
 use crate::catalog::Bits;
 use crate::names::Uid;
 use crate::requirements::Requirements;
 use crate::snapshot::{Pod, Snapshot};
-use claims::{Claim, DeviceAsk, Standing};
-use search::{Found, Machine, Question, search};
-use stock::{Reach, Stock};
+use claim_spec::{CompiledClaimSpec, Programs};
+use claims::{DeviceRequirements, PassResourceClaim, ResourceClaimAllocation};
+use inventory::{DeviceAccess, DeviceInventory};
+use search::{SearchInput, SearchNode, SearchResult, search};
 use usage::{Share, Usage};
-use wanted::{Programs, Wanted};
 
 /// Index of what pods ask of devices.
-pub(super) type DeviceAskId = usize;
+pub(super) type DeviceRequirementsId = usize;
 
 /// Index of the devices that a type of machine brings; 0 for none.
-type KitId = usize;
+type DeviceTemplateId = usize;
 
 /// The devices of a pass.
 pub(super) struct Devices<'a> {
     snapshot: &'a Snapshot,
     /// What is published.
-    stock: Stock<'a>,
+    stock: DeviceInventory<'a>,
     /// What of it is in use, or promised.
     used: Usage,
     /// What types bring.
-    kits: Vec<(Vec<&'a ResourceSliceSpec>, Stock<'a>)>,
+    kits: Vec<(Vec<&'a ResourceSliceSpec>, DeviceInventory<'a>)>,
     /// What nodes have that are there, by pool and type: others of the same kind will bring the like.
     seen: BTreeMap<(&'a str, &'a str), Vec<&'a ResourceSliceSpec>>,
     /// By template and type.
-    kits_of: Vec<Vec<KitId>>,
+    kits_of: Vec<Vec<DeviceTemplateId>>,
     /// What claims ask for, or why that cannot be understood.
-    wanted: Vec<Result<Wanted, String>>,
+    wanted: Vec<Result<CompiledClaimSpec, String>>,
     wanted_ids: BTreeMap<String, usize>,
     programs: Programs,
-    claims: Vec<Claim>,
+    claims: Vec<PassResourceClaim>,
     claim_ids: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    asks: Vec<DeviceAsk>,
-    ask_ids: BTreeMap<Vec<claims::PartKey>, DeviceAskId>,
+    asks: Vec<DeviceRequirements>,
+    ask_ids: BTreeMap<Vec<claims::PartKey>, DeviceRequirementsId>,
     /// Claims of each pod of the pass, part by part of its ask.
     claims_of: BTreeMap<Uid, Vec<usize>>,
     /// Pods that are on their way to another machine.
@@ -81,9 +81,9 @@ pub(super) struct Devices<'a> {
     /// How many pods of the pass use each claim by its name.
     users: BTreeMap<(Arc<str>, Arc<str>), usize>,
     /// What is in use of what machines bring.
-    machines: BTreeMap<TargetKey, Carried>,
+    machines: BTreeMap<TargetKey, TemplateDeviceUsage>,
     /// The answer to the last question that found something, until it is used.
-    granted: Option<Grant>,
+    granted: Option<FoundAllocation>,
 }
 
 /// A machine as a key.
@@ -93,26 +93,26 @@ enum TargetKey {
     Claim(usize),
 }
 
-impl From<Target> for TargetKey {
-    fn from(of: Target) -> Self {
+impl From<PlacementTarget> for TargetKey {
+    fn from(of: PlacementTarget) -> Self {
         match of {
-            Target::Host(at) => Self::Host(at),
-            Target::Claim(at) => Self::Claim(at),
+            PlacementTarget::Host(at) => Self::Host(at),
+            PlacementTarget::Claim(at) => Self::Claim(at),
         }
     }
 }
 
 /// What is in use of what a machine brings.
 #[derive(Debug, Default)]
-struct Carried {
-    by_kit: BTreeMap<KitId, Usage>,
+struct TemplateDeviceUsage {
+    by_kit: BTreeMap<DeviceTemplateId, Usage>,
     drivers: BTreeSet<Arc<str>>,
 }
 
 /// Devices that a machine can give: for each kit that it may bring, by open part of the ask.
 #[derive(Debug, Default)]
-struct Grant {
-    by_kit: Vec<(KitId, Vec<Vec<Share>>)>,
+struct FoundAllocation {
+    by_kit: Vec<(DeviceTemplateId, Vec<Vec<Share>>)>,
     /// The parts of the ask that these are for.
     open: Vec<usize>,
 }
@@ -121,7 +121,7 @@ impl<'a> Devices<'a> {
     /// The devices of a pass with these pods. `is_left`: whether the node of a name is left by its pods.
     pub(super) fn of(
         snapshot: &'a Snapshot,
-        templates: &[Template],
+        templates: &[PoolTemplate],
         pods: impl Iterator<Item = &'a Arc<Pod>>,
         is_left: &dyn Fn(&str) -> bool,
     ) -> Self {
@@ -144,9 +144,9 @@ impl<'a> Devices<'a> {
         });
         let mut this = Self {
             snapshot,
-            stock: Stock::of(slices.into_iter().map(|(_, slice)| &slice.spec)),
+            stock: DeviceInventory::of(slices.into_iter().map(|(_, slice)| &slice.spec)),
             used: Usage::default(),
-            kits: vec![(Vec::new(), Stock::default())],
+            kits: vec![(Vec::new(), DeviceInventory::default())],
             seen: BTreeMap::new(),
             kits_of: Vec::new(),
             wanted: Vec::new(),
@@ -162,7 +162,7 @@ impl<'a> Devices<'a> {
             machines: BTreeMap::new(),
             granted: None,
         };
-        let seen = stock::of_nodes(snapshot);
+        let seen = inventory::of_nodes(snapshot);
         for template in templates {
             // The catalogue is the snapshot's: the pool of a template is one of its pools.
             let catalog = snapshot.catalog_of(&template.pool);
@@ -180,13 +180,13 @@ impl<'a> Devices<'a> {
         this
     }
 
-    fn kit(&mut self, slices: Vec<&'a ResourceSliceSpec>) -> KitId {
+    fn kit(&mut self, slices: Vec<&'a ResourceSliceSpec>) -> DeviceTemplateId {
         if slices.is_empty() {
             return 0;
         }
         let known = self.kits.iter().position(|(own, _)| *own == slices);
         known.unwrap_or_else(|| {
-            let stock = Stock::of_machine(&slices);
+            let stock = DeviceInventory::of_machine(&slices);
             self.kits.push((slices, stock));
             self.kits.len() - 1
         })
@@ -213,7 +213,7 @@ impl<'a> Devices<'a> {
                     is_brought: false,
                     device,
                     consumed: consumed
-                        .map(|(name, own)| (name.clone(), stock::amount(own)))
+                        .map(|(name, own)| (name.clone(), inventory::amount(own)))
                         .collect(),
                     admin: result.admin_access == Some(true),
                 };
@@ -223,7 +223,7 @@ impl<'a> Devices<'a> {
     }
 
     /// The kits that a machine that is there or coming may bring.
-    fn kits_of_host(&mut self, host: &Host<'_>) -> BTreeSet<KitId> {
+    fn kits_of_host(&mut self, host: &ExistingNode<'_>) -> BTreeSet<DeviceTemplateId> {
         let none = || BTreeSet::from([0]);
         let node = host.node;
         if node.initialized || !node.is_managed() {
@@ -244,7 +244,7 @@ impl<'a> Devices<'a> {
         };
         let types = types.into_iter().filter_map(|at| catalog.types().get(at));
         let name = node.pool();
-        let kits: BTreeSet<KitId> = types
+        let kits: BTreeSet<DeviceTemplateId> = types
             .map(|of| {
                 let key = (name.as_deref().unwrap_or_default(), &*of.name);
                 let like = self.seen.get(&key).filter(|_| of.devices.is_empty());
@@ -258,12 +258,12 @@ impl<'a> Devices<'a> {
     fn search(
         &self,
         open: &[usize],
-        ask: &DeviceAsk,
-        kit: KitId,
+        ask: &DeviceRequirements,
+        kit: DeviceTemplateId,
         target: Option<TargetKey>,
         node: Option<&str>,
-        (machine, counting): (Machine<'_>, bool),
-    ) -> Result<Found, String> {
+        (machine, counting): (SearchNode<'_>, bool),
+    ) -> Result<SearchResult, String> {
         let none = Usage::default();
         let carried = target.and_then(|target| self.machines.get(&target));
         let brought_used = carried
@@ -271,7 +271,7 @@ impl<'a> Devices<'a> {
             .unwrap_or(&none);
         let local = node.and_then(|node| self.stock.local.get(node));
         let local = local.map_or(&[][..], Vec::as_slice);
-        let empty = Stock::default();
+        let empty = DeviceInventory::default();
         let brought = self.kits.get(kit).map_or(&empty, |(_, stock)| stock);
         let pool_of = |at: usize| self.stock.pools.get(self.stock.pieces.get(at)?.pool);
         let complete = local.iter().filter_map(|at| pool_of(*at));
@@ -300,7 +300,7 @@ impl<'a> Devices<'a> {
             }
         }
         search(
-            &Question {
+            &SearchInput {
                 stock: &self.stock,
                 used: &self.used,
                 visible: &visible,
@@ -320,8 +320,8 @@ impl<'a> Devices<'a> {
     /// It cannot; the text says what is missing.
     pub(super) fn on_host(
         &mut self,
-        ask: DeviceAskId,
-        host: &Host<'_>,
+        ask: DeviceRequirementsId,
+        host: &ExistingNode<'_>,
         at: usize,
     ) -> Result<(), String> {
         let kits = self.kits_of_host(host);
@@ -347,7 +347,7 @@ impl<'a> Devices<'a> {
         }
         let mut by_kit = Vec::new();
         for kit in kits {
-            let machine = Machine::Settled(&suits);
+            let machine = SearchNode::Settled(&suits);
             let found = self.search(
                 &open,
                 asked,
@@ -358,7 +358,7 @@ impl<'a> Devices<'a> {
             )?;
             by_kit.push((kit, found.shares));
         }
-        self.granted = Some(Grant { by_kit, open });
+        self.granted = Some(FoundAllocation { by_kit, open });
         Ok(())
     }
 
@@ -369,7 +369,7 @@ impl<'a> Devices<'a> {
     /// None can; the text says what is missing.
     pub(super) fn on_new(
         &mut self,
-        ask: DeviceAskId,
+        ask: DeviceRequirementsId,
         target: Option<usize>,
         template: usize,
         requirements: &Requirements,
@@ -393,15 +393,15 @@ impl<'a> Devices<'a> {
         let none = Vec::new();
         let kits_of = self.kits_of.get(template).unwrap_or(&none);
         let mut left = Bits::none(kits_of.len());
-        let mut by_kit: Vec<(KitId, Vec<Vec<Share>>)> = Vec::new();
-        let mut refused: BTreeMap<KitId, String> = BTreeMap::new();
+        let mut by_kit: Vec<(DeviceTemplateId, Vec<Vec<Share>>)> = Vec::new();
+        let mut refused: BTreeMap<DeviceTemplateId, String> = BTreeMap::new();
         for at in types.iter() {
             let kit = kits_of.get(at).copied().unwrap_or(0);
             if refused.contains_key(&kit) {
                 continue;
             }
             if !by_kit.iter().any(|(known, _)| *known == kit) {
-                let machine = Machine::Open {
+                let machine = SearchNode::Open {
                     requirements: all.clone(),
                     known,
                 };
@@ -425,12 +425,12 @@ impl<'a> Devices<'a> {
             let last = refused.into_iter().next_back();
             return Err(last.map_or_else(|| "no types are left".to_owned(), |(_, why)| why));
         }
-        self.granted = Some(Grant { by_kit, open });
+        self.granted = Some(FoundAllocation { by_kit, open });
         Ok((left, all))
     }
 
     /// Gives the pod what the last question found.
-    pub(super) fn commit(&mut self, pod: &Uid, target: Target) {
+    pub(super) fn commit(&mut self, pod: &Uid, target: PlacementTarget) {
         let target = TargetKey::from(target);
         let Some(grant) = self.granted.take() else {
             return;
@@ -483,12 +483,12 @@ impl<'a> Devices<'a> {
                     .get(share.device)
                     .map(|piece| &piece.reach);
                 match reach.filter(|_| !share.is_brought) {
-                    Some(Reach::All) => {}
-                    Some(Reach::Labels(asked)) => requirements.require_all(asked),
+                    Some(DeviceAccess::All) => {}
+                    Some(DeviceAccess::Labels(asked)) => requirements.require_all(asked),
                     _ => everywhere = false,
                 }
             }
-            claim.standing = Standing::Given {
+            claim.standing = ResourceClaimAllocation::Given {
                 at: (!everywhere).then_some(target),
                 requirements,
             };

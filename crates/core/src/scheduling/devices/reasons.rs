@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::super::ask::Ask;
 use super::super::pass::Pass;
-use super::super::reasons::Refusal;
-use super::super::template::Template;
-use super::claims::DeviceAsk;
-use super::search::Machine;
-use super::{DeviceAskId, Devices};
+use super::super::pod_requirements::PodRequirements;
+use super::super::pool_template::PoolTemplate;
+use super::super::reasons::PoolRejection;
+use super::claims::DeviceRequirements;
+use super::search::SearchNode;
+use super::{DeviceRequirementsId, Devices};
 use crate::catalog::Bits;
-use crate::record::Blocker;
+use crate::record::PoolBlocker;
 use crate::requirements::Requirements;
 
 /// What begins upstream's texts.
@@ -21,15 +21,19 @@ impl Devices<'_> {
     /// pod leaves, of which `node` is required.
     pub(in crate::scheduling) fn refusal(
         &self,
-        ask: DeviceAskId,
-        (at, template): (usize, &Template),
+        ask: DeviceRequirementsId,
+        (at, template): (usize, &PoolTemplate),
         node: &Requirements,
         types: &Bits,
-    ) -> Option<Refusal> {
+    ) -> Option<PoolRejection> {
         let asked = self.asks.get(ask)?;
         if let Some(fault) = &asked.fault {
             let text = format!("{ALLOCATING}{fault}");
-            return Some(Refusal::new(Blocker::Devices, text, fault.clone()));
+            return Some(PoolRejection::new(
+                PoolBlocker::Devices,
+                text,
+                fault.clone(),
+            ));
         }
         let of_some = self.missing(asked, at, node, types)?;
         let of_all = self.missing(asked, at, &template.requirements, &template.types);
@@ -44,13 +48,13 @@ impl Devices<'_> {
                 of_all,
             ),
         };
-        Some(Refusal::new(Blocker::Devices, text, detail))
+        Some(PoolRejection::new(PoolBlocker::Devices, text, detail))
     }
 
     /// What is missing on every one of these types; `None` if one has all.
     fn missing(
         &self,
-        asked: &DeviceAsk,
+        asked: &DeviceRequirements,
         template: usize,
         node: &Requirements,
         types: &Bits,
@@ -69,7 +73,7 @@ impl Devices<'_> {
             .collect();
         let mut last = String::new();
         for kit in kits {
-            let machine = Machine::Open {
+            let machine = SearchNode::Open {
                 requirements: node.clone(),
                 known,
             };
@@ -86,11 +90,11 @@ impl Pass<'_> {
     /// Why no machine of a pool gives the devices that are asked for; `None` if one does.
     pub(in crate::scheduling) fn devices_refusal(
         &self,
-        ask: &Ask,
-        template: &Template,
+        ask: &PodRequirements,
+        template: &PoolTemplate,
         node: &Requirements,
         mask: Option<&Bits>,
-    ) -> Option<Refusal> {
+    ) -> Option<PoolRejection> {
         let asked = ask.devices?;
         let mut all = self.templates.iter();
         let at = all.position(|of| of.name == template.name)?;

@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::stock::{Reach, Stock};
+use super::claim_spec::{Alternative, CompiledClaimSpec, MOST_DEVICES};
+use super::inventory::{DeviceAccess, DeviceInventory};
 use super::usage::{Share, Usage, consumption, has_room};
-use super::wanted::{Alternative, MOST_DEVICES, Wanted};
 use crate::apis::k8s::devices::DeviceConstraint;
 use crate::labels::WellKnown;
 use crate::requirements::Requirements;
@@ -25,7 +25,7 @@ const MOST_STEPS: usize = 20_000;
 const MOST_OF_A_POD: usize = 512;
 
 /// The machine that is asked for.
-pub(super) enum Machine<'m> {
+pub(super) enum SearchNode<'m> {
     /// It is there, or what it will be is settled: whether its labels are like this.
     Settled(&'m dyn Fn(&Requirements) -> bool),
     /// It may still be narrowed.
@@ -38,27 +38,27 @@ pub(super) enum Machine<'m> {
 }
 
 /// What a search looks at.
-pub(super) struct Question<'q, 'a> {
+pub(super) struct SearchInput<'q, 'a> {
     /// Devices of the cluster.
-    pub(super) stock: &'q Stock<'a>,
+    pub(super) stock: &'q DeviceInventory<'a>,
     /// What of them is in use.
     pub(super) used: &'q Usage,
     /// Those among them that the machine may use, in the order in which they are tried.
     pub(super) visible: &'q [usize],
     /// Devices that come with the machine.
-    pub(super) brought: &'q Stock<'a>,
+    pub(super) brought: &'q DeviceInventory<'a>,
     /// What of these is in use.
     pub(super) brought_used: &'q Usage,
     /// Drivers whose devices on the machine are published already: what they would bring is there.
     pub(super) published: &'q BTreeSet<&'a str>,
     /// What is asked for, claim by claim, with the names of the claims.
-    pub(super) wanted: &'q [(&'q str, &'q Wanted)],
+    pub(super) wanted: &'q [(&'q str, &'q CompiledClaimSpec)],
     /// Devices that are taken are looked at too, so that it can be said how many there would be.
     pub(super) counting: bool,
 }
 
 /// The answer of a search.
-pub(super) struct Found {
+pub(super) struct SearchResult {
     /// Devices, claim by claim.
     pub(super) shares: Vec<Vec<Share>>,
     /// What is required of an open machine now.
@@ -69,7 +69,7 @@ pub(super) struct Found {
 type Candidates = Rc<Vec<Share>>;
 
 /// A device that was taken on the way.
-struct Taken {
+struct TakenDevice {
     claim: usize,
     request: usize,
     alternative: usize,
@@ -78,12 +78,12 @@ struct Taken {
 }
 
 struct Search<'q, 'a> {
-    of: &'q Question<'q, 'a>,
-    machine: Machine<'q>,
+    of: &'q SearchInput<'q, 'a>,
+    machine: SearchNode<'q>,
     /// Claim and request of each step.
     path: Vec<(usize, usize)>,
     candidates: BTreeMap<(usize, usize), Candidates>,
-    taken: Vec<Taken>,
+    taken: Vec<TakenDevice>,
     own: Usage,
     own_brought: Usage,
     steps: usize,
@@ -95,7 +95,10 @@ struct Search<'q, 'a> {
 ///
 /// # Errors
 /// There are none, or the question cannot be answered; the text says what is missing.
-pub(super) fn search(of: &Question<'_, '_>, machine: Machine<'_>) -> Result<Found, String> {
+pub(super) fn search(
+    of: &SearchInput<'_, '_>,
+    machine: SearchNode<'_>,
+) -> Result<SearchResult, String> {
     let path = of
         .wanted
         .iter()
@@ -124,11 +127,11 @@ pub(super) fn search(of: &Question<'_, '_>, machine: Machine<'_>) -> Result<Foun
             of_claim.push(taken.share);
         }
     }
-    Ok(Found {
+    Ok(SearchResult {
         shares,
         requirements: match search.machine {
-            Machine::Open { requirements, .. } => Some(requirements),
-            Machine::Settled(_) => None,
+            SearchNode::Open { requirements, .. } => Some(requirements),
+            SearchNode::Settled(_) => None,
         },
     })
 }
@@ -279,7 +282,7 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(all)
     }
 
-    const fn stock(&self, is_brought: bool) -> &'q Stock<'a> {
+    const fn stock(&self, is_brought: bool) -> &'q DeviceInventory<'a> {
         if is_brought {
             self.of.brought
         } else {
@@ -329,14 +332,14 @@ impl<'q, 'a> Search<'q, 'a> {
             return false;
         }
         let mut before = None;
-        if let Reach::Labels(asked) = &piece.reach {
+        if let DeviceAccess::Labels(asked) = &piece.reach {
             match &mut self.machine {
-                Machine::Settled(suits) => {
+                SearchNode::Settled(suits) => {
                     if !suits(asked) {
                         return false;
                     }
                 }
-                Machine::Open {
+                SearchNode::Open {
                     requirements,
                     known,
                 } => {
@@ -353,7 +356,7 @@ impl<'q, 'a> Search<'q, 'a> {
         } else {
             self.own.add(stock, share);
         }
-        self.taken.push(Taken {
+        self.taken.push(TakenDevice {
             claim,
             request,
             alternative,
@@ -373,7 +376,7 @@ impl<'q, 'a> Search<'q, 'a> {
         } else {
             self.own.remove(stock, &taken.share);
         }
-        if let (Some(before), Machine::Open { requirements, .. }) =
+        if let (Some(before), SearchNode::Open { requirements, .. }) =
             (taken.before, &mut self.machine)
         {
             *requirements = before;
@@ -452,7 +455,7 @@ impl<'q, 'a> Search<'q, 'a> {
 
 fn is_about(
     constraint: &DeviceConstraint,
-    wanted: &Wanted,
+    wanted: &CompiledClaimSpec,
     request: usize,
     alternative: usize,
 ) -> bool {

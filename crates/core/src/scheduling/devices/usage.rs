@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::stock::{Nanos, Stock, amount};
+use super::inventory::{DeviceInventory, Nanos, amount};
 use crate::apis::k8s::devices::{CapacityRequestPolicy, Device};
 
 /// A device, or a part of one, that a claim has.
@@ -31,7 +31,7 @@ pub(super) struct Usage {
 
 impl Usage {
     /// Counts a share.
-    pub(super) fn add(&mut self, stock: &Stock<'_>, share: &Share) {
+    pub(super) fn add(&mut self, stock: &DeviceInventory<'_>, share: &Share) {
         let Some(piece) = stock.pieces.get(share.device).filter(|_| !share.admin) else {
             return;
         };
@@ -52,7 +52,7 @@ impl Usage {
     }
 
     /// Takes a share back that was counted.
-    pub(super) fn remove(&mut self, stock: &Stock<'_>, share: &Share) {
+    pub(super) fn remove(&mut self, stock: &DeviceInventory<'_>, share: &Share) {
         let Some(piece) = stock.pieces.get(share.device).filter(|_| !share.admin) else {
             return;
         };
@@ -96,7 +96,7 @@ fn draws(device: &Device) -> impl Iterator<Item = (&str, &str, Nanos)> {
 }
 
 /// Whether a share can still be had beside what these count.
-pub(super) fn has_room(stock: &Stock<'_>, used: [&Usage; 2], share: &Share) -> bool {
+pub(super) fn has_room(stock: &DeviceInventory<'_>, used: [&Usage; 2], share: &Share) -> bool {
     if share.admin {
         return true;
     }

@@ -12,9 +12,9 @@
 //! No machine is added, none becomes dearer, and one becomes cheaper with every exchange that stays. Only pods move that
 //! do not care who shares their machine.
 
-use super::fill::Bin;
-use super::ladder::Ladder;
-use crate::scheduling::amounts::{add, fit, subtract};
+use super::greedy_fill::Bin;
+use super::pareto_front::ParetoFront;
+use crate::scheduling::resource_vector::{add, fit, subtract};
 
 /// How many machines are asked for an exchange: those with most to spare.
 const PARTNERS: usize = 32;
@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 /// The state of exchanging.
 pub(super) struct Exchange<'e> {
     /// The types.
-    pub(super) ladder: &'e Ladder,
+    pub(super) ladder: &'e ParetoFront,
     /// What a pod takes.
     pub(super) amounts: &'e dyn Fn(usize) -> &'e [i64],
     /// Whether a pod may be on any machine, whoever is there.

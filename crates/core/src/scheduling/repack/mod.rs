@@ -18,56 +18,56 @@
 //! # Cost
 //! Bounded by a number of steps (`SolveOptions::repack`), never by time: the same question has the same answer.
 
-mod anew;
+mod covering_solver;
+mod cross_pool;
 mod exchange;
-mod fill;
-mod ladder;
+mod greedy_fill;
+mod pareto_front;
 mod pattern;
-mod purchase;
 
 use std::collections::BTreeMap;
 
-use super::amounts::{Amounts, add};
+use super::narrowed_template::NarrowedTemplateId;
 use super::pass::Pass;
-use super::shape::ShapeId;
-use super::topology::Kind;
+use super::resource_vector::{ResourceVector, add};
+use super::topology::TopologyType;
 use exchange::Exchange;
-use fill::{Bin, Company, Filling, Manner, Piece};
-use ladder::Ladder;
+use greedy_fill::{Bin, FillStrategy, GreedyFill, HostnameSpreadLimit, PackItem};
+use pareto_front::ParetoFront;
 
 /// The ways of filling that are tried; the cheapest division counts.
-const MANNERS: [Manner; 6] = [
-    Manner {
+const FILL_STRATEGIES: [FillStrategy; 6] = [
+    FillStrategy {
         balance: 1,
         limited_first: true,
         together: false,
         step: 10,
     },
-    Manner {
+    FillStrategy {
         balance: 1,
         limited_first: true,
         together: true,
         step: 10,
     },
-    Manner {
+    FillStrategy {
         balance: 0,
         limited_first: true,
         together: true,
         step: 10,
     },
-    Manner {
+    FillStrategy {
         balance: 2,
         limited_first: true,
         together: true,
         step: 10,
     },
-    Manner {
+    FillStrategy {
         balance: 1,
         limited_first: false,
         together: true,
         step: 10,
     },
-    Manner {
+    FillStrategy {
         balance: 0,
         limited_first: false,
         together: true,
@@ -79,16 +79,16 @@ const MANNERS: [Manner; 6] = [
 const EXCHANGE_SHARE: u64 = 12;
 
 /// The most steps of buying anew, however many pods there are: less than a second.
-const MOST_BUYING: u64 = 24_000_000;
+const MAX_COVERING_STEPS: u64 = 24_000_000;
 
 /// Work that may still be done.
-struct Budget {
+struct StepBudget {
     filling: u64,
     exchanging: u64,
 }
 
 /// Companies of pods by class and step.
-type Companies = BTreeMap<(usize, usize), Option<usize>>;
+type HostnameSpreadLimits = BTreeMap<(usize, usize), Option<usize>>;
 
 impl Pass<'_> {
     /// Divides pods anew among machines of the same shape, where that is cheaper.
@@ -100,26 +100,26 @@ impl Pass<'_> {
             .sum::<usize>();
         let pods = u64::try_from(pods).unwrap_or(u64::MAX);
         let filling = u64::from(self.options.repack).saturating_mul(pods);
-        let mut budget = Budget {
+        let mut budget = StepBudget {
             filling,
             exchanging: filling / EXCHANGE_SHARE,
         };
-        let mut by_shape: BTreeMap<ShapeId, Vec<usize>> = BTreeMap::new();
+        let mut by_shape: BTreeMap<NarrowedTemplateId, Vec<usize>> = BTreeMap::new();
         for (at, claim) in self.claims.iter().enumerate() {
-            if self.is_plain(at) {
+            if self.is_unconstrained(at) {
                 by_shape.entry(claim.shape).or_default().push(at);
             }
         }
         let mut companies = Vec::new();
-        let mut known = Companies::new();
+        let mut known = HostnameSpreadLimits::new();
         for (shape, claims) in by_shape.into_iter().filter(|(_, claims)| claims.len() > 1) {
             self.repack_shape(shape, &claims, &mut companies, &mut known, &mut budget);
         }
-        self.buy_anew(filling.saturating_mul(2).min(MOST_BUYING));
+        self.repack_across_pools(filling.saturating_mul(2).min(MAX_COVERING_STEPS));
     }
 
     /// What the machine may be depends on amounts only, not on ports, devices, minValues or reservations.
-    fn is_plain(&self, at: usize) -> bool {
+    fn is_unconstrained(&self, at: usize) -> bool {
         let claim = &self.claims[at];
         let devices = self.devices.as_ref();
         if devices.is_some_and(|devices| devices.concerns(at)) {
@@ -127,24 +127,24 @@ impl Pass<'_> {
         }
         let shape = self.shapes.get(claim.shape);
         claim.ports.is_empty()
-            && claim.held.is_empty()
+            && claim.reservations.is_empty()
             && !shape.has_min_values
             && (!shape.is_reserved || self.reservations.is_empty())
     }
 
     fn repack_shape(
         &mut self,
-        id: ShapeId,
+        id: NarrowedTemplateId,
         claims: &[usize],
-        companies: &mut Vec<Company>,
-        known: &mut Companies,
-        budget: &mut Budget,
+        companies: &mut Vec<HostnameSpreadLimit>,
+        known: &mut HostnameSpreadLimits,
+        budget: &mut StepBudget,
     ) {
         let shape = self.shapes.get(id);
         let template = &self.templates[shape.template];
-        let ladder = Ladder::of(shape, template);
+        let ladder = ParetoFront::of(shape, template);
         let mut before = 0_i64;
-        let mut demand: Amounts = Amounts::new();
+        let mut demand: ResourceVector = ResourceVector::new();
         let mut bins: Vec<Bin> = Vec::with_capacity(claims.len());
         let mut pieces = Vec::new();
         for at in claims {
@@ -157,15 +157,15 @@ impl Pass<'_> {
                 demand = claim.taken.iter().map(|_| 0).collect();
             }
             add(&mut demand, &claim.taken);
-            let mut fixed: Amounts = claim.taken.iter().map(|_| 0).collect();
+            let mut fixed: ResourceVector = claim.taken.iter().map(|_| 0).collect();
             let mut staying = Vec::new();
             for pod in &claim.pods {
                 let company = self.company_of(*pod, companies, known);
                 let amounts = self.amounts_of(*pod);
                 match company {
-                    Some(company) => pieces.push(Piece {
+                    Some(company) => pieces.push(PackItem {
                         pod: *pod,
-                        amounts: Amounts::from_slice(amounts),
+                        amounts: ResourceVector::from_slice(amounts),
                         company,
                     }),
                     None => {
@@ -183,10 +183,10 @@ impl Pass<'_> {
         }
         let worth = ladder.worth(&demand);
         let mut best = ((before, claims.len()), None);
-        for manner in MANNERS {
+        for manner in FILL_STRATEGIES {
             let mut bins = bins.clone();
             let mut filling =
-                Filling::new(&ladder, &worth, companies, &pieces, manner, budget.filling);
+                GreedyFill::new(&ladder, &worth, companies, &pieces, manner, budget.filling);
             let result = filling.run(&mut bins);
             budget.filling = filling.budget;
             if result.is_err() {
@@ -214,7 +214,7 @@ impl Pass<'_> {
             moves: &|pod| {
                 let key = (self.items[pod].class, self.placed_step[pod]);
                 let company = known.get(&key).copied().flatten();
-                company.is_some_and(|company| companies[company] == Company::default())
+                company.is_some_and(|company| companies[company] == HostnameSpreadLimit::default())
             },
             budget: budget.exchanging,
         };
@@ -227,7 +227,9 @@ impl Pass<'_> {
         if limited {
             let outgrown = claims.iter().zip(&bins).any(|(at, bin)| {
                 let types = shape.types_with_room(template, &bin.taken, &[]);
-                !template.most(&types).fits_in(&self.claims[*at].charged)
+                !template
+                    .most(&types)
+                    .fits_in(&self.claims[*at].counted_capacity)
             });
             if outgrown {
                 return;
@@ -239,7 +241,7 @@ impl Pass<'_> {
             claim.pods = bin.pods;
             claim.pods.sort_unstable();
             for pod in &claim.pods {
-                self.placed[*pod] = Some(super::pass::Target::Claim(*at));
+                self.placed[*pod] = Some(super::pass::PlacementTarget::Claim(*at));
             }
         }
     }
@@ -253,18 +255,20 @@ impl Pass<'_> {
     fn company_of(
         &self,
         pod: usize,
-        companies: &mut Vec<Company>,
-        known: &mut Companies,
+        companies: &mut Vec<HostnameSpreadLimit>,
+        known: &mut HostnameSpreadLimits,
     ) -> Option<usize> {
         let key = (self.items[pod].class, self.placed_step[pod]);
         *known.entry(key).or_insert_with(|| {
             let class = &self.classes[key.0];
             let step = &class.steps[key.1];
             let all = step.owned.iter().chain(&class.counted_in);
-            let all = all.chain(&class.repels).chain(&class.repelled_by);
+            let all = all
+                .chain(&class.anti_affinity_groups)
+                .chain(&class.inverse_groups);
             let stays = all.into_iter().any(|group| {
                 let kind = &self.topology.groups[*group].statement.kind;
-                self.topology.is_host(*group) && !matches!(kind, Kind::Spread { .. })
+                self.topology.is_host(*group) && !matches!(kind, TopologyType::Spread { .. })
             });
             if stays {
                 return None;
@@ -279,14 +283,16 @@ impl Pass<'_> {
     }
 
     /// Spread by host name: what counts a pod, and how many of what it shares its machine with at most.
-    fn counting(&self, pod: usize) -> Company {
+    fn counting(&self, pod: usize) -> HostnameSpreadLimit {
         let class = &self.classes[self.items[pod].class];
         let step = &class.steps[self.placed_step[pod]];
-        let mut company = Company::default();
+        let mut company = HostnameSpreadLimit::default();
         let spread = |group: &usize| {
             let statement = &self.topology.groups[*group].statement;
             match &statement.kind {
-                Kind::Spread { max_skew, .. } if self.topology.is_host(*group) => Some(*max_skew),
+                TopologyType::Spread { max_skew, .. } if self.topology.is_host(*group) => {
+                    Some(*max_skew)
+                }
                 _ => None,
             }
         };

@@ -3,33 +3,33 @@
 use smallvec::SmallVec;
 
 use crate::catalog::Bits;
-use crate::scheduling::amounts::{Amounts, fit};
+use crate::scheduling::resource_vector::{ResourceVector, fit};
 
 /// Pods that are alike to the question.
 #[derive(Clone, Debug)]
-pub(super) struct Good {
+pub(super) struct ItemClass {
     /// What each takes.
-    pub(super) amounts: Amounts,
+    pub(super) amounts: ResourceVector,
     /// How many there are.
     pub(super) count: i64,
 }
 
 /// A machine that can be bought any number of times.
 #[derive(Clone, Debug)]
-pub(super) struct Kind {
+pub(super) struct BinType {
     /// What one costs, in micro-dollars per hour. Positive.
     pub(super) price: i64,
     /// What it has for pods.
-    pub(super) net: Amounts,
+    pub(super) net: ResourceVector,
     /// Goods for which it may be bought.
     pub(super) own: Bits,
     /// Other goods that may be on it.
     pub(super) fillers: Bits,
 }
 
-impl Kind {
+impl BinType {
     /// Whether it may be bought for a good, whose index is `at`, and has room for one.
-    pub(super) fn buys(&self, at: usize, good: &Good) -> bool {
+    pub(super) fn accepts(&self, at: usize, good: &ItemClass) -> bool {
         self.own.has(at) && fit(&good.amounts, &self.net)
     }
 }
@@ -54,21 +54,22 @@ const ROUNDS: usize = 8;
 
 /// Fills machines of one kind.
 #[derive(Debug)]
-pub(super) struct Filler {
+pub(super) struct KnapsackHeuristic {
     /// By good, then resource: its part of the machine.
     shares: Vec<i64>,
     width: usize,
 }
 
-impl Filler {
+impl KnapsackHeuristic {
     /// Prepares a kind.
-    pub(super) fn of(kind: &Kind, goods: &[Good]) -> Self {
+    pub(super) fn of(kind: &BinType, goods: &[ItemClass]) -> Self {
         let part = |(amount, net): (&i64, &i64)| {
             let part = i128::from(*amount) * WHOLE / i128::from((*net).max(1));
             i64::try_from(part.clamp(0, WHOLE)).unwrap_or(0)
         };
-        let parts =
-            |good: &Good| -> Vec<i64> { good.amounts.iter().zip(&kind.net).map(part).collect() };
+        let parts = |good: &ItemClass| -> Vec<i64> {
+            good.amounts.iter().zip(&kind.net).map(part).collect()
+        };
         Self {
             shares: goods.iter().flat_map(parts).collect(),
             width: kind.net.len(),
@@ -86,8 +87,8 @@ impl Filler {
     /// the last attempt left them. The work done is added to `steps`.
     pub(super) fn fill(
         &self,
-        kind: &Kind,
-        goods: &[Good],
+        kind: &BinType,
+        goods: &[ItemClass],
         left: &[i64],
         present: &[usize],
         worth: &[i64],
@@ -175,16 +176,16 @@ fn reweigh(weights: &mut [i64], room: &[i64], net: &[i64]) -> bool {
 mod tests {
     use super::*;
 
-    fn good(amounts: [i64; 2], count: i64) -> Good {
-        Good {
+    fn good(amounts: [i64; 2], count: i64) -> ItemClass {
+        ItemClass {
             amounts: amounts.into_iter().collect(),
             count,
         }
     }
 
-    fn fill(net: [i64; 2], goods: &[Good], worth: &[i64], fillers: &[usize]) -> Pattern {
+    fn fill(net: [i64; 2], goods: &[ItemClass], worth: &[i64], fillers: &[usize]) -> Pattern {
         let all: Vec<usize> = (0..goods.len()).collect();
-        let kind = Kind {
+        let kind = BinType {
             price: 1,
             net: net.into_iter().collect(),
             own: all
@@ -195,7 +196,8 @@ mod tests {
             fillers: fillers.iter().copied().collect(),
         };
         let left: Vec<i64> = goods.iter().map(|good| good.count).collect();
-        let mut pattern = Filler::of(&kind, goods).fill(&kind, goods, &left, &all, worth, &mut 0);
+        let mut pattern =
+            KnapsackHeuristic::of(&kind, goods).fill(&kind, goods, &left, &all, worth, &mut 0);
         pattern.content.sort_unstable();
         pattern
     }

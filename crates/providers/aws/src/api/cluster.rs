@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// What nodes must know of their cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterInfo {
     /// URL of the API server.
     pub(crate) endpoint: String,
     /// CA certificate, base64 of PEM; may be empty.
@@ -27,13 +27,17 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 
 /// Looks the cluster up on first need, so that a controller that never launches does not depend on EKS, and again every few minutes.
 #[derive(Debug, Default)]
-pub(crate) struct ClusterFacts {
-    found: Mutex<Option<(Instant, Arc<Cluster>)>>,
+pub(crate) struct ClusterInfoCache {
+    found: Mutex<Option<(Instant, Arc<ClusterInfo>)>>,
 }
 
-impl ClusterFacts {
+impl ClusterInfoCache {
     /// The facts. EKS is asked only when the settings leave something out; while it does not answer, the old facts stay in use.
-    pub(crate) async fn get(&self, api: &Api, config: &AwsConfig) -> Result<Arc<Cluster>, Failure> {
+    pub(crate) async fn get(
+        &self,
+        api: &Api,
+        config: &AwsConfig,
+    ) -> Result<Arc<ClusterInfo>, Failure> {
         let known = self.lock().clone();
         if let Some((at, cluster)) = &known
             && at.elapsed() < FRESH
@@ -52,12 +56,12 @@ impl ClusterFacts {
         Ok(cluster)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<Cluster>)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<ClusterInfo>)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn find(api: &Api, config: &AwsConfig) -> Result<Cluster, Failure> {
+async fn find(api: &Api, config: &AwsConfig) -> Result<ClusterInfo, Failure> {
     let AwsConfig {
         cluster_endpoint,
         cluster_ca_bundle,
@@ -65,7 +69,7 @@ async fn find(api: &Api, config: &AwsConfig) -> Result<Cluster, Failure> {
         kubernetes_version,
         ..
     } = config;
-    let mut cluster = Cluster {
+    let mut cluster = ClusterInfo {
         endpoint: cluster_endpoint.clone().unwrap_or_default(),
         ca_bundle: cluster_ca_bundle.clone().unwrap_or_default(),
         service_cidr: service_cidr.clone(),

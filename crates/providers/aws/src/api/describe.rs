@@ -9,7 +9,7 @@ use mortise_core::money::MicroUsd;
 use super::Api;
 use crate::catalog::Catalog;
 use crate::failure::Failure;
-use crate::instance_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
+use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// One filter of a describe call.
 pub(crate) fn filter<V: Into<String>>(

@@ -3,7 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod describe;
-pub(crate) mod parameters;
+pub(crate) mod ssm_parameter_cache;
 
 use std::time::Duration;
 

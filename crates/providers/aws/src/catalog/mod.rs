@@ -19,8 +19,8 @@ use mortise_core::nearest::nearest;
 
 pub use self::error::CatalogError;
 pub use self::read::{CatalogRow, TypeTables};
-use crate::instance_type::{Place, Placement};
-use crate::node_shape::NodeShape;
+use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::node_settings::NodeSettings;
 
 /// Instance types with hardware, prices and zones.
 const TYPES: (&str, &[u8]) = (
@@ -203,7 +203,7 @@ impl Catalog {
         } else {
             zones.iter().copied().collect()
         };
-        let shape = NodeShape::default();
+        let shape = NodeSettings::default();
         let price_region = self.price_region(region);
         let types = self
             .rows
@@ -221,13 +221,13 @@ impl Catalog {
                     return None;
                 }
                 let on_demand = row.tables.prices.get(price_region).copied();
-                let places = offered.into_iter().map(|zone| Place {
+                let places = offered.into_iter().map(|zone| ZonePrices {
                     zone: Arc::clone(zone),
                     zone_id: zone_id(zone).map(Arc::from),
                     on_demand,
                     spot: on_demand.map(|price| assumed_spot_price(&row.info.name, zone, price)),
                 });
-                let placement = Placement {
+                let placement = LaunchZones {
                     region: Arc::from(region),
                     places: places.collect(),
                 };

@@ -10,7 +10,7 @@ use mortise_core::nearest::nearest;
 use serde_json::{Map, Value};
 
 use super::error::CatalogError;
-use crate::instance_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
+use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// Version of the file format that this build reads and writes.
 const VERSION: i64 = 1;

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::check;
 use crate::catalog::{self, CatalogRow};
-use crate::instance_type::{Place, Placement};
-use crate::node_shape::{NodeShape, ShapeOptions};
+use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::node_settings::{CapacityOptions, NodeSettings};
 
 fn row(name: &str) -> Option<CatalogRow> {
     catalog::embedded_catalog().unwrap().find(name).cloned()
@@ -67,21 +67,21 @@ fn labels(requirements: &Requirements) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn every_type_has_the_recorded_labels_and_resources() {
-    let place = |zone: &str, id: &str| Place {
+    let place = |zone: &str, id: &str| ZonePrices {
         zone: Arc::from(zone),
         zone_id: Some(Arc::from(id)),
         on_demand: None,
         spot: None,
     };
     // Recorded with subnets in 1a and 1c, and every type offered in 1a and 1b: only 1a is in both.
-    let placement = Placement {
+    let placement = LaunchZones {
         region: Arc::from("us-east-1"),
         places: vec![place("us-east-1a", "use1-az1")],
     };
     check("aws_instance_type_resolved_all.jsonl", |case| {
         let name = case["type"].as_str().unwrap();
         let row = row(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
-        let ours = row.info.instance_type(&NodeShape::default(), &placement);
+        let ours = row.info.instance_type(&NodeSettings::default(), &placement);
         let recorded: BTreeMap<String, BTreeSet<String>> =
             serde_json::from_value(case["labels"].clone()).unwrap();
         let have = labels(&ours.requirements);
@@ -112,19 +112,19 @@ fn overhead_is_as_recorded() {
         let row = row(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
         let options = &case["options"];
         let spec: Ec2NodeClassSpec = serde_json::from_value(case["spec"].clone()).unwrap();
-        if options["nodeClassCEL"] == true && !crate::node_shape::expressions(&spec).is_empty() {
+        if options["nodeClassCEL"] == true && !crate::node_settings::expressions(&spec).is_empty() {
             return Ok(false);
         }
-        let options = ShapeOptions {
+        let options = CapacityOptions {
             vm_overhead_ppm: ppm(options["vmMemoryOverheadPercent"].as_f64().unwrap()),
             reserved_enis: options["reservedENIs"].as_i64().unwrap(),
         };
-        let shape = NodeShape::read(&spec, options).map_err(|error| error.to_string())?;
+        let shape = NodeSettings::read(&spec, options).map_err(|error| error.to_string())?;
         if case.get("error").is_some() {
             return Err("an error is recorded".to_owned());
         }
         let capacity = row.info.capacity(&shape);
-        let ours = row.info.instance_type(&shape, &Placement::default());
+        let ours = row.info.instance_type(&shape, &LaunchZones::default());
         differ("capacity", &capacity, &case["capacity"])?;
         differ(
             "kubeReserved",

@@ -98,7 +98,7 @@ async fn machines_are_the_nodes_that_stay() {
     let rest = json!([node("d", "kwok://d", None)]);
     let (provider, asked) = provider(&[(code, first), list("NodeList", &rest)]);
     let ids: Vec<_> = provider
-        .instances()
+        .list_instances()
         .await
         .unwrap()
         .into_iter()

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::{Scheduler, Verdict};
 use super::{HOST, REQUIRED, asks, change, node, on, scheduler, waits};
-use crate::store::Change;
+use crate::api_server::Change;
 
 fn at(ms: i64) -> Timestamp {
     after(Timestamp::UNIX_EPOCH, ms)

@@ -15,7 +15,7 @@ use mortise_core::names::{NamespacedName, PodKey};
 use serde_json::{Value, json};
 
 use super::Scheduler;
-use crate::store::{Change, merge_patch};
+use crate::api_server::{Change, merge_patch};
 
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) const HOST: &str = "kubernetes.io/hostname";

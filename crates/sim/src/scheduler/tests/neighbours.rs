@@ -17,7 +17,7 @@ fn near(terms: &[Value]) -> Value {
 }
 
 fn merged(mut term: Value, over: Value) -> Value {
-    crate::store::merge_patch(&mut term, &over);
+    crate::api_server::merge_patch(&mut term, &over);
     term
 }
 

@@ -9,7 +9,7 @@ fn spread(over: Value) -> Value {
         "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "x"}},
     });
-    crate::store::merge_patch(&mut own, &over);
+    crate::api_server::merge_patch(&mut own, &over);
     own
 }
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::parse::{Expr, Operator};
-use super::value::{Value, Version};
+use super::parse::{CelOperator, Expr};
+use super::value::{CelValue, Version};
 use crate::apis::k8s::devices::Device;
 use crate::values::Quantity;
 
@@ -12,7 +12,7 @@ use crate::values::Quantity;
 pub(super) struct Scope<'d> {
     driver: &'d str,
     device: &'d Device,
-    bound: Vec<(Arc<str>, Value<'d>)>,
+    bound: Vec<(Arc<str>, CelValue<'d>)>,
 }
 
 /// A name with its domain; one without is of the driver's domain.
@@ -37,17 +37,17 @@ impl<'d> Scope<'d> {
     /// Whether an expression is true.
     pub(super) fn truth(&mut self, of: &Expr) -> Result<bool, String> {
         match self.value(of)? {
-            Value::Bool(truth) => Ok(truth),
+            CelValue::Bool(truth) => Ok(truth),
             other => Err(format!("the result is {}, not yes or no", other.kind())),
         }
     }
 
-    fn value(&mut self, of: &Expr) -> Result<Value<'d>, String> {
+    fn value(&mut self, of: &Expr) -> Result<CelValue<'d>, String> {
         match of {
-            Expr::Null => Ok(Value::Null),
-            Expr::Bool(truth) => Ok(Value::Bool(*truth)),
-            Expr::Int(number) => Ok(Value::Int(*number)),
-            Expr::Text(text) => Ok(Value::Text(Cow::Owned(text.to_string()))),
+            Expr::Null => Ok(CelValue::Null),
+            Expr::Bool(truth) => Ok(CelValue::Bool(*truth)),
+            Expr::Int(number) => Ok(CelValue::Int(*number)),
+            Expr::Text(text) => Ok(CelValue::Text(Cow::Owned(text.to_string()))),
             Expr::Name(name) => self.variable(name),
             Expr::Field(on, name, optional) => {
                 let on = self.value(on)?;
@@ -56,24 +56,24 @@ impl<'d> Scope<'d> {
             Expr::Index(on, index, optional) => {
                 let (on, index) = (self.value(on)?, self.value(index)?);
                 match (&on, &index) {
-                    (Value::List(all), Value::Int(at)) => usize::try_from(*at)
+                    (CelValue::List(all), CelValue::Int(at)) => usize::try_from(*at)
                         .ok()
                         .and_then(|at| all.get(at).cloned())
                         .ok_or_else(|| format!("index {at} out of bounds")),
-                    (_, Value::Text(key)) => self.looked_up(&on, key, *optional),
+                    (_, CelValue::Text(key)) => self.looked_up(&on, key, *optional),
                     _ => Err(format!("{} has no entry for {}", on.kind(), index.kind())),
                 }
             }
             Expr::Call(on, name, arguments) => self.call(on.as_deref(), name, arguments),
             Expr::List(all) => {
                 let all: Result<_, _> = all.iter().map(|each| self.value(each)).collect();
-                Ok(Value::List(all?))
+                Ok(CelValue::List(all?))
             }
-            Expr::Not(of) => Ok(Value::Bool(!self.truth(of)?)),
+            Expr::Not(of) => Ok(CelValue::Bool(!self.truth(of)?)),
             Expr::Minus(of) => match self.value(of)? {
-                Value::Int(number) => number
+                CelValue::Int(number) => number
                     .checked_neg()
-                    .map(Value::Int)
+                    .map(CelValue::Int)
                     .ok_or_else(|| "integer overflow".to_owned()),
                 other => Err(format!("{} has no negative", other.kind())),
             },
@@ -87,73 +87,78 @@ impl<'d> Scope<'d> {
         }
     }
 
-    fn variable(&self, name: &str) -> Result<Value<'d>, String> {
+    fn variable(&self, name: &str) -> Result<CelValue<'d>, String> {
         let bound = self.bound.iter().rev().find(|(own, _)| **own == *name);
         if let Some((_, value)) = bound {
             return Ok(value.clone());
         }
         if name == "device" {
-            return Ok(Value::Device);
+            return Ok(CelValue::Device);
         }
         Err(format!("undeclared reference to {name:?}"))
     }
 
     /// A field or an entry of a map.
-    fn looked_up(&self, on: &Value<'d>, key: &str, optional: bool) -> Result<Value<'d>, String> {
+    fn looked_up(
+        &self,
+        on: &CelValue<'d>,
+        key: &str,
+        optional: bool,
+    ) -> Result<CelValue<'d>, String> {
         let on = match on {
-            Value::Optional(None) => return Ok(Value::Optional(None)),
-            Value::Optional(Some(inner)) => {
+            CelValue::Optional(None) => return Ok(CelValue::Optional(None)),
+            CelValue::Optional(Some(inner)) => {
                 let found = self.looked_up(inner, key, true)?;
                 return Ok(found);
             }
             plain => plain,
         };
         let found = match on {
-            Value::Device => Some(match key {
-                "driver" => Value::Text(Cow::Borrowed(self.driver)),
-                "attributes" => Value::Attributes,
-                "capacity" => Value::Capacities,
+            CelValue::Device => Some(match key {
+                "driver" => CelValue::Text(Cow::Borrowed(self.driver)),
+                "attributes" => CelValue::Attributes,
+                "capacity" => CelValue::Capacities,
                 "allowMultipleAllocations" => {
-                    Value::Bool(self.device.allow_multiple_allocations == Some(true))
+                    CelValue::Bool(self.device.allow_multiple_allocations == Some(true))
                 }
                 _ => return Err(format!("no such field: {key}")),
             }),
-            Value::Attributes => Some(Value::AttributesOf(Cow::Owned(key.to_owned()))),
-            Value::Capacities => Some(Value::CapacitiesOf(Cow::Owned(key.to_owned()))),
-            Value::AttributesOf(domain) => {
+            CelValue::Attributes => Some(CelValue::AttributesOf(Cow::Owned(key.to_owned()))),
+            CelValue::Capacities => Some(CelValue::CapacitiesOf(Cow::Owned(key.to_owned()))),
+            CelValue::AttributesOf(domain) => {
                 let mut all = self.device.attributes.iter();
                 let own = all.find(|(name, _)| split(name, self.driver) == (domain, key));
-                own.map(|(_, value)| Value::of_attribute(value))
+                own.map(|(_, value)| CelValue::of_attribute(value))
                     .transpose()?
             }
-            Value::CapacitiesOf(domain) => {
+            CelValue::CapacitiesOf(domain) => {
                 let mut all = self.device.capacity.iter();
                 let own = all.find(|(name, _)| split(name, self.driver) == (domain, key));
-                own.map(|(_, value)| quantity(&value.value.0).map(Value::Quantity))
+                own.map(|(_, value)| quantity(&value.value.0).map(CelValue::Quantity))
                     .transpose()?
             }
             other => return Err(format!("{} has no field {key}", other.kind())),
         };
         match found {
-            found if optional => Ok(Value::Optional(found.map(Box::new))),
+            found if optional => Ok(CelValue::Optional(found.map(Box::new))),
             Some(found) => Ok(found),
             None => Err(format!("no such key: {key}")),
         }
     }
 
-    fn contains(&self, map: &Value<'d>, key: &Value<'d>) -> Result<bool, String> {
+    fn contains(&self, map: &CelValue<'d>, key: &CelValue<'d>) -> Result<bool, String> {
         let in_domain = |name: &str| split(name, self.driver).0.to_owned();
         match (map, key) {
-            (Value::List(all), key) => Ok(all.contains(key)),
-            (Value::AttributesOf(_) | Value::CapacitiesOf(_), Value::Text(key)) => {
+            (CelValue::List(all), key) => Ok(all.contains(key)),
+            (CelValue::AttributesOf(_) | CelValue::CapacitiesOf(_), CelValue::Text(key)) => {
                 let found = self.looked_up(map, key, true)?;
-                Ok(found != Value::Optional(None))
+                Ok(found != CelValue::Optional(None))
             }
-            (Value::Attributes, Value::Text(key)) => {
+            (CelValue::Attributes, CelValue::Text(key)) => {
                 let mut all = self.device.attributes.keys();
                 Ok(all.any(|name| in_domain(name) == **key))
             }
-            (Value::Capacities, Value::Text(key)) => {
+            (CelValue::Capacities, CelValue::Text(key)) => {
                 let mut all = self.device.capacity.keys();
                 Ok(all.any(|name| in_domain(name) == **key))
             }
@@ -162,33 +167,38 @@ impl<'d> Scope<'d> {
     }
 
     /// Whether all hold, or any. One that decides decides, even where others fail.
-    fn several(&mut self, all: bool, of: &[Expr]) -> Result<Value<'d>, String> {
+    fn several(&mut self, all: bool, of: &[Expr]) -> Result<CelValue<'d>, String> {
         let mut fault = None;
         for each in of {
             match self.truth(each) {
-                Ok(truth) if truth != all => return Ok(Value::Bool(truth)),
+                Ok(truth) if truth != all => return Ok(CelValue::Bool(truth)),
                 Ok(_) => {}
                 Err(why) => fault = fault.or(Some(why)),
             }
         }
-        fault.map_or(Ok(Value::Bool(all)), Err)
+        fault.map_or(Ok(CelValue::Bool(all)), Err)
     }
 
-    fn two(&mut self, left: &Expr, operator: Operator, right: &Expr) -> Result<Value<'d>, String> {
+    fn two(
+        &mut self,
+        left: &Expr,
+        operator: CelOperator,
+        right: &Expr,
+    ) -> Result<CelValue<'d>, String> {
         let (a, b) = (self.value(left)?, self.value(right)?);
         match operator {
-            Operator::Equal => Ok(Value::Bool(a == b)),
-            Operator::Unequal => Ok(Value::Bool(a != b)),
-            Operator::Less => Ok(Value::Bool(a.order(&b)?.is_lt())),
-            Operator::AtMost => Ok(Value::Bool(a.order(&b)?.is_le())),
-            Operator::Greater => Ok(Value::Bool(a.order(&b)?.is_gt())),
-            Operator::AtLeast => Ok(Value::Bool(a.order(&b)?.is_ge())),
-            Operator::In => self.contains(&b, &a).map(Value::Bool),
-            Operator::Plus
-            | Operator::Minus
-            | Operator::Times
-            | Operator::Over
-            | Operator::Modulo => calculate(&a, operator, &b),
+            CelOperator::Equal => Ok(CelValue::Bool(a == b)),
+            CelOperator::Unequal => Ok(CelValue::Bool(a != b)),
+            CelOperator::Less => Ok(CelValue::Bool(a.order(&b)?.is_lt())),
+            CelOperator::AtMost => Ok(CelValue::Bool(a.order(&b)?.is_le())),
+            CelOperator::Greater => Ok(CelValue::Bool(a.order(&b)?.is_gt())),
+            CelOperator::AtLeast => Ok(CelValue::Bool(a.order(&b)?.is_ge())),
+            CelOperator::In => self.contains(&b, &a).map(CelValue::Bool),
+            CelOperator::Plus
+            | CelOperator::Minus
+            | CelOperator::Times
+            | CelOperator::Over
+            | CelOperator::Modulo => calculate(&a, operator, &b),
         }
     }
 
@@ -197,12 +207,12 @@ impl<'d> Scope<'d> {
         on: Option<&Expr>,
         name: &Arc<str>,
         arguments: &[Expr],
-    ) -> Result<Value<'d>, String> {
+    ) -> Result<CelValue<'d>, String> {
         match (on, &**name, arguments) {
             (None, "has", [Expr::Field(on, key, _)]) => {
                 let on = self.value(on)?;
                 let found = self.looked_up(&on, key, true)?;
-                return Ok(Value::Bool(found != Value::Optional(None)));
+                return Ok(CelValue::Bool(found != CelValue::Optional(None)));
             }
             (Some(Expr::Name(space)), "bind", [Expr::Name(name), value, body])
                 if **space == *"cel" =>
@@ -215,8 +225,8 @@ impl<'d> Scope<'d> {
             }
             (Some(on), "orValue", [otherwise]) => {
                 return match self.value(on)? {
-                    Value::Optional(Some(value)) => Ok(*value),
-                    Value::Optional(None) => self.value(otherwise),
+                    CelValue::Optional(Some(value)) => Ok(*value),
+                    CelValue::Optional(None) => self.value(otherwise),
                     other => Err(format!("{} is not optional", other.kind())),
                 };
             }
@@ -230,9 +240,9 @@ impl<'d> Scope<'d> {
     fn with(
         &mut self,
         name: &Arc<str>,
-        value: Value<'d>,
+        value: CelValue<'d>,
         body: &Expr,
-    ) -> Result<Value<'d>, String> {
+    ) -> Result<CelValue<'d>, String> {
         self.bound.push((Arc::clone(name), value));
         let found = self.value(body);
         self.bound.pop();
@@ -245,36 +255,40 @@ impl<'d> Scope<'d> {
         what: &str,
         each: &Arc<str>,
         body: &Expr,
-    ) -> Result<Value<'d>, String> {
+    ) -> Result<CelValue<'d>, String> {
         let all = match self.value(on)? {
-            Value::List(all) => all,
+            CelValue::List(all) => all,
             other => return Err(format!("{what}() of {} is not supported", other.kind())),
         };
         let (mut yes, mut no, mut fault) = (0, 0, None);
         for value in all {
             match self.with(each, value, body) {
-                Ok(Value::Bool(true)) => yes += 1,
-                Ok(Value::Bool(false)) => no += 1,
+                Ok(CelValue::Bool(true)) => yes += 1,
+                Ok(CelValue::Bool(false)) => no += 1,
                 Ok(other) => fault = Some(format!("{} is not yes or no", other.kind())),
                 Err(why) => fault = Some(why),
             }
         }
         match (what, fault) {
-            ("exists", _) if yes > 0 => Ok(Value::Bool(true)),
-            ("all", _) if no > 0 => Ok(Value::Bool(false)),
+            ("exists", _) if yes > 0 => Ok(CelValue::Bool(true)),
+            ("all", _) if no > 0 => Ok(CelValue::Bool(false)),
             (_, Some(fault)) => Err(fault),
-            ("exists_one", None) => Ok(Value::Bool(yes == 1)),
-            ("all", None) => Ok(Value::Bool(true)),
-            (_, None) => Ok(Value::Bool(false)),
+            ("exists_one", None) => Ok(CelValue::Bool(yes == 1)),
+            ("all", None) => Ok(CelValue::Bool(true)),
+            (_, None) => Ok(CelValue::Bool(false)),
         }
     }
 }
 
-fn calculate<'d>(a: &Value<'d>, operator: Operator, b: &Value<'d>) -> Result<Value<'d>, String> {
-    if let (Value::Text(a), Operator::Plus, Value::Text(b)) = (a, operator, b) {
-        return Ok(Value::Text(Cow::Owned(format!("{a}{b}"))));
+fn calculate<'d>(
+    a: &CelValue<'d>,
+    operator: CelOperator,
+    b: &CelValue<'d>,
+) -> Result<CelValue<'d>, String> {
+    if let (CelValue::Text(a), CelOperator::Plus, CelValue::Text(b)) = (a, operator, b) {
+        return Ok(CelValue::Text(Cow::Owned(format!("{a}{b}"))));
     }
-    let (Value::Int(x), Value::Int(y)) = (a, b) else {
+    let (CelValue::Int(x), CelValue::Int(y)) = (a, b) else {
         return Err(format!(
             "cannot calculate with {} and {}",
             a.kind(),
@@ -282,34 +296,34 @@ fn calculate<'d>(a: &Value<'d>, operator: Operator, b: &Value<'d>) -> Result<Val
         ));
     };
     let result = match operator {
-        Operator::Plus => x.checked_add(*y),
-        Operator::Minus => x.checked_sub(*y),
-        Operator::Times => x.checked_mul(*y),
+        CelOperator::Plus => x.checked_add(*y),
+        CelOperator::Minus => x.checked_sub(*y),
+        CelOperator::Times => x.checked_mul(*y),
         _ if *y == 0 => return Err("division by zero".to_owned()),
-        Operator::Over => x.checked_div(*y),
+        CelOperator::Over => x.checked_div(*y),
         _ => x.checked_rem(*y),
     };
     result
-        .map(Value::Int)
+        .map(CelValue::Int)
         .ok_or_else(|| "integer overflow".to_owned())
 }
 
 /// Functions whose arguments are all worked out.
 fn apply<'d>(
-    on: Option<&Value<'d>>,
+    on: Option<&CelValue<'d>>,
     name: &str,
-    arguments: &[Value<'d>],
-) -> Result<Value<'d>, String> {
-    use Value::{Bool, Int, Optional, Text};
+    arguments: &[CelValue<'d>],
+) -> Result<CelValue<'d>, String> {
+    use CelValue::{Bool, Int, Optional, Text};
     let order = |order: std::cmp::Ordering| match name {
         "isGreaterThan" => Bool(order.is_gt()),
         "isLessThan" => Bool(order.is_lt()),
         _ => Int(i64::from(order as i8)),
     };
     match (on, name, arguments) {
-        (None, "quantity", [Text(text)]) => quantity(text).map(Value::Quantity),
+        (None, "quantity", [Text(text)]) => quantity(text).map(CelValue::Quantity),
         (None, "isQuantity", [Text(text)]) => Ok(Bool(Quantity::parse(text).is_ok())),
-        (None, "semver", [Text(text)]) => Version::read(text).map(Value::Version),
+        (None, "semver", [Text(text)]) => Version::read(text).map(CelValue::Version),
         (None, "isSemver", [Text(text)]) => Ok(Bool(Version::read(text).is_ok())),
         (None, "string", [Int(number)]) => Ok(Text(Cow::Owned(number.to_string()))),
         (None, "string", [Text(text)]) => Ok(Text(text.clone())),
@@ -320,18 +334,18 @@ fn apply<'d>(
             .map_err(|_| format!("{text:?} is not a number")),
         (None, "size", [of]) | (Some(of), "size", []) => size(of),
         (
-            Some(Value::Quantity(a)),
+            Some(CelValue::Quantity(a)),
             "isGreaterThan" | "isLessThan" | "compareTo",
-            [Value::Quantity(b)],
+            [CelValue::Quantity(b)],
         ) => Ok(order(a.cmp(b))),
         (
-            Some(Value::Version(a)),
+            Some(CelValue::Version(a)),
             "isGreaterThan" | "isLessThan" | "compareTo",
-            [Value::Version(b)],
+            [CelValue::Version(b)],
         ) => Ok(order(a.cmp(b))),
-        (Some(Value::Quantity(a)), "add" | "sub", [b]) => {
+        (Some(CelValue::Quantity(a)), "add" | "sub", [b]) => {
             let b = match b {
-                Value::Quantity(b) => b.clone(),
+                CelValue::Quantity(b) => b.clone(),
                 Int(number) => Quantity::from_units(*number),
                 other => return Err(format!("cannot {name} {}", other.kind())),
             };
@@ -340,12 +354,12 @@ fn apply<'d>(
             } else {
                 a.clone() - b
             };
-            Ok(Value::Quantity(sum))
+            Ok(CelValue::Quantity(sum))
         }
-        (Some(Value::Quantity(of)), "sign", []) => Ok(Int(of.signum().into())),
-        (Some(Value::Quantity(of)), "isInteger", []) => Ok(Bool(is_whole(of))),
-        (Some(Value::Quantity(of)), "asInteger", []) if is_whole(of) => Ok(Int(of.value())),
-        (Some(Value::Version(of)), "major" | "minor" | "patch", []) => {
+        (Some(CelValue::Quantity(of)), "sign", []) => Ok(Int(of.signum().into())),
+        (Some(CelValue::Quantity(of)), "isInteger", []) => Ok(Bool(is_whole(of))),
+        (Some(CelValue::Quantity(of)), "asInteger", []) if is_whole(of) => Ok(Int(of.value())),
+        (Some(CelValue::Version(of)), "major" | "minor" | "patch", []) => {
             let at = ["major", "minor", "patch"]
                 .iter()
                 .position(|part| *part == name);
@@ -367,7 +381,7 @@ fn apply<'d>(
         (Some(Optional(Some(of))), "value", []) => Ok((**of).clone()),
         (on, _, _) => {
             let on = on.map_or_else(String::new, |on| format!(" on {}", on.kind()));
-            let kinds: Vec<&str> = arguments.iter().map(Value::kind).collect();
+            let kinds: Vec<&str> = arguments.iter().map(CelValue::kind).collect();
             Err(format!("no {name}({}){on}", kinds.join(", ")))
         }
     }
@@ -377,11 +391,11 @@ const fn is_whole(of: &Quantity) -> bool {
     of.nanos() % 1_000_000_000 == 0
 }
 
-fn size<'d>(of: &Value<'d>) -> Result<Value<'d>, String> {
+fn size<'d>(of: &CelValue<'d>) -> Result<CelValue<'d>, String> {
     let size = match of {
-        Value::Text(text) => text.chars().count(),
-        Value::List(all) => all.len(),
+        CelValue::Text(text) => text.chars().count(),
+        CelValue::List(all) => all.len(),
         other => return Err(format!("{} has no size", other.kind())),
     };
-    Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+    Ok(CelValue::Int(i64::try_from(size).unwrap_or(i64::MAX)))
 }

@@ -72,14 +72,14 @@ pub(super) enum Expr {
     /// `a || b || c`, or with `true`, `a && b && c`.
     Several(bool, Vec<Self>),
     /// Two expressions and what is between them.
-    Two(Box<Self>, Operator, Box<Self>),
+    Two(Box<Self>, CelOperator, Box<Self>),
     /// `a ? b : c`.
     Choice(Box<[Self; 3]>),
 }
 
 /// What stands between two expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(super) enum CelOperator {
     Equal,
     Unequal,
     Less,
@@ -320,15 +320,15 @@ impl Parser {
         Ok(())
     }
 
-    fn operator(&mut self, level: usize) -> Option<Operator> {
-        use Operator::{
+    fn operator(&mut self, level: usize) -> Option<CelOperator> {
+        use CelOperator::{
             AtLeast, AtMost, Equal, Greater, In, Less, Minus, Modulo, Over, Plus, Times, Unequal,
         };
         if level == 2 && matches!(self.peek(), Some(Token::Name(name)) if **name == *"in") {
             self.next += 1;
             return Some(In);
         }
-        let known: &[(&str, Operator)] = match level {
+        let known: &[(&str, CelOperator)] = match level {
             2 => &[
                 ("==", Equal),
                 ("!=", Unequal),

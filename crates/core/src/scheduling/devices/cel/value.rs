@@ -8,7 +8,7 @@ use crate::values::Quantity;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value<'d> {
+pub(super) enum CelValue<'d> {
     /// Nothing.
     Null,
     /// Yes or no.
@@ -37,7 +37,7 @@ pub(super) enum Value<'d> {
     CapacitiesOf(Cow<'d, str>),
 }
 
-impl<'d> Value<'d> {
+impl<'d> CelValue<'d> {
     /// What it is, for people.
     pub(super) const fn kind(&self) -> &'static str {
         match self {

@@ -1,0 +1,132 @@
+//! Waking pods that the extender denied everything.
+//!
+//! kube-scheduler asks again after an event only, and what makes our answer another one (a fence is lifted, a promise runs
+//! out) is often none. So one is made: an annotation on a node that such a pod may now use. Every replica does this, since any of
+//! them may be the one that is asked; it changes nothing but the annotation. One node a turn is enough: an event about any
+//! node wakes all pods that an extender denied.
+//!
+//! The same turns look for what is wrong with the way in which schedulers ask, and say so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use mortise_core::labels;
+use mortise_core::names::NodeName;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::ExtenderState;
+use serde_json::json;
+use tokio::time::MissedTickBehavior;
+
+use super::retry;
+use crate::service_state::ServiceState;
+
+/// Between two looks, and so the least time between two annotations. A denied pod is asked about again within two seconds
+/// of a change.
+const TURN: Duration = Duration::from_secs(1);
+/// The mode that sends whole nodes is complained about this often.
+const COMPLAINT: Duration = Duration::from_mins(10);
+/// Schedulers that do not ask are complained about again after this: where they cannot be configured, that is for ever.
+const REMINDER: Duration = Duration::from_hours(1);
+
+/// Looks until it is cancelled.
+pub(crate) async fn run(
+    client: Client,
+    shared: Arc<ServiceState>,
+    memory: Arc<ExtenderState>,
+    counters: Arc<Counters>,
+) {
+    let nodes: Api<Node> = Api::all(client);
+    let mut turns = tokio::time::interval(TURN);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut mode = NodeListWarning::default();
+    let mut silence = Silence::default();
+    loop {
+        turns.tick().await;
+        mode.look(&counters);
+        silence.look(&shared, &memory);
+        if memory.held.is_empty() {
+            continue;
+        }
+        if let Some(node) = memory.freed(&shared.snapshot(), shared.now()) {
+            wake_pods(&nodes, &node, &shared, &counters).await;
+        }
+    }
+}
+
+async fn wake_pods(nodes: &Api<Node>, node: &NodeName, shared: &ServiceState, counters: &Counters) {
+    let patch =
+        json!({ "metadata": { "annotations": { labels::FREED: shared.now().to_string() } } });
+    match nodes
+        .patch_metadata(node, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(_) => {
+            counters.pokes.inc();
+            tracing::debug!(%node, "pods that were denied every node may use this one now");
+        }
+        // A node that is gone is an event too.
+        Err(error) if retry::classify(&error) == retry::ErrorClass::NotFound => {}
+        Err(error) => {
+            tracing::warn!(%node, error = %retry::message(&error), "waiting pods were not woken");
+        }
+    }
+}
+
+/// Says when pods are bound and no scheduler asks.
+#[derive(Debug, Default)]
+struct Silence {
+    said: Option<tokio::time::Instant>,
+}
+
+impl Silence {
+    fn look(&mut self, shared: &ServiceState, memory: &ExtenderState) {
+        let binds = memory.schedulers.unasked_binds();
+        shared.metrics.set_unasked_binds(binds);
+        if binds == 0 {
+            self.said = None;
+            return;
+        }
+        if self.said.is_some_and(|at| at.elapsed() < REMINDER) {
+            return;
+        }
+        self.said = Some(tokio::time::Instant::now());
+        let seen = memory.schedulers.seen();
+        let asked: Vec<&str> = seen
+            .schedulers
+            .iter()
+            .map(|each| &*each.scheduler)
+            .collect();
+        let failing: u64 = shared.handshakes.all().iter().map(|each| each.count).sum();
+        tracing::warn!(
+            unasked_binds = binds,
+            asked_before = asked.join(", "),
+            failed_handshakes = failing,
+            "pods are bound, and for a minute no scheduler has asked this process: promised room is not kept free. Try: mortise check scheduler FILE --live (with several replicas, look whether another one is asked)"
+        );
+    }
+}
+
+/// Says when the scheduler sends whole nodes.
+#[derive(Debug, Default)]
+struct NodeListWarning {
+    seen: u64,
+    said: Option<tokio::time::Instant>,
+}
+
+impl NodeListWarning {
+    fn look(&mut self, counters: &Counters) {
+        let seen = counters.full_nodes.get();
+        let new = seen > std::mem::replace(&mut self.seen, seen);
+        let silent = self.said.is_none_or(|at| at.elapsed() >= COMPLAINT);
+        if new && silent {
+            self.said = Some(tokio::time::Instant::now());
+            tracing::warn!(
+                calls = seen,
+                "kube-scheduler sends whole nodes to the extender, megabytes for each pod; set nodeCacheCapable: true in its configuration"
+            );
+        }
+    }
+}

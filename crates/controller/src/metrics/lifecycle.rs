@@ -1,0 +1,82 @@
+//! What keeps machines from coming up or from going, computed from the snapshot.
+
+use jiff::Timestamp;
+use mortise_core::apis::conditions::find;
+use mortise_core::deciders::{DrainBlockerKind, going_since, since, stuck_drains};
+use mortise_core::object_ext::LAUNCH_HELD_BACK;
+use mortise_core::snapshot::Snapshot;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use super::exposition::{MOST_POOLS, seconds};
+use super::labels;
+use crate::decision_log::DecisionLog;
+use crate::recent_drain_blockers::told_lately;
+
+/// Pools whose machines do not register, and the claims that wait for that. A pool without either has no series.
+pub(super) fn held_back(live: &mut Registry, snapshot: &Snapshot) {
+    let pools = Family::<labels::Pool, Gauge>::default();
+    let claims = Family::<labels::Pool, Gauge>::default();
+    let of = |name: &str| labels::Pool {
+        nodepool: name.to_owned(),
+    };
+    let shown = || snapshot.pools.iter().take(MOST_POOLS);
+    for (name, _) in shown().filter(|(_, pool)| pool.held_back().is_some()) {
+        pools.get_or_create(&of(name)).set(1);
+    }
+    for claim in snapshot.claims.values() {
+        let waits = find(&claim.status.conditions, "Launched")
+            .is_some_and(|each| each.reason == LAUNCH_HELD_BACK);
+        if let Some(name) = claim.pool().filter(|_| waits)
+            && shown().any(|(each, _)| *each == name)
+        {
+            claims.get_or_create(&of(&name)).inc();
+        }
+    }
+    live.register(
+        "mortise_launches_held_back",
+        "1 while launches of a pool are held back because its machines do not register",
+        pools,
+    );
+    live.register(
+        "mortise_nodeclaims_held_back",
+        "NodeClaims that wait until a machine of their pool has registered",
+        claims,
+    );
+}
+
+/// Nodes that go: how long the oldest has, and what is in the way of those that take long.
+pub(super) fn drains(
+    live: &mut Registry,
+    records: &DecisionLog,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) {
+    let going = snapshot.nodes.values();
+    let oldest = going
+        .filter_map(|machine| going_since(snapshot, machine))
+        .min();
+    let blocked = Family::<labels::Shape, Gauge>::default();
+    let mut told = None;
+    for drain in stuck_drains(snapshot, now) {
+        let first = drain.obstacles.first().map(|first| first.shape);
+        let shape = first.or_else(|| {
+            let told = told.get_or_insert_with(|| told_lately(records, now));
+            let of_machine = told.of(drain.node.clone(), drain.claim.clone());
+            of_machine.first().map(|first| first.shape)
+        });
+        let shape = shape.map_or("unknown", DrainBlockerKind::label);
+        blocked.get_or_create(&labels::Shape { shape }).inc();
+    }
+    live.register(
+        "mortise_drain_oldest_seconds",
+        "Time since the oldest deletion of a node that has not come to its end",
+        ConstGauge::new(seconds(oldest.map_or(0, |oldest| since(now, oldest)))),
+    );
+    live.register(
+        "mortise_drains_blocked",
+        "Nodes that have been going for more than 45 s, by what is in their way first",
+        blocked,
+    );
+}

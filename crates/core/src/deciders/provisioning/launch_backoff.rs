@@ -1,0 +1,152 @@
+//! Backoff of launches for a pod whose nominations fail on nodes that stay unused.
+//!
+//! # Rule
+//! A failed nomination is normally followed by another one at once, on a new node if necessary: other pods use the capacity
+//! of the first. If that node stays unused instead, the reason may hold for the next node as well. One further node is
+//! launched at once. After two failures the next launch waits one minute, then two, four, up to half an hour. A defect of
+//! mortise, of a driver or of a catalog therefore costs about eight nodes per hour and pod, not one per second, and a
+//! repaired cause is still found.
+//!
+//! The state is lost with the leader.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::{ProvisioningDecider, after, since};
+use crate::deciders::StepInput;
+use crate::names::PodKey;
+use crate::record::Reason;
+use crate::scheduling::{LaunchPlan, NominationFailure, SolveReport};
+use crate::snapshot::{NodeKey, Snapshot, StateNode};
+
+/// Older failures do not count.
+const MEMORY_MS: i64 = 4 * 60 * 60_000;
+/// Failures after which the next launch waits.
+const FREE_FAILURES: usize = 2;
+/// First delay; it doubles with each further failure.
+const INITIAL_MS: i64 = 60_000;
+/// Longest delay.
+const MAX_MS: i64 = 30 * 60_000;
+
+/// The unused nodes that a pod was nominated to, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LaunchBackoff(Vec<UnusedNode>);
+
+/// A node that the pod was nominated to and that nothing uses.
+#[derive(Clone, Debug)]
+struct UnusedNode {
+    node: String,
+    why: NominationFailure,
+    at: Timestamp,
+}
+
+impl LaunchBackoff {
+    /// Records a failed nomination on an unused node.
+    pub(super) fn note(&mut self, node: &StateNode, why: &NominationFailure, now: Timestamp) {
+        self.0.retain(|attempt| since(now, attempt.at) < MEMORY_MS);
+        self.0.push(UnusedNode {
+            node: node.name().to_owned(),
+            why: why.clone(),
+            at: now,
+        });
+    }
+
+    /// When the next node may be launched for the pod; `None`: now.
+    pub(super) fn pauses_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let recent = self.recent(now).count();
+        let last = self.0.last()?;
+        let doublings = u32::try_from(recent.checked_sub(FREE_FAILURES)?).unwrap_or(u32::MAX);
+        let pause = 2_i64.saturating_pow(doublings).saturating_mul(INITIAL_MS);
+        let until = after(last.at, pause.min(MAX_MS));
+        (until > now).then_some(until)
+    }
+
+    /// Why no node is launched for the pod; `None` if one may be.
+    pub(super) fn reason(&self, now: Timestamp) -> Option<Reason> {
+        let until = self.pauses_until(now)?;
+        Some(Reason::LaunchBackoff {
+            nodes: self.recent(now).map(|own| own.node.clone()).collect(),
+            why: self.0.last()?.why.clone(),
+            until,
+        })
+    }
+
+    fn recent(&self, now: Timestamp) -> impl Iterator<Item = &UnusedNode> {
+        let all = self.0.iter();
+        all.filter(move |attempt| since(now, attempt.at) < MEMORY_MS)
+    }
+}
+
+impl ProvisioningDecider {
+    /// Records failed nominations on nodes that nothing uses.
+    pub(super) fn note_unused_nodes(
+        &mut self,
+        plan: &LaunchPlan,
+        report: &SolveReport,
+        input: &StepInput<'_>,
+    ) {
+        if report.broken.is_empty() {
+            return;
+        }
+        let used: BTreeSet<&NodeKey> = plan.placements.iter().map(|own| &own.node).collect();
+        let ledger = &input.snapshot.ledger;
+        for (uid, why) in &report.broken {
+            let Some(promise) = ledger.nomination(uid) else {
+                continue;
+            };
+            let machine = input.snapshot.machine_at(&promise.place);
+            let Some(machine) = machine.filter(|on| is_unused(on, input.snapshot)) else {
+                continue;
+            };
+            let waiting = self.waiting.get_mut(&promise.pod);
+            if let Some(waiting) = waiting.filter(|_| !used.contains(&machine.key)) {
+                waiting.launch_backoff.note(machine, why, input.now);
+            }
+        }
+    }
+
+    /// Pods that the plan launches a node for although their backoff has not elapsed.
+    pub(super) fn paused(&self, plan: &LaunchPlan, now: Timestamp) -> Vec<PodKey> {
+        let bought = plan.claims.iter().flat_map(|claim| &claim.pods);
+        let paused = bought.filter(|pod| {
+            let waiting = self.waiting.get(&pod.key);
+            waiting.is_some_and(|waiting| waiting.launch_backoff.pauses_until(now).is_some())
+        });
+        paused.map(|pod| pod.key.clone()).collect()
+    }
+}
+
+/// Whether a node, launched or expected, is not being deleted and runs no pods except those of DaemonSets.
+fn is_unused(machine: &StateNode, snapshot: &Snapshot) -> bool {
+    let fence = machine
+        .claim_name()
+        .and_then(|claim| snapshot.ledger.fence(&claim));
+    !machine.deleting && fence.is_none() && machine.reschedulable().next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::apis::nodeclaim::NodeClaim;
+
+    #[test]
+    fn delays_double_and_expire() {
+        let machine = StateNode::coming(&Arc::new(NodeClaim::default()));
+        let start = Timestamp::UNIX_EPOCH;
+        let mut backoff = LaunchBackoff::default();
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            backoff.note(&machine, &NominationFailure::Topology, now);
+            let until = backoff.pauses_until(now);
+            pauses.push(until.map_or(0, |until| since(until, now) / 60_000));
+            now = until.unwrap_or(now);
+            assert_eq!(backoff.pauses_until(now), None, "the end is exclusive");
+        }
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(backoff.pauses_until(after(now, MEMORY_MS)), None);
+    }
+}

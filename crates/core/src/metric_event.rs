@@ -1,0 +1,55 @@
+//! Facts that are only counted: what a decider looked at and what became of its commands, for metrics that no single
+//! decision can give. Words are Karpenter's label values.
+
+use crate::names::PoolName;
+
+/// What a disruption command does, as labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandKind {
+    /// It brings new machines; otherwise machines only go.
+    pub replaces: bool,
+    /// `empty`, `drifted` or `underutilized`.
+    pub reason: &'static str,
+    /// `empty`, `multi` or `single`; empty for drift.
+    pub consolidation_type: &'static str,
+}
+
+impl CommandKind {
+    /// `replace` or `delete`.
+    #[must_use]
+    pub const fn decision(self) -> &'static str {
+        if self.replaces { "replace" } else { "delete" }
+    }
+}
+
+/// One thing to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricEvent {
+    /// Machines that could go for a reason (`empty`, `drifted`, `underutilized`), at a look that came so far.
+    Eligible {
+        /// The reason.
+        reason: &'static str,
+        /// How many.
+        nodes: usize,
+    },
+    /// A command is carried out.
+    Commanded {
+        /// What it does.
+        kind: CommandKind,
+        /// Pools of its machines, each once. Sorted.
+        pools: Vec<PoolName>,
+    },
+    /// A command was given up before anything was done.
+    FailedValidation(CommandKind),
+    /// A command was given up after its machines were marked.
+    QueueFailure(CommandKind),
+    /// A move was scored for a pool with the policy `Balanced`.
+    Scored {
+        /// The pool.
+        pool: PoolName,
+        /// Whether it is worth it.
+        approved: bool,
+        /// The score, in hundredths.
+        percent: i64,
+    },
+}

@@ -1,0 +1,106 @@
+//! Tokens of launch requests: derived from the claim's UID, so that a repetition is the same request, and changed only when EC2 has
+//! answered one of them without a machine.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a machine of an earlier request may stay invisible. EC2's lists usually lag by seconds; minutes are unheard of.
+const SETTLED: Duration = Duration::from_secs(5 * 60);
+/// How long tokens are remembered.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Requests made for claims, so that a request that was answered "nothing" can be followed by another one.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTokens {
+    by_uid: Mutex<HashMap<String, Attempt>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    /// How many requests were answered without a machine.
+    answered: u32,
+    /// Since when EC2 says that it knows the token, while no machine can be seen.
+    unsettled: Option<Instant>,
+    touched: Instant,
+}
+
+impl ClientTokens {
+    /// The token of the next request: the UID, and how often EC2 has already answered for it.
+    pub(crate) fn token(&self, uid: &str) -> String {
+        match self.lock().get(uid).map_or(0, |attempt| attempt.answered) {
+            0 => uid.to_owned(),
+            answered => format!("{uid}-{answered}"),
+        }
+    }
+
+    /// EC2 answered without a machine: the next request needs another token.
+    pub(crate) fn answered(&self, uid: &str) {
+        self.change(uid, |attempt| {
+            attempt.answered += 1;
+            attempt.unsettled = None;
+        });
+    }
+
+    /// Notes that the token was used before. Returns whether the machine of that request should have been seen by now.
+    pub(crate) fn unsettled(&self, uid: &str) -> bool {
+        let mut settled = false;
+        self.change(uid, |attempt| {
+            let since = *attempt.unsettled.get_or_insert_with(Instant::now);
+            if since.elapsed() >= SETTLED {
+                settled = true;
+                attempt.answered += 1;
+                attempt.unsettled = None;
+            }
+        });
+        settled
+    }
+
+    /// The machine is known; tokens are not needed any more.
+    pub(crate) fn done(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn change(&self, uid: &str, change: impl FnOnce(&mut Attempt)) {
+        let mut all = self.lock();
+        all.retain(|_, attempt| attempt.touched.elapsed() < REMEMBERED);
+        let attempt = all.entry(uid.to_owned()).or_insert_with(|| Attempt {
+            answered: 0,
+            unsettled: None,
+            touched: Instant::now(),
+        });
+        attempt.touched = Instant::now();
+        change(attempt);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Attempt>> {
+        self.by_uid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_follow_what_ec2_answered() {
+        let attempts = ClientTokens::default();
+        assert_eq!(attempts.token("u"), "u");
+        assert_eq!(attempts.token("u"), "u", "a repetition has the same token");
+        attempts.answered("u");
+        assert_eq!(
+            attempts.token("u"),
+            "u-1",
+            "an answer without a machine frees the next one"
+        );
+        assert!(!attempts.unsettled("u"));
+        assert_eq!(attempts.token("u"), "u-1", "a machine may still show up");
+        tokio::time::advance(SETTLED).await;
+        assert!(attempts.unsettled("u"));
+        assert_eq!(attempts.token("u"), "u-2");
+        attempts.done("u");
+        assert_eq!(attempts.token("u"), "u");
+    }
+}

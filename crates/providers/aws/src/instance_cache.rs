@@ -1,0 +1,495 @@
+//! The machines that exist: finding, listing, ending and comparing them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{
+    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Tenancy,
+};
+use jiff::Timestamp;
+use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::{
+    CapacityType, CloudError, Instance, NodeClassObject, Retry, TerminationStatus,
+    UnavailableOffering,
+};
+use mortise_core::labels;
+use mortise_core::names::ProviderId;
+use tokio::time::Instant;
+
+use crate::api::describe::filter;
+use crate::failure::Failure;
+use crate::provider::AwsProvider;
+use crate::tags;
+
+/// How long after its launch a machine that cannot be found is taken for "not visible yet" instead of "gone".
+const VISIBLE: Duration = Duration::from_secs(60);
+/// How long what is known of a machine is believed when it is compared with its class.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+/// How long machines are remembered at all.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// States in which a machine exists and may run.
+const ALIVE: [&str; 4] = ["pending", "running", "stopping", "stopped"];
+/// All states but `terminated`.
+const EXISTING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
+
+/// A machine as we need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstanceRecord {
+    pub(crate) id: String,
+    pub(crate) instance_type: String,
+    pub(crate) zone: String,
+    pub(crate) capacity_type: CapacityType,
+    pub(crate) subnet: Option<String>,
+    pub(crate) image: Option<String>,
+    /// On hardware of one's own.
+    pub(crate) dedicated: bool,
+    /// Ids of its security groups; empty when not known.
+    pub(crate) groups: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct CachedInstance {
+    machine: InstanceRecord,
+    /// When EC2 last described it; `None` when only its launch is known.
+    seen: Option<Instant>,
+    launched: Option<Instant>,
+    /// Termination was asked for.
+    ending: bool,
+    touched: Instant,
+}
+
+/// What is remembered of machines, by instance id.
+#[derive(Debug, Default)]
+pub(crate) struct InstanceCache {
+    by_id: Mutex<HashMap<String, CachedInstance>>,
+}
+
+impl InstanceCache {
+    /// A machine was launched by us just now.
+    pub(crate) fn launched(&self, machine: &InstanceRecord) {
+        let now = Instant::now();
+        self.lock().insert(
+            machine.id.clone(),
+            CachedInstance {
+                machine: machine.clone(),
+                seen: None,
+                launched: Some(now),
+                ending: false,
+                touched: now,
+            },
+        );
+    }
+
+    fn seen(&self, machine: &InstanceRecord) {
+        let now = Instant::now();
+        let mut all = self.lock();
+        all.retain(|_, known| known.touched.elapsed() < REMEMBERED);
+        let known = all
+            .entry(machine.id.clone())
+            .or_insert_with(|| CachedInstance {
+                machine: machine.clone(),
+                seen: None,
+                launched: None,
+                ending: false,
+                touched: now,
+            });
+        *known = CachedInstance {
+            machine: machine.clone(),
+            seen: Some(now),
+            touched: now,
+            ..known.clone()
+        };
+    }
+
+    fn fresh(&self, id: &str) -> Option<InstanceRecord> {
+        self.lock()
+            .get(id)
+            .filter(|known| known.seen.is_some_and(|at| at.elapsed() < FRESH))
+            .map(|known| known.machine.clone())
+    }
+
+    fn just_launched(&self, id: &str) -> bool {
+        self.lock()
+            .get(id)
+            .is_some_and(|known| known.launched.is_some_and(|at| at.elapsed() < VISIBLE))
+    }
+
+    fn is_ending(&self, id: &str) -> bool {
+        self.lock().get(id).is_some_and(|known| known.ending)
+    }
+
+    fn ending(&self, id: &str) {
+        if let Some(known) = self.lock().get_mut(id) {
+            known.ending = true;
+        }
+    }
+
+    fn gone(&self, id: &str) {
+        self.lock().remove(id);
+    }
+
+    /// The spot offering that a machine was bought as, if it is known and spot.
+    pub(crate) fn spot_offering(&self, id: &str) -> Option<UnavailableOffering> {
+        let machine = self
+            .lock()
+            .get(id)
+            .map(|known| known.machine.clone())
+            .filter(|machine| machine.capacity_type == CapacityType::Spot)?;
+        Some(UnavailableOffering {
+            instance_type: machine.instance_type.into(),
+            zone: machine.zone.into(),
+            capacity_type: CapacityType::Spot,
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CachedInstance>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// EC2's description in our words; `None` when it lacks what a machine always has.
+fn machine(found: &Ec2Instance) -> Option<InstanceRecord> {
+    let spot = found.instance_lifecycle() == Some(&InstanceLifecycleType::Spot)
+        || found
+            .spot_instance_request_id()
+            .is_some_and(|id| !id.is_empty());
+    Some(InstanceRecord {
+        id: found.instance_id()?.to_owned(),
+        instance_type: found.instance_type()?.as_str().to_owned(),
+        zone: found.placement()?.availability_zone()?.to_owned(),
+        capacity_type: if spot {
+            CapacityType::Spot
+        } else {
+            CapacityType::OnDemand
+        },
+        subnet: found.subnet_id().map(str::to_owned),
+        image: found.image_id().map(str::to_owned),
+        dedicated: found.placement().and_then(|placement| placement.tenancy())
+            == Some(&Tenancy::Dedicated),
+        groups: found
+            .security_groups()
+            .iter()
+            .filter_map(|group| group.group_id().map(str::to_owned))
+            .collect(),
+    })
+}
+
+fn state(found: &Ec2Instance) -> Option<&InstanceStateName> {
+    found.state().and_then(|state| state.name())
+}
+
+fn tag<'a>(found: &'a Ec2Instance, key: &str) -> Option<&'a str> {
+    found
+        .tags()
+        .iter()
+        .find(|tag| tag.key() == Some(key))
+        .and_then(|tag| tag.value())
+}
+
+fn is_shutting_down(found: &Ec2Instance) -> bool {
+    state(found) == Some(&InstanceStateName::ShuttingDown)
+}
+
+/// EC2's description as the port has it.
+fn instance(provider_id: ProviderId, found: &Ec2Instance) -> Instance {
+    Instance {
+        provider_id,
+        claim: tag(found, tags::NODECLAIM).map(str::to_owned),
+        created: found
+            .launch_time()
+            .and_then(|time| Timestamp::from_second(time.secs()).ok()),
+        terminating: is_shutting_down(found),
+    }
+}
+
+/// The part of a provider id that EC2 knows.
+fn id_of(provider_id: &ProviderId) -> Result<&str, CloudError> {
+    tags::instance_id(provider_id).ok_or_else(|| CloudError {
+        label: "invalid_id",
+        message: format!(
+            "provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."
+        ),
+        retry: Retry::Never,
+    })
+}
+
+fn not_visible(id: &str) -> CloudError {
+    CloudError {
+        label: "unsettled",
+        message: format!("instance {id} was launched a moment ago and is not visible yet"),
+        retry: Retry::Again,
+    }
+}
+
+impl AwsProvider {
+    async fn describe(&self, filters: Vec<Filter>) -> Result<Vec<Ec2Instance>, Failure> {
+        let mut pages = self
+            .api
+            .ec2
+            .describe_instances()
+            .set_filters(Some(filters))
+            .max_results(1000)
+            .into_paginator()
+            .send();
+        let mut found = Vec::new();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| self.api.failure("ec2:DescribeInstances", error))?;
+            found.extend(
+                page.reservations
+                    .unwrap_or_default()
+                    .into_iter()
+                    .flat_map(|reservation| reservation.instances.unwrap_or_default()),
+            );
+        }
+        Ok(found)
+    }
+
+    /// The living machine that was launched for a claim UID.
+    pub(crate) async fn machine_of(&self, uid: &str) -> Result<Option<InstanceRecord>, Failure> {
+        let filters = vec![
+            filter(format!("tag:{}", tags::NODECLAIM_UID), [uid]),
+            filter("instance-state-name", ALIVE),
+        ];
+        let mut found: Vec<InstanceRecord> = self
+            .describe(filters)
+            .await?
+            .iter()
+            .filter_map(machine)
+            .collect();
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        if let [_, second, ..] = found.as_slice() {
+            tracing::error!(
+                uid,
+                instance = second.id,
+                "more than one machine has the same claim; the first is used, the others are left to garbage collection"
+            );
+        }
+        let first = found.into_iter().next();
+        first.iter().for_each(|machine| self.machines.seen(machine));
+        Ok(first)
+    }
+
+    /// A machine as EC2 describes it when it is asked for that id and nothing else: no filter can leave it out. `None`
+    /// when it is gone, which is that EC2 does not find it, or has terminated it.
+    async fn described(&self, id: &str) -> Result<Option<Ec2Instance>, CloudError> {
+        let call = self.api.ec2.describe_instances().instance_ids(id);
+        let answer = match call.send().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                return match self.api.failure("ec2:DescribeInstances", error) {
+                    failure if failure.is_not_found() && self.machines.just_launched(id) => {
+                        Err(not_visible(id))
+                    }
+                    failure if failure.is_not_found() => Ok(None),
+                    failure => Err(failure.into()),
+                };
+            }
+        };
+        let found = answer
+            .reservations
+            .unwrap_or_default()
+            .into_iter()
+            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+            .find(|each| each.instance_id() == Some(id))
+            .ok_or_else(|| CloudError {
+                label: "unreadable",
+                message: format!(
+                    "EC2 neither described instance {id} nor said that it is not there"
+                ),
+                retry: Retry::Again,
+            })?;
+        machine(&found)
+            .iter()
+            .for_each(|machine| self.machines.seen(machine));
+        let gone = state(&found) == Some(&InstanceStateName::Terminated);
+        Ok((!gone).then_some(found))
+    }
+
+    pub(crate) async fn find_machine(
+        &self,
+        provider_id: &ProviderId,
+    ) -> Result<Option<Instance>, CloudError> {
+        let found = self.described(id_of(provider_id)?).await?;
+        Ok(found.map(|found| instance(provider_id.clone(), &found)))
+    }
+
+    pub(crate) async fn terminate_machine(
+        &self,
+        provider_id: &ProviderId,
+    ) -> Result<TerminationStatus, CloudError> {
+        let id = id_of(provider_id)?;
+        if self.machines.is_ending(id) {
+            // Asked before: looking is cheaper than asking again.
+            return match self.described(id).await? {
+                Some(found) if is_shutting_down(&found) => Ok(TerminationStatus::Started),
+                Some(_) => self.ask_to_terminate(id).await,
+                None => {
+                    self.machines.gone(id);
+                    Ok(TerminationStatus::Gone)
+                }
+            };
+        }
+        self.ask_to_terminate(id).await
+    }
+
+    async fn ask_to_terminate(&self, id: &str) -> Result<TerminationStatus, CloudError> {
+        match self
+            .api
+            .ec2
+            .terminate_instances()
+            .instance_ids(id)
+            .send()
+            .await
+        {
+            Ok(answer) => {
+                let state = answer
+                    .terminating_instances()
+                    .iter()
+                    .find(|each| each.instance_id() == Some(id))
+                    .and_then(|each| each.current_state())
+                    .and_then(|state| state.name());
+                if state == Some(&InstanceStateName::Terminated) {
+                    self.machines.gone(id);
+                    return Ok(TerminationStatus::Gone);
+                }
+                self.machines.ending(id);
+                tracing::info!(instance = id, "asked EC2 to terminate a machine");
+                Ok(TerminationStatus::Started)
+            }
+            Err(error) => match self.api.failure("ec2:TerminateInstances", error) {
+                failure if failure.is_not_found() && self.machines.just_launched(id) => {
+                    Err(not_visible(id))
+                }
+                failure if failure.is_not_found() => Ok(TerminationStatus::Gone),
+                failure => Err(failure.into()),
+            },
+        }
+    }
+
+    pub(crate) async fn list_machines(&self) -> Result<Vec<Instance>, CloudError> {
+        let filters = vec![
+            filter(
+                format!("tag:{}", tags::cluster_tag(&self.config.cluster_name)),
+                [tags::OWNED],
+            ),
+            filter("tag-key", [tags::NODEPOOL]),
+            filter("tag-key", [tags::NODE_CLASS]),
+            filter("instance-state-name", EXISTING),
+        ];
+        let mut all = Vec::new();
+        for found in self.describe(filters).await? {
+            let Some(machine) = machine(&found) else {
+                continue;
+            };
+            self.machines.seen(&machine);
+            let id = tags::provider_id(&machine.zone, &machine.id).into();
+            all.push(instance(id, &found));
+        }
+        all.sort_by(|a, b| a.provider_id.cmp(&b.provider_id));
+        Ok(all)
+    }
+
+    /// The first difference between a claim's machine and its class, in the reference implementation's order and words.
+    pub(crate) async fn drift_of(
+        &self,
+        claim: &NodeClaim,
+        object: &NodeClassObject,
+    ) -> Result<Option<String>, CloudError> {
+        let class = self.class(object).await?;
+        let version = claim.annotation(tags::CLASS_HASH_VERSION);
+        let hashes = class
+            .hash
+            .as_deref()
+            .zip(claim.annotation(tags::CLASS_HASH));
+        if version == Some(EC2_NODE_CLASS_HASH_VERSION)
+            && hashes.is_some_and(|(ours, theirs)| ours != theirs)
+        {
+            return Ok(Some("NodeClassDrift".to_owned()));
+        }
+        let Some(id) = claim.provider_id().and_then(tags::instance_id) else {
+            return Ok(None);
+        };
+        let unknown = |what: &str| CloudError {
+            label: "unresolved",
+            message: format!(
+                "{what} of {} are not resolved, so {} cannot be compared with it",
+                object.key,
+                claim.name()
+            ),
+            retry: Retry::Again,
+        };
+        if class.amis.is_empty() {
+            return Err(unknown("images"));
+        }
+        if class.groups.is_empty() {
+            return Err(unknown("security groups"));
+        }
+        if class.subnets.is_empty() {
+            return Err(unknown("subnets"));
+        }
+        if let (Some(image), Some(name)) = (
+            claim.status.image_id.as_deref(),
+            claim.label(labels::INSTANCE_TYPE),
+        ) {
+            // A type that is not in the list just now says nothing about the image: a gap in EC2's list must not replace a fleet.
+            if class.instance_type(name).is_some()
+                && class.image(name).is_none_or(|ami| ami.id != image)
+            {
+                return Ok(Some("AMIDrift".to_owned()));
+            }
+        }
+        let machine = match self.machines.fresh(id) {
+            Some(machine) => Some(machine),
+            None => self.described(id).await?.as_ref().and_then(machine),
+        };
+        let Some(machine) = machine else {
+            return Ok(None);
+        };
+        let wanted: BTreeSet<&str> = class.groups.iter().map(|group| &*group.id).collect();
+        if wanted != machine.groups.iter().map(|id| &**id).collect() {
+            return Ok(Some("SecurityGroupDrift".to_owned()));
+        }
+        let in_subnets = machine
+            .subnet
+            .as_ref()
+            .is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
+        Ok((!in_subnets).then(|| "SubnetDrift".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_just_launched_is_not_gone() {
+        let machines = InstanceCache::default();
+        let machine = InstanceRecord {
+            id: "i-1".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "us-east-1a".to_owned(),
+            capacity_type: CapacityType::Spot,
+            subnet: None,
+            image: None,
+            dedicated: false,
+            groups: Vec::new(),
+        };
+        machines.launched(&machine);
+        assert!(machines.just_launched("i-1") && !machines.just_launched("i-2"));
+        assert_eq!(machines.fresh("i-1"), None, "EC2 has not described it");
+        assert_eq!(
+            machines
+                .spot_offering("i-1")
+                .map(|each| each.zone.to_string()),
+            Some("us-east-1a".to_owned())
+        );
+        machines.seen(&machine);
+        assert_eq!(machines.fresh("i-1"), Some(machine));
+        tokio::time::advance(FRESH).await;
+        assert_eq!(machines.fresh("i-1"), None);
+        assert!(!machines.just_launched("i-1"));
+    }
+}

@@ -1,0 +1,227 @@
+//! What the region sells just now: types, zones and prices, kept fresh in the background of calls. Readers never wait for a refresh
+//! once there is something to read, and never for spot prices: until those came, the on-demand prices we bring along stand for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mortise_core::cloud::InstanceType;
+use mortise_core::money::MicroUsd;
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::api::describe::{self, SpotPrices};
+use crate::catalog::Catalog;
+use crate::failure::Failure;
+use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::instance_type_info::InstanceTypeInfo;
+use crate::node_settings::NodeSettings;
+
+/// How long types and zones are believed: EC2 adds some every few weeks.
+const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
+/// How long spot prices are believed: they move over hours, not minutes.
+const SPOT_TTL: Duration = Duration::from_secs(3600);
+/// How long after a failed refresh the next one is tried.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Types, zones and spot prices at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferingsView {
+    /// Types that nodes can be made of. Sorted by name.
+    pub(crate) types: Arc<Vec<InstanceTypeInfo>>,
+    /// Zones by type.
+    zones: Arc<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
+    /// Spot prices; `None` until they could be read once.
+    spot: Option<Arc<SpotPrices>>,
+    types_due: Instant,
+}
+
+/// Spot prices, and the task that reads them again.
+#[derive(Debug)]
+struct Spot {
+    prices: Option<Arc<SpotPrices>>,
+    due: Instant,
+    reading: bool,
+}
+
+/// The region's offer.
+#[derive(Debug)]
+pub(crate) struct RegionOfferings {
+    tables: Arc<Catalog>,
+    region: String,
+    view: Mutex<Option<OfferingsView>>,
+    refreshing: tokio::sync::Mutex<()>,
+    spot: Arc<Mutex<Spot>>,
+}
+
+impl RegionOfferings {
+    pub(crate) fn new(tables: Arc<Catalog>, region: &str) -> Self {
+        Self {
+            tables,
+            region: region.to_owned(),
+            view: Mutex::new(None),
+            refreshing: tokio::sync::Mutex::new(()),
+            spot: Arc::new(Mutex::new(Spot {
+                prices: None,
+                due: Instant::now(),
+                reading: false,
+            })),
+        }
+    }
+
+    /// What is sold. Reads again what is too old; a failed refresh keeps the old and is tried again a minute later.
+    /// # Errors
+    /// Only while there is nothing old to keep.
+    pub(crate) async fn view(&self, api: &Api) -> Result<OfferingsView, Failure> {
+        self.read_spot_prices(api);
+        let fresh = |view: &OfferingsView| Instant::now() < view.types_due;
+        if let Some(view) = self.current().filter(fresh) {
+            return Ok(view);
+        }
+        let turn = match (self.refreshing.try_lock(), self.current()) {
+            (Ok(turn), _) => turn,
+            (Err(_), Some(old)) => return Ok(old), // somebody is at it
+            (Err(_), None) => self.refreshing.lock().await,
+        };
+        let old = self.current();
+        if let Some(view) = old.clone().filter(fresh) {
+            return Ok(view);
+        }
+        let view = self.refresh(api, old).await?;
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        drop(turn);
+        Ok(self.current().unwrap_or(view))
+    }
+
+    async fn refresh(
+        &self,
+        api: &Api,
+        old: Option<OfferingsView>,
+    ) -> Result<OfferingsView, Failure> {
+        let now = Instant::now();
+        let read = futures::try_join!(
+            describe::instance_types(api, &self.tables),
+            describe::offerings(api)
+        );
+        let (types, zones, types_due) = match (read, old) {
+            (Ok((types, zones)), _) => {
+                tracing::info!(types = types.len(), "read the instance types of the region");
+                (Arc::new(types), Arc::new(zones), now + TYPES_TTL)
+            }
+            (Err(error), Some(old)) => {
+                tracing::warn!(%error, "instance types could not be read again; the old list stays in use");
+                (old.types, old.zones, now + RETRY)
+            }
+            (Err(error), None) => return Err(error),
+        };
+        Ok(OfferingsView {
+            types,
+            zones,
+            spot: None,
+            types_due,
+        })
+    }
+
+    /// Has spot prices read in a task of its own, if those we have are too old.
+    fn read_spot_prices(&self, api: &Api) {
+        {
+            let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+            if spot.reading || Instant::now() < spot.due {
+                return;
+            }
+            spot.reading = true;
+        }
+        let (spot, api) = (Arc::clone(&self.spot), api.clone());
+        tokio::spawn(async move {
+            let read = describe::spot_prices(&api).await;
+            let mut spot = spot.lock().unwrap_or_else(PoisonError::into_inner);
+            spot.reading = false;
+            match read {
+                Ok(prices) => {
+                    tracing::info!(types = prices.len(), "read the spot prices of the region");
+                    spot.prices = Some(Arc::new(prices));
+                    spot.due = Instant::now() + SPOT_TTL;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "spot prices could not be read; the old ones stay in use, or on-demand prices where there are none");
+                    spot.due = Instant::now() + RETRY;
+                }
+            }
+        });
+    }
+
+    /// The first spot prices are on their way.
+    pub(crate) fn awaits_spot_prices(&self) -> bool {
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        spot.prices.is_none() && spot.reading
+    }
+
+    /// What was read last, with the spot prices of now.
+    fn current(&self) -> Option<OfferingsView> {
+        let view = self
+            .view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(OfferingsView {
+            spot: spot.prices.clone(),
+            ..view
+        })
+    }
+
+    /// A type as a machine of it in the zone has it, whether or not it is sold there just now; `None` for a type that is not known.
+    pub(crate) fn instance_type(
+        &self,
+        name: &str,
+        shape: &NodeSettings,
+        zone: &str,
+    ) -> Option<InstanceType> {
+        let view = self.current()?;
+        let at = view
+            .types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()?;
+        let place = ZonePrices {
+            zone: Arc::from(zone),
+            zone_id: None,
+            on_demand: self.tables.on_demand_price(name, &self.region),
+            spot: None,
+        };
+        let placement = LaunchZones {
+            region: Arc::from(&*self.region),
+            places: vec![place],
+        };
+        view.types
+            .get(at)
+            .map(|info| info.instance_type(shape, &placement))
+    }
+
+    /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
+    /// careful guess.
+    pub(crate) fn places(
+        &self,
+        view: &OfferingsView,
+        name: &str,
+        zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
+    ) -> Vec<ZonePrices> {
+        let on_demand = self.tables.on_demand_price(name, &self.region);
+        let Some(sold) = view.zones.get(name) else {
+            return Vec::new();
+        };
+        let spot = |zone: &str| -> Option<MicroUsd> {
+            match &view.spot {
+                Some(prices) => prices.get(name)?.get(zone).copied(),
+                None => on_demand,
+            }
+        };
+        let here = zones.iter().filter(|(zone, _)| sold.contains(*zone));
+        here.map(|(zone, id)| ZonePrices {
+            zone: Arc::clone(zone),
+            zone_id: id.clone(),
+            on_demand,
+            spot: spot(zone),
+        })
+        .collect()
+    }
+}

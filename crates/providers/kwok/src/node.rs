@@ -1,0 +1,210 @@
+//! What a kwok machine looks like: which offering a claim gets, and the Node object that stands for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::{InstanceType, LaunchError, LaunchedInstance, Offering};
+use mortise_core::labels;
+use mortise_core::names::ProviderId;
+use mortise_core::requirements::{Operator, Requirement, Requirements};
+
+/// Prefix of every provider id of kwok machines.
+pub(crate) const PREFIX: &str = "kwok://";
+
+/// FNV-1a, so that names do not depend on a library's version.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// `kwok-<claim>-<five letters>-<number>`, both fixed by the claim's UID.
+pub(crate) fn node_name(claim: &NodeClaim) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let mut rest = hash(uid);
+    let mut word = String::with_capacity(5);
+    for _ in 0..5 {
+        let at = usize::try_from(rest % LETTERS.len() as u64).unwrap_or(0);
+        word.extend(LETTERS.get(at).map(|byte| char::from(*byte)));
+        rest /= LETTERS.len() as u64;
+    }
+    let number = hash(&format!("{uid}/number")) >> 32;
+    format!("kwok-{}-{word}-{number}", claim.name())
+}
+
+/// The cheapest available offering of the claim's instance types; among equals one fixed by the UID.
+pub(crate) fn choose<'a>(
+    claim: &NodeClaim,
+    types: &'a [InstanceType],
+) -> Result<(&'a InstanceType, &'a Offering), LaunchError> {
+    let wanted = claim.requirements();
+    let names = wanted
+        .get(labels::INSTANCE_TYPE)
+        .filter(|requirement| requirement.operator() == Operator::In);
+    let Some(names) = names else {
+        return Err(LaunchError::Create {
+            reason: "InstanceTypeNotRequested".to_owned(),
+            message: format!(
+                "the claim has no requirement {} with operator In",
+                labels::INSTANCE_TYPE
+            ),
+        });
+    };
+    let mut cheapest: Vec<(&InstanceType, &Offering)> = Vec::new();
+    for each in types.iter().filter(|each| names.has(&each.name)) {
+        for offering in each
+            .offerings
+            .iter()
+            .filter(|offering| offering.available && suits(&wanted, offering))
+        {
+            let best = cheapest.first().map(|(_, best)| price(best));
+            match best.map(|best| price(offering).cmp(&best)) {
+                Some(std::cmp::Ordering::Greater) => {}
+                Some(std::cmp::Ordering::Equal) => cheapest.push((each, offering)),
+                None | Some(std::cmp::Ordering::Less) => cheapest = vec![(each, offering)],
+            }
+        }
+    }
+    let pick =
+        hash(claim.metadata.uid.as_deref().unwrap_or_default()) % (cheapest.len().max(1) as u64);
+    cheapest
+        .get(usize::try_from(pick).unwrap_or(0))
+        .copied()
+        .ok_or_else(|| LaunchError::InsufficientCapacity {
+            message: "no available offering satisfies the claim".to_owned(),
+            unavailable: Vec::new(),
+        })
+}
+
+/// An unknown price comes after every known one.
+fn price(offering: &Offering) -> i64 {
+    offering.price.map_or(i64::MAX, |price| price.0)
+}
+
+fn suits(wanted: &Requirements, offering: &Offering) -> bool {
+    let has = |key: &str, value: &str| {
+        wanted
+            .get(key)
+            .is_none_or(|requirement| requirement.has(value))
+    };
+    has(labels::TOPOLOGY_ZONE, &offering.zone)
+        && has(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+}
+
+/// Labels of the node: single-valued requirements of claim, type and offering, then the provider's own.
+fn node_labels(
+    claim: &NodeClaim,
+    chosen: &InstanceType,
+    offering: &Offering,
+) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let single = |all: &mut BTreeMap<String, String>, requirements: &Requirements| {
+        for requirement in requirements
+            .iter()
+            .filter(|each| !Requirement::is_complement(each))
+        {
+            if let [only] = requirement.values() {
+                all.insert(requirement.key().to_owned(), only.to_string());
+            }
+        }
+    };
+    single(&mut all, &claim.requirements());
+    single(&mut all, &chosen.requirements);
+    all.insert(labels::INSTANCE_TYPE.to_owned(), chosen.name.to_string());
+    all.insert(labels::TOPOLOGY_ZONE.to_owned(), offering.zone.to_string());
+    all.insert(
+        labels::CAPACITY_TYPE.to_owned(),
+        offering.capacity_type.as_str().to_owned(),
+    );
+    all.extend(
+        offering
+            .labels
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string())),
+    );
+    all.extend(claim.metadata.labels.clone().unwrap_or_default());
+    all.insert("kwok.x-k8s.io/node".to_owned(), "fake".to_owned());
+    all.insert("kwok-partition".to_owned(), "a".to_owned());
+    all.insert(labels::HOSTNAME.to_owned(), claim.name().to_string());
+    if let Some(price) = offering.price {
+        all.insert(
+            "eks-node-viewer/instance-price".to_owned(),
+            format!("{:.6}", price.dollars()),
+        );
+    }
+    all
+}
+
+/// The Node of a claim's machine, as it is created.
+pub(crate) fn node(claim: &NodeClaim, chosen: &InstanceType, offering: &Offering) -> Node {
+    let name = node_name(claim);
+    let mut annotations = claim.metadata.annotations.clone().unwrap_or_default();
+    annotations.insert("kwok.x-k8s.io/node".to_owned(), "fake".to_owned());
+    let (capacity, allocatable) = resources(claim, chosen);
+    let unregistered = Taint {
+        key: labels::UNREGISTERED_TAINT.to_owned(),
+        effect: "NoExecute".to_owned(),
+        ..Taint::default()
+    };
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(node_labels(claim, chosen, offering)),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: Some(format!("{PREFIX}{name}")),
+            taints: Some(vec![unregistered]),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            capacity: Some(capacity),
+            allocatable: Some(allocatable),
+            phase: Some("Pending".to_owned()),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+/// Capacity is what the claim requests; allocatable is the type's, over the requests. Limits count the former.
+fn resources(
+    claim: &NodeClaim,
+    chosen: &InstanceType,
+) -> (BTreeMap<String, Quantity>, BTreeMap<String, Quantity>) {
+    let requests = claim.spec.requests().cloned().unwrap_or_default();
+    let mut allocatable = requests.clone();
+    allocatable.extend(chosen.allocatable().to_api());
+    (requests, allocatable)
+}
+
+/// What the launch of a claim answers.
+pub(crate) fn launched(claim: &NodeClaim, node: &Node) -> LaunchedInstance {
+    let status = node.status.as_ref();
+    LaunchedInstance {
+        provider_id: ProviderId::from(format!("{PREFIX}{}", node_name(claim))),
+        image_id: None,
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        annotations: BTreeMap::new(),
+        capacity: status
+            .and_then(|status| status.capacity.clone())
+            .unwrap_or_default(),
+        allocatable: status
+            .and_then(|status| status.allocatable.clone())
+            .unwrap_or_default(),
+    }
+}
+
+/// The claim's name, as its node carries it.
+pub(crate) fn claim_of(node: &Node) -> Option<Arc<str>> {
+    node.metadata
+        .labels
+        .as_ref()?
+        .get(labels::HOSTNAME)
+        .map(|name| name.as_str().into())
+}

@@ -1,0 +1,95 @@
+//! Disruption budgets that never or always allow.
+
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::calendar::REASONS;
+use mortise_core::values::{Allowance, BudgetActivity, BudgetError, CompiledBudget};
+
+use super::super::text::some;
+use super::{AdmissionContext, AdmissionResult, Check};
+
+/// Says which reasons can never, and which can without limit, take nodes of the pool.
+pub(super) fn pool(
+    facts: &AdmissionContext<'_>,
+    pool: &NodePool,
+    before: Option<&NodePool>,
+    answer: &mut AdmissionResult,
+) {
+    if before.is_some_and(|old| old.spec.disruption == pool.spec.disruption) || pool.is_static() {
+        return;
+    }
+    let budgets = pool.budgets();
+    let budgets: Vec<(&CompiledBudget, BudgetActivity)> = budgets
+        .iter()
+        .map(|budget| {
+            let holds = match budget.window() {
+                Ok(None) => BudgetActivity::Always,
+                Ok(Some(window)) => window.holds(facts.now),
+                // Refused elsewhere.
+                Err(BudgetError::DurationAlone(_)) => BudgetActivity::Always,
+                Err(_) => BudgetActivity::Sometimes,
+            };
+            (budget, holds)
+        })
+        .collect();
+    let zero = |budget: &CompiledBudget| {
+        let allowance = budget.allowance();
+        allowance.is_ok_and(|allowed| allowed.of(i64::MAX / 100) <= 0)
+    };
+    let nodes = || i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
+    let all = |budget: &CompiledBudget| match budget.allowance() {
+        Ok(Allowance::Percent(percent)) => percent >= 100,
+        Ok(Allowance::Nodes(count)) => (2..=count).contains(&nodes()),
+        Err(_) => false,
+    };
+    let (mut never, mut unlimited, mut outside) = (Vec::new(), Vec::new(), Vec::new());
+    for reason in REASONS {
+        let of_reason: Vec<_> = budgets
+            .iter()
+            .filter(|(budget, _)| budget.covers(reason))
+            .collect();
+        let mut always = of_reason
+            .iter()
+            .filter(|(_, holds)| *holds == BudgetActivity::Always)
+            .peekable();
+        if always.peek().is_none() {
+            let windows = of_reason
+                .iter()
+                .any(|(_, holds)| *holds == BudgetActivity::Sometimes);
+            (if windows {
+                &mut outside
+            } else {
+                &mut unlimited
+            })
+            .push(reason);
+        } else if always.clone().any(|(budget, _)| zero(budget)) {
+            never.push(reason);
+        } else if always.all(|(budget, _)| all(budget)) {
+            unlimited.push(reason);
+        }
+    }
+    let reasons = |reasons: &[&str]| {
+        if reasons.len() == REASONS.len() {
+            "any reason".to_owned()
+        } else {
+            some(reasons, 3)
+        }
+    };
+    let mut tell = |list: &[&str], what: &str| {
+        if !list.is_empty() {
+            answer.warn(
+                Check::Budgets,
+                "spec.disruption.budgets",
+                format!("disruption.budgets: {what} for {}", reasons(list)),
+            );
+        }
+    };
+    tell(
+        &never,
+        "no node may ever be disrupted (only expiry and interruption end nodes)",
+    );
+    tell(&unlimited, "all nodes may be disrupted at once");
+    tell(
+        &outside,
+        "outside the scheduled windows all nodes may be disrupted at once",
+    );
+}

@@ -1,0 +1,216 @@
+//! Requirements against what can be bought.
+
+use std::collections::BTreeSet;
+
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::catalog::{Catalog, EliminatingRequirement};
+use mortise_core::labels::{self, WellKnown};
+use mortise_core::requirements::{Operator, Requirement, Requirements};
+
+use super::super::text::{count, did_you_mean, short, some};
+use super::{AdmissionContext, AdmissionResult, Check};
+
+/// Resource names without a domain that a node can have.
+const RESOURCES: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
+
+/// Most values of a requirement that are said to be unknown: the rest is as wrong, and each is compared with all known ones.
+const MOST_UNKNOWN: usize = 20;
+
+/// Values that no type has, keys that no type has but one nearly, requirements that leave nothing, minValues out of reach.
+pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
+    for name in pool.spec.limits.iter().flatten().map(|(name, _)| name) {
+        if answer.is_full() {
+            return;
+        }
+        let known = RESOURCES.contains(&name.as_str());
+        if !known && !name.contains('/') && !name.starts_with("hugepages-") {
+            answer.warn(
+                Check::Limits,
+                format!("spec.limits.{name}"),
+                format!(
+                    "limits.{name}: no node has this resource, so it limits nothing{}",
+                    did_you_mean(name, RESOURCES)
+                ),
+            );
+        }
+    }
+    let snapshot = facts.snapshot;
+    let key = pool.node_class_key();
+    // A class that does not exist yet has no catalogue; one of its kind tells the same names.
+    let same_kind = || {
+        let mut of_kind = snapshot
+            .catalogs
+            .iter()
+            .filter(|(known, _)| known.kind == key.kind && known.group == key.group);
+        of_kind.next().map(|(_, catalog)| catalog)
+    };
+    let Some(catalog) = snapshot.catalog_of(pool).or_else(same_kind) else {
+        return;
+    };
+    let requirements = pool.requirements();
+    for requirement in requirements.iter() {
+        for text in unknown(catalog, &snapshot.well_known, requirement) {
+            answer.warn(Check::Catalogue, place(pool, requirement.key()), text);
+        }
+    }
+    match catalog.blame(&requirements) {
+        Some(blame) => {
+            let (place, text) = (place(pool, blame.requirement.key()), impossible(&blame));
+            if facts.rules.deny_impossible {
+                answer.deny(Check::Impossible, place, text);
+            } else {
+                answer.warn(Check::Impossible, place, text);
+            }
+        }
+        None => min_values(catalog, pool, &requirements, answer),
+    }
+}
+
+/// Where a pool asks for a label: in a requirement, or as a label of the template.
+fn place(pool: &NodePool, key: &str) -> String {
+    let template = &pool.spec.template;
+    let asked = template.spec.requirements.iter();
+    let found = asked
+        .enumerate()
+        .find(|(_, each)| labels::normalize(&each.key) == key);
+    match found {
+        Some((n, _)) => format!("spec.template.spec.requirements[{n}]"),
+        None if template
+            .labels()
+            .is_some_and(|labels| labels.contains_key(key)) =>
+        {
+            format!("spec.template.metadata.labels[{key:?}]")
+        }
+        None => "spec.template.spec.requirements".to_owned(),
+    }
+}
+
+/// What no instance type has, of one requirement.
+pub(super) fn unknown(
+    catalog: &Catalog,
+    well_known: &WellKnown,
+    requirement: &Requirement,
+) -> Vec<String> {
+    let key = requirement.key();
+    if key == labels::NODEPOOL {
+        return Vec::new();
+    }
+    if !well_known.contains(key) {
+        let known: Vec<&str> = well_known.keys().map(|known| &**known).collect();
+        let hint = did_you_mean(key, known);
+        if hint.is_empty() {
+            return Vec::new(); // a label of the user's own
+        }
+        return vec![format!("\"{key}\" is no label of instance types{hint}")];
+    }
+    let listed = match requirement.operator() {
+        Operator::In => "no instance type has",
+        // Bounds and Exists report NotIn too when values are excluded.
+        Operator::NotIn => "nothing to exclude: no instance type has",
+        _ => return Vec::new(),
+    };
+    if catalog.values_of(key).next().is_none() {
+        return Vec::new();
+    }
+    let known: BTreeSet<&str> = catalog.values_of(key).map(AsRef::as_ref).collect();
+    requirement
+        .values()
+        .iter()
+        .filter(|value| !known.contains(AsRef::<str>::as_ref(value)))
+        .take(MOST_UNKNOWN)
+        .map(|value| {
+            let hint = did_you_mean(value, catalog.values_of(key));
+            let hint = if hint.is_empty() {
+                ways(catalog, key)
+            } else {
+                hint
+            };
+            format!("{}: {listed} \"{value}\"{hint}", short(key))
+        })
+        .collect()
+}
+
+/// The values themselves, where they are few.
+fn ways(catalog: &Catalog, key: &str) -> String {
+    if catalog.values_of(key).nth(5).is_some() {
+        return String::new();
+    }
+    format!("; there is {}", some(catalog.values_of(key), 5))
+}
+
+/// `arch In [arm64]`, with the first values only.
+fn brief(requirement: &Requirement) -> String {
+    let key = short(requirement.key());
+    let bounds = [
+        (requirement.at_least(), ">="),
+        (requirement.at_most(), "<="),
+    ];
+    let bounds: Vec<String> = bounds
+        .iter()
+        .filter_map(|(bound, sign)| bound.map(|bound| format!("{sign}{bound}")))
+        .collect();
+    if !bounds.is_empty() {
+        return format!("{key} {}", bounds.join(" "));
+    }
+    let operator = requirement.operator().as_str();
+    if requirement.values().is_empty() {
+        return format!("{key} {operator}");
+    }
+    format!("{key} {operator} [{}]", some(requirement.values(), 2))
+}
+
+fn impossible(blame: &EliminatingRequirement) -> String {
+    let EliminatingRequirement {
+        requirement,
+        before,
+        total,
+        only_together,
+        back,
+    } = blame;
+    let back: Vec<String> = back
+        .iter()
+        .map(|(value, types)| format!("\"{value}\" ({types})"))
+        .collect();
+    let back = match back.as_slice() {
+        [] => String::new(),
+        [only] => format!("; {only} would bring some back"),
+        several => format!("; {} would bring some back", several.join(" or ")),
+    };
+    let requirement = brief(requirement);
+    if *only_together {
+        return format!(
+            "no instance type is left: {} sold, but none with {requirement} and the rest at once{back}",
+            count(*before, "type")
+        );
+    }
+    format!("no instance type is left: {requirement} removes the last {before} of {total}{back}")
+}
+
+fn min_values(
+    catalog: &Catalog,
+    pool: &NodePool,
+    requirements: &Requirements,
+    answer: &mut AdmissionResult,
+) {
+    if !requirements.has_min_values() {
+        return;
+    }
+    for requirement in requirements.iter() {
+        let Some(least) = requirement
+            .min_values()
+            .and_then(|least| usize::try_from(least).ok())
+        else {
+            continue;
+        };
+        let Some(left) = catalog.values_left(requirement.key(), requirements) else {
+            continue;
+        };
+        if left < least {
+            answer.warn(Check::MinValues, place(pool, requirement.key()), format!(
+                "minValues {least} of {}: the requirements leave {}, so nothing is launched; lower it to {left}",
+                short(requirement.key()),
+                count(left, "value")
+            ));
+        }
+    }
+}

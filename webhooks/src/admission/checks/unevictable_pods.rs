@@ -1,0 +1,139 @@
+//! Nodes that could never be drained.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_core::apis::k8s::PodDisruptionBudget;
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::names::NamespacedName;
+use mortise_core::pods::Selector;
+use mortise_core::snapshot::{Snapshot, StateNode};
+
+use super::super::text::{count, some};
+use super::{AdmissionContext, AdmissionResult, Check};
+
+/// Pods that hold their nodes for ever.
+#[derive(Default)]
+pub(super) struct UnevictablePods {
+    /// Budgets that can never allow an eviction and select pods here, and why they cannot.
+    pub(super) by_budget: BTreeMap<NamespacedName, String>,
+    /// Their pods.
+    pub(super) pods: usize,
+    /// Pods that are protected without an end.
+    pub(super) protected: usize,
+    /// Nodes with any of them.
+    pub(super) nodes: usize,
+}
+
+impl UnevictablePods {
+    /// Looks at all pods of these machines. Cost: one pass over them; those in namespaces of such budgets are matched.
+    pub(super) fn on<'a>(
+        snapshot: &Snapshot,
+        nodes: impl Iterator<Item = &'a std::sync::Arc<StateNode>>,
+    ) -> Self {
+        let mut budgets: BTreeMap<&str, Vec<(&NamespacedName, Selector, String)>> = BTreeMap::new();
+        for (name, pdb) in &*snapshot.pdbs {
+            if let (Some(selector), Some(why)) = (&pdb.spec.selector, never_allows(pdb)) {
+                budgets.entry(&name.namespace).or_default().push((
+                    name,
+                    Selector::of(selector),
+                    why,
+                ));
+            }
+        }
+        let mut held = Self::default();
+        for node in nodes {
+            let mut here = false;
+            for pod in node.reschedulable() {
+                let selecting = budgets
+                    .get(&*pod.key.namespace)
+                    .into_iter()
+                    .flatten()
+                    .find(|(_, selector, _)| selector.matches_labels(&pod.labels));
+                if let Some((name, _, why)) = selecting {
+                    held.by_budget.insert((*name).clone(), why.clone());
+                    held.pods += 1;
+                    here = true;
+                }
+                if pod.do_not_disrupt.as_deref() == Some("true") {
+                    held.protected += 1;
+                    here = true;
+                }
+            }
+            held.nodes += usize::from(here);
+        }
+        held
+    }
+
+    /// The first budget and its reason.
+    fn budget(&self) -> String {
+        let names: BTreeSet<String> = self
+            .by_budget
+            .iter()
+            .map(|(name, why)| format!("{name} ({why})"))
+            .collect();
+        some(names, 1)
+    }
+
+    /// What keeps a drain from ending, as warnings.
+    pub(super) fn warnings(&self, drain: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.pods > 0 {
+            all.push(format!(
+                "{drain} never ends: {} behind PDB {}; set terminationGracePeriod",
+                count(self.pods, "pod"),
+                self.budget()
+            ));
+        }
+        if self.protected > 0 {
+            all.push(format!(
+                "{drain} waits for {} with do-not-disrupt, without an end; set terminationGracePeriod",
+                count(self.protected, "pod")
+            ));
+        }
+        all
+    }
+}
+
+/// Why a budget can never allow an eviction, whatever its pods do; `None` when it can.
+pub(crate) fn never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String as Text};
+    let percent = |text: &str| text.strip_suffix('%')?.parse::<i64>().ok();
+    let expected = i64::from(pdb.status.expected_pods);
+    match (&pdb.spec.max_unavailable, &pdb.spec.min_available) {
+        (Some(Int(0)), _) => Some("maxUnavailable 0".to_owned()),
+        (Some(Text(text)), _) if percent(text) == Some(0) => Some("maxUnavailable 0%".to_owned()),
+        (Some(_), _) => None,
+        (None, Some(Text(text))) => {
+            let percent = percent(text)?;
+            // Rounded up, as the budget's controller does.
+            let least = (percent * expected + 99) / 100;
+            (percent >= 100 || (expected > 0 && least >= expected))
+                .then(|| format!("minAvailable {text} of {}", count(of(expected), "pod")))
+        }
+        (None, Some(Int(least))) => (expected > 0 && i64::from(*least) >= expected)
+            .then(|| format!("minAvailable {least} of {}", count(of(expected), "pod"))),
+        (None, None) => None,
+    }
+}
+
+fn of(number: i64) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// A pool whose nodes expire or are replaced, with pods on them that never let them go.
+pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
+    let template = &pool.spec.template.spec;
+    if template.termination_grace_period.is_some() {
+        return;
+    }
+    let expires = template
+        .expire_after
+        .as_ref()
+        .filter(|after| !after.is_never());
+    let Some(after) = expires else { return };
+    let name = pool.name();
+    let held = UnevictablePods::on(facts.snapshot, facts.snapshot.nodes_of_pool(&name));
+    for text in held.warnings(&format!("expiry ({})", after.as_str())) {
+        answer.warn(Check::Deadlock, "spec.template.spec.expireAfter", text);
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits and fixed sizes against what is there.
+
+use std::collections::BTreeMap;
+
+use mortise_core::apis::nodepool::NodePool;
+use mortise_core::ledger::PoolUsage;
+use mortise_core::resources::{NODES, quantity};
+
+use super::super::text::count;
+use super::{AdmissionContext, AdmissionResult, Check};
+
+/// Limits below what the pool has, and a fixed size that takes nodes away.
+pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
+    let wanted = pool.spec.replicas;
+    let unlimited = pool.spec.limits.as_ref().is_none_or(BTreeMap::is_empty);
+    let is_new = !facts.snapshot.pools.contains_key(&pool.name());
+    if is_new || (unlimited && wanted.is_none()) {
+        return;
+    }
+    let usage = PoolUsage::all(facts.snapshot)
+        .remove(&pool.name())
+        .unwrap_or_default();
+    let limits = pool.limits();
+    let nodes = limits.nodes.map(|limit| (NODES, limit, usage.nodes));
+    let others = limits
+        .resources
+        .iter()
+        .map(|(name, limit)| (name.as_str(), *limit, usage.capacity.get(name)));
+    for (name, limit, used) in nodes.into_iter().chain(others) {
+        if limit >= used {
+            continue;
+        }
+        let amount = |amount: i64| quantity(name, amount).to_string();
+        answer.warn(Check::Limits, format!("spec.limits.{name}"), format!(
+            "limits.{name} {} is below the {} in use: nothing is launched until nodes go; none is taken away",
+            amount(limit),
+            amount(used)
+        ));
+    }
+    if let Some(wanted) = wanted.filter(|wanted| *wanted < usage.nodes) {
+        let gone = usize::try_from(usage.nodes - wanted).unwrap_or(usize::MAX);
+        answer.warn(
+            Check::Limits,
+            "spec.replicas",
+            format!(
+                "replicas {wanted} is below the {} that are there: {} will be drained",
+                count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
+                count(gone, "node")
+            ),
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! What is said about an object, piece by piece, for those who do more with it than print it.
+
+use mortise_core::apis::validation::{FieldIssue, IssueSeverity, IssueTopic};
+
+use super::review::AdmissionResult;
+use super::text::warning;
+
+/// What a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Check {
+    /// A type, a bound, a pattern or a rule of the definition.
+    Definition,
+    /// A field that the definition does not have.
+    UnknownField,
+    /// A field, a value or a version of before.
+    Obsolete,
+    /// What the API server stores, and nothing can be done with.
+    Unusable,
+    /// What hardly means what it says.
+    Doubtful,
+    /// The node class that a pool refers to.
+    NodeClass,
+    /// A label or a value that no instance type has.
+    Catalogue,
+    /// No instance type is left.
+    Impossible,
+    /// `minValues` out of reach.
+    MinValues,
+    /// Disruption budgets that never or always allow.
+    Budgets,
+    /// Limits that limit nothing, or are below what is there.
+    Limits,
+    /// Pools, or overlays, that have the same right.
+    Overlap,
+    /// Nodes that could never be drained.
+    Deadlock,
+    /// An overlay that changes nothing.
+    Overlay,
+    /// A buffer that follows nothing.
+    Buffer,
+    /// What goes with an object that is deleted.
+    Deletion,
+    /// What an edit would do.
+    Preview,
+    /// A text that is no YAML.
+    Unreadable,
+    /// `apiVersion` and `kind`.
+    Version,
+    /// An object that is there twice.
+    Duplicate,
+    /// A text that looks as if something should have been put in its place.
+    Placeholder,
+}
+
+impl Check {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::Definition,
+        Self::UnknownField,
+        Self::Obsolete,
+        Self::Unusable,
+        Self::Doubtful,
+        Self::NodeClass,
+        Self::Catalogue,
+        Self::Impossible,
+        Self::MinValues,
+        Self::Budgets,
+        Self::Limits,
+        Self::Overlap,
+        Self::Deadlock,
+        Self::Overlay,
+        Self::Buffer,
+        Self::Deletion,
+        Self::Preview,
+        Self::Unreadable,
+        Self::Version,
+        Self::Duplicate,
+        Self::Placeholder,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        self.words().0
+    }
+
+    /// What it finds, in a sentence without an end.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        self.words().1
+    }
+
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Definition => (
+                "definition",
+                "A type, a bound, a pattern or a rule of the resource definition is broken",
+            ),
+            Self::UnknownField => ("unknown-field", "The resource definition has no such field"),
+            Self::Obsolete => (
+                "obsolete",
+                "A field, a value or a label of an older version, or in a place of before",
+            ),
+            Self::Unusable => (
+                "unusable",
+                "The API server stores it, and nothing can ever be done with it",
+            ),
+            Self::Doubtful => ("doubtful", "It hardly means what it says"),
+            Self::NodeClass => (
+                "node-class",
+                "The node class that a pool refers to is missing or cannot be used",
+            ),
+            Self::Catalogue => ("catalogue", "A label or a value that no instance type has"),
+            Self::Impossible => ("impossible", "No instance type meets the requirements"),
+            Self::MinValues => (
+                "min-values",
+                "The requirements leave fewer values than minValues asks for",
+            ),
+            Self::Budgets => (
+                "budgets",
+                "Disruption budgets that never allow, or do not limit",
+            ),
+            Self::Limits => (
+                "limits",
+                "Limits that limit nothing, or are exceeded already",
+            ),
+            Self::Overlap => (
+                "overlap",
+                "Two objects of equal weight that are about the same instance types",
+            ),
+            Self::Deadlock => ("deadlock", "Nodes that could never be drained"),
+            Self::Overlay => ("overlay", "An overlay that changes nothing"),
+            Self::Buffer => ("buffer", "A buffer that follows nothing"),
+            Self::Deletion => ("deletion", "What goes with an object that is deleted"),
+            Self::Preview => ("preview", "What an edit would do"),
+            Self::Unreadable => ("unreadable", "The text is no YAML"),
+            Self::Version => (
+                "version",
+                "apiVersion and kind are missing, mistyped, or of an older version",
+            ),
+            Self::Duplicate => ("duplicate", "The same object stands in the files twice"),
+            Self::Placeholder => (
+                "placeholder",
+                "A text looks like a placeholder that nobody filled in",
+            ),
+        }
+    }
+}
+
+/// One thing that is said about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionFinding {
+    /// What it is about.
+    pub check: Check,
+    /// It is why the object is refused.
+    pub refused: bool,
+    /// The field, dots between names; empty for the whole object.
+    pub field: String,
+    /// The value as JSON, `absent`, or empty where no single value is to blame.
+    pub value: String,
+    /// What is wrong, and what is allowed.
+    pub problem: String,
+    /// What to write instead; may be empty.
+    pub fix: String,
+}
+
+impl From<&FieldIssue> for AdmissionFinding {
+    fn from(fault: &FieldIssue) -> Self {
+        let check = match (fault.topic, fault.weight) {
+            (IssueTopic::Obsolete, _) => Check::Obsolete,
+            (IssueTopic::UnknownField, _) => Check::UnknownField,
+            (_, IssueSeverity::Schema) => Check::Definition,
+            (_, IssueSeverity::Unusable) => Check::Unusable,
+            (_, IssueSeverity::Doubtful) => Check::Doubtful,
+        };
+        Self {
+            check,
+            refused: fault.weight != IssueSeverity::Doubtful,
+            field: fault.field.clone(),
+            value: fault.value.clone(),
+            problem: fault.problem.clone(),
+            fix: fault.fix.clone(),
+        }
+    }
+}
+
+/// Most things that are said about an object: what comes after them would be read by nobody.
+const MOST_NOTES: usize = 300;
+
+impl AdmissionResult {
+    /// Nobody reads more: what would be said from now on is not kept, so it need not be looked for.
+    pub(super) const fn is_full(&self) -> bool {
+        self.notes.len() >= MOST_NOTES
+    }
+
+    /// Says what is wrong with the object itself.
+    pub(super) fn fault(&mut self, fault: &FieldIssue) {
+        let note = AdmissionFinding::from(fault);
+        if note.refused {
+            self.denied.push(fault.to_string());
+        } else {
+            self.warnings.push(warning(fault));
+        }
+        self.notes.push(note);
+    }
+
+    /// Adds a warning about a field.
+    pub(super) fn warn(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
+        if self.is_full() {
+            return;
+        }
+        let text = text.into();
+        self.notes.push(note(check, false, field.into(), &text));
+        self.warnings.push(text);
+    }
+
+    /// Refuses the object because of a field.
+    pub(super) fn deny(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
+        let text = text.into();
+        self.notes.push(note(check, true, field.into(), &text));
+        self.denied.push(text);
+    }
+}
+
+/// What stands behind the last semicolon of such a text is what to do.
+fn note(check: Check, refused: bool, field: String, text: &str) -> AdmissionFinding {
+    let (problem, fix) = text.rsplit_once("; ").unwrap_or((text, ""));
+    AdmissionFinding {
+        check,
+        refused,
+        field,
+        value: String::new(),
+        problem: problem.to_owned(),
+        fix: fix.to_owned(),
+    }
+}

@@ -1,0 +1,253 @@
+//! May this pod go to this node, as far as promises, fences and the node's life are concerned?
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::ledger::{FenceReason, NodeNominations, Nomination, NominationTarget};
+use mortise_core::scheduling::volumes_fit;
+use mortise_core::snapshot::{Snapshot, StateNode};
+
+use super::{ExtenderState, IncomingPod, NodeLifetime};
+
+/// Why a node is denied. The messages are constants on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    /// A disruption command is about to remove it.
+    Disrupting,
+    /// The cloud takes it back.
+    Interrupted,
+    /// It is being drained.
+    Draining,
+    /// Its free room is promised to other pods.
+    Nominated,
+    /// Its free room is that of its DaemonSet pods, which are still to come.
+    DaemonSetReserved,
+    /// The pod's own room is on another node, which passed.
+    NominatedElsewhere,
+    /// It should go, and waits only for its pods. Dropped when no other node is left.
+    Drifted,
+    /// It ends before the pod does. Dropped when no other node is left.
+    Expiring,
+}
+
+impl Denial {
+    /// Every denial.
+    pub const ALL: [Self; 8] = [
+        Self::Disrupting,
+        Self::Interrupted,
+        Self::Draining,
+        Self::Nominated,
+        Self::DaemonSetReserved,
+        Self::NominatedElsewhere,
+        Self::Drifted,
+        Self::Expiring,
+    ];
+
+    /// What the scheduler shows on the pod.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Disrupting => "node is being replaced or removed",
+            Self::Interrupted => "node is taken back by the cloud",
+            Self::Draining => "node is being drained",
+            Self::Nominated => "free room of the node is promised to other pods",
+            Self::DaemonSetReserved => "free room of the node is kept for its DaemonSet pods",
+            Self::NominatedElsewhere => "room is kept for the pod on another node",
+            Self::Drifted => "node is to go as soon as its pods allow it",
+            Self::Expiring => "node ends before the pod does",
+        }
+    }
+
+    /// It only says what would be better: it holds as long as another node is left.
+    #[must_use]
+    pub const fn is_soft(self) -> bool {
+        matches!(self, Self::Drifted | Self::Expiring)
+    }
+}
+
+impl From<FenceReason> for Denial {
+    fn from(reason: FenceReason) -> Self {
+        match reason {
+            FenceReason::Disruption => Self::Disrupting,
+            FenceReason::Interruption => Self::Interrupted,
+            FenceReason::Draining => Self::Draining,
+        }
+    }
+}
+
+/// Answers for one pod on one snapshot.
+pub struct NodeFilter<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) memory: &'a ExtenderState,
+    pub(super) asker: &'a IncomingPod,
+    pub(super) now: Timestamp,
+    /// Room that is kept for the pod itself.
+    own: Option<&'a Nomination>,
+}
+
+/// What becomes of a pod on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterVerdict {
+    /// It may not go there.
+    Denied(Denial),
+    /// It may go there. Room of the node is promised, so the pass must be charged.
+    PassedWithNominations,
+    /// It may go there, or the snapshot does not know the node.
+    Passed,
+}
+
+impl<'a> NodeFilter<'a> {
+    /// For a pod on a snapshot, with what is known from earlier calls.
+    #[must_use]
+    pub fn new(
+        snapshot: &'a Snapshot,
+        memory: &'a ExtenderState,
+        asker: &'a IncomingPod,
+        now: Timestamp,
+    ) -> Self {
+        let own = snapshot.ledger.nomination(&asker.pod.uid);
+        Self {
+            snapshot,
+            memory,
+            asker,
+            now,
+            own: own.map(|own| &**own).filter(|own| own.until > now),
+        }
+    }
+
+    /// The verdict on the node with this name.
+    #[must_use]
+    pub fn on(&self, name: &str) -> FilterVerdict {
+        let Some(node) = self.snapshot.node(name) else {
+            return FilterVerdict::Passed;
+        };
+        // The scheduler has evicted pods to make room there: a decision that can still be taken back gives way.
+        let nominated = self.asker.nominated.as_deref() == Some(name);
+        if let Some(fence) = self.fence(node)
+            && !(nominated && fence == Denial::Disrupting)
+        {
+            return FilterVerdict::Denied(fence);
+        }
+        if nominated {
+            return FilterVerdict::Passed;
+        }
+        let room = self.room(name, node);
+        match room {
+            FilterVerdict::Denied(_) => room,
+            _ => self.soft(node).map_or(room, FilterVerdict::Denied),
+        }
+    }
+
+    /// The fence around a node, if any.
+    #[must_use]
+    pub fn fence(&self, node: &StateNode) -> Option<Denial> {
+        if node.deleting {
+            return Some(Denial::Draining);
+        }
+        let claim = node.claim.as_ref()?.metadata.name.as_deref()?;
+        self.snapshot
+            .ledger
+            .fence(claim)
+            .map(|fence| fence.reason.into())
+    }
+
+    /// Whether the pod still fits after everything that is promised to pods of equal or higher priority, and after the
+    /// DaemonSet pods that are to come. A pod that is itself promised room there always does.
+    fn room(&self, name: &str, node: &Arc<StateNode>) -> FilterVerdict {
+        let missing = self
+            .memory
+            .rooms
+            .missing_on(self.snapshot, name, node, self.now);
+        if self.is_expected(node) {
+            return FilterVerdict::PassedWithNominations;
+        }
+        let mut held = self.held(node).peekable();
+        if missing.is_none() && held.peek().is_none() {
+            return FilterVerdict::Passed;
+        }
+        let pod = &self.asker.pod;
+        let mut free = node.free();
+        held.for_each(|held| free.sub_assign(&held.requests(pod.class.priority, self.now)));
+        free.sub_assign(&self.memory.charges.others(name, &pod.uid));
+        if !pod.class.requests.fits_in(&free) || !self.attaches(node) {
+            return FilterVerdict::Denied(Denial::Nominated);
+        }
+        if let Some(missing) = missing {
+            free.sub_assign(&missing);
+            if !pod.class.requests.fits_in(&free) {
+                return FilterVerdict::Denied(Denial::DaemonSetReserved);
+            }
+        }
+        FilterVerdict::PassedWithNominations
+    }
+
+    /// Whether the node has slots for the pod's volumes beside those of the pods that come before it.
+    fn attaches(&self, node: &StateNode) -> bool {
+        let pod = &self.asker.pod;
+        if pod.class.volumes.is_empty() {
+            return true;
+        }
+        let before = self
+            .held(node)
+            .flat_map(|held| held.before(pod.class.priority, self.now));
+        let others = before.filter_map(|each| {
+            let pod = self.snapshot.pods.get(&each.pod);
+            pod.filter(|pod| pod.uid == each.uid)
+        });
+        volumes_fit(self.snapshot, node, others, pod)
+    }
+
+    /// Why the pod should rather not go there.
+    fn soft(&self, node: &StateNode) -> Option<Denial> {
+        if node.claim.is_none() || self.is_expected(node) {
+            return None;
+        }
+        let life = NodeLifetime::of(node, self.now);
+        if life.ends_before(self.asker) {
+            Some(Denial::Expiring)
+        } else if life.is_blocked() {
+            Some(Denial::Drifted)
+        } else {
+            None
+        }
+    }
+
+    /// Promises on a node that still hold.
+    fn held(&self, node: &StateNode) -> impl Iterator<Item = &'a NodeNominations> {
+        let (node, claim) = node.names();
+        let held = self.snapshot.ledger.nominations_on(node, claim);
+        held.filter(|held| held.holds(self.now))
+    }
+
+    /// Of these nodes the one on which room is kept for the pod.
+    #[must_use]
+    pub fn nominated_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let node = match &self.own?.place {
+            NominationTarget::Node(node) => node.clone(),
+            NominationTarget::Claim(claim) => self.snapshot.node_of_claim(claim)?.node_name()?,
+        };
+        names.iter().copied().find(|name| *name == &*node)
+    }
+
+    /// The scheduler asks about nodes that the pod may use, so it is sent to its own one, unless that is to go: on another it
+    /// might take what others need who were placed with it (room, a port, a domain).
+    pub(super) fn prefers_nominated(&self, own: &str) -> bool {
+        let node = self.snapshot.node(own);
+        node.is_some_and(|node| self.fence(node).is_none())
+    }
+
+    /// Room is kept for the pod somewhere.
+    pub(super) const fn is_nominated(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// The pod is expected on this node.
+    #[must_use]
+    pub fn is_expected(&self, node: &StateNode) -> bool {
+        let (node, claim) = node.names();
+        self.own.is_some_and(|own| match &own.place {
+            NominationTarget::Node(name) => node == Some(&**name),
+            NominationTarget::Claim(name) => claim == Some(&**name),
+        })
+    }
+}
