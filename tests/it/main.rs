@@ -33,6 +33,7 @@ mod extender_wire;
 mod failover;
 mod faults;
 mod harness;
+mod house;
 mod kubectl;
 mod lint;
 mod migrate;

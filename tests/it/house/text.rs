@@ -1,0 +1,199 @@
+//! What stands in sources and documents as text: JSON where decisions are made, names of clouds, words that are retired.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::Violations;
+use super::modules::workspace;
+
+/// Where decisions are made, and where they are shown.
+const TYPED: [&str; 5] = [
+    "crates/core/src/scheduling",
+    "crates/core/src/deciders",
+    "crates/core/src/engine.rs",
+    "crates/core/src/record.rs",
+    "crates/controller/src/metrics",
+];
+
+/// What gives away that a decision is made or read as text.
+const UNTYPED: [&str; 8] = [
+    ".pointer(",
+    "json!(",
+    "Reason::Note",
+    "split_once(\" (\")",
+    "split(\"; \")",
+    "rsplit_once(\"; \")",
+    "Event::normal(",
+    "Event::warning(",
+];
+
+/// Names that only a provider knows.
+const CLOUDS: [&str; 7] = ["ec2", "aws", "kwok", "azure", "gke", "alibaba", "eks"];
+
+/// Where clouds may be named: their providers, what composes the program, and the migration from APIs that were made for one.
+const OF_CLOUDS: [&str; 4] = [
+    "crates/providers/",
+    "src/",
+    "crates/core/src/migrate/",
+    "crates/core/src/apis/conversion/",
+];
+
+/// Sources and documents by area, for the words.
+const AREAS: [(&str, &[&str]); 9] = [
+    ("core", &["crates/core/src"]),
+    ("controller", &["crates/controller/src"]),
+    ("sim", &["crates/sim"]),
+    ("aws", &["crates/providers/aws"]),
+    ("kwok", &["crates/providers/kwok"]),
+    ("webhooks", &["webhooks"]),
+    ("command line", &["src"]),
+    (
+        "tests",
+        &[
+            "tests/it",
+            "tests/src",
+            "crates/core/tests",
+            "benches",
+            "fuzz/src",
+        ],
+    ),
+    (
+        "documents",
+        &["docs", "README.md", "CONTRIBUTING.md", "charts"],
+    ),
+];
+
+/// Sources and documents below a folder, or the file itself.
+fn files(below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    if below.is_dir() {
+        for entry in std::fs::read_dir(below)? {
+            files(&entry?.path(), found)?;
+        }
+        return Ok(());
+    }
+    let ending = below.extension().and_then(|ending| ending.to_str());
+    if below.exists() && matches!(ending, Some("rs" | "md" | "yaml" | "html" | "js")) {
+        found.push(below.to_owned());
+    }
+    Ok(())
+}
+
+/// Files below a path of the workspace with their texts, sorted by path; paths from the workspace's root.
+fn texts(below: &str) -> Result<Vec<(String, String)>> {
+    let root = workspace();
+    let mut found = Vec::new();
+    files(&root.join(below), &mut found)?;
+    found.sort();
+    found
+        .into_iter()
+        .map(|file| {
+            let name = file.strip_prefix(&root)?.to_string_lossy().into_owned();
+            Ok((name, std::fs::read_to_string(&file)?))
+        })
+        .collect()
+}
+
+fn is_of_tests(file: &str) -> bool {
+    file.contains("/tests") || file.ends_with("tests.rs") || file.contains("/testing/")
+}
+
+/// Lines of code: no comments, and nothing after the unit tests begin.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text
+        .lines()
+        .take_while(|line| line.trim() != "#[cfg(test)]");
+    lines.filter(|line| !line.trim_start().starts_with("//"))
+}
+
+pub(super) fn untyped_decisions() -> Result<Violations> {
+    let mut found = Violations::new();
+    for folder in TYPED {
+        for (file, text) in texts(folder)? {
+            if is_of_tests(&file) {
+                continue;
+            }
+            for what in UNTYPED {
+                let count = code(&text).map(|line| line.matches(what).count()).sum();
+                if count > 0 {
+                    found.insert(format!("{file}: {what}"), count);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn cloud_names() -> Result<Violations> {
+    let mut found = Violations::new();
+    for folder in ["crates", "webhooks/src"] {
+        for (file, text) in texts(folder)? {
+            let may = OF_CLOUDS.iter().any(|own| file.starts_with(own));
+            if may || is_of_tests(&file) || !file.ends_with(".rs") {
+                continue;
+            }
+            let count = code(&text)
+                .flat_map(|line| line.split(|letter: char| !letter.is_ascii_alphanumeric()))
+                .filter(|word| is_of_a_cloud(word))
+                .count();
+            if count > 0 {
+                found.insert(file, count);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A name of a cloud, or a name that begins with one in another case: `Ec2NodeClass`.
+fn is_of_a_cloud(word: &str) -> bool {
+    CLOUDS.iter().any(|cloud| {
+        let Some((start, rest)) = word.split_at_checked(cloud.len()) else {
+            return false;
+        };
+        let goes_on = rest.chars().next().is_none_or(|next| next.is_uppercase());
+        start.eq_ignore_ascii_case(cloud) && goes_on
+    })
+}
+
+/// Words that the glossary retires, by area. `tests/data/house/retired.txt` has one a line, with what to write instead.
+pub(super) fn retired_words() -> Result<Violations> {
+    let list = include_str!("../../data/house/retired.txt");
+    let retired = list.lines().filter_map(|line| line.split_once(": "));
+    let retired: Vec<Vec<&str>> = retired.map(|(word, _)| word.split(' ').collect()).collect();
+    let mut found = Violations::new();
+    for (area, folders) in AREAS {
+        for folder in folders {
+            for (_, text) in texts(folder)? {
+                let words: Vec<String> = words(&text);
+                for word in &retired {
+                    let count = words.windows(word.len()).filter(|own| own == word).count();
+                    if count > 0 {
+                        *found
+                            .entry(format!("{area}: {}", word.join(" ")))
+                            .or_default() += count;
+                    }
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Words in lower case; names of types and variables are divided into theirs.
+fn words(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in text.split(|letter: char| !letter.is_ascii_alphabetic()) {
+        let (mut word, mut was_lower) = (String::new(), false);
+        for letter in name.chars() {
+            if letter.is_ascii_uppercase() && was_lower {
+                all.push(std::mem::take(&mut word));
+            }
+            was_lower = letter.is_ascii_lowercase();
+            word.push(letter.to_ascii_lowercase());
+        }
+        if !word.is_empty() {
+            all.push(word);
+        }
+    }
+    all
+}
