@@ -7,8 +7,8 @@ use jiff::SignedDuration;
 use mortise_core::apis::k8s;
 use mortise_core::effect::Effect;
 use mortise_core::engine::EngineInput;
-use mortise_core::index::{Object, ObjectEvent, ObjectKey};
 use mortise_core::labels;
+use mortise_core::resource_kinds::{Object, ObjectEvent, ObjectKey};
 use serde_json::{Value, json};
 
 use super::Row;

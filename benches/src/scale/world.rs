@@ -8,13 +8,14 @@ use mortise_core::apis::{NodeClaim, NodePool, k8s};
 use mortise_core::cloud::{
     CapacityType, InstanceType, NodeClassObject, Offering, ResolvedNodeClass,
 };
-use mortise_core::deciders::{DeciderId, ProvisioningDecider};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::deciders::ProvisioningDecider;
 use mortise_core::effect::{Effect, EffectOutput, Outcome};
 use mortise_core::engine::{Engine, EngineInput};
-use mortise_core::index::{EventSource, Object, ObjectEvent};
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::resources::Resources;
 use mortise_core::settings::Settings;
 use serde_json::{Value, json};

@@ -126,9 +126,10 @@ impl DecisionLog {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use mortise_core::deciders::DeciderId;
-    use mortise_core::effect::ObjectRef;
-    use mortise_core::record::{Reason, Verdict};
+    use mortise_core::decider_id::DeciderId;
+    use mortise_core::names::ObjectRef;
+    use mortise_core::reason::Reason;
+    use mortise_core::record::Verdict;
 
     use super::*;
 

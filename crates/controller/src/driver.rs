@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mortise_core::apis::{NodeClaim, NodePool, k8s};
-use mortise_core::deciders::DeciderId;
+use mortise_core::decider_id::DeciderId;
 use mortise_core::effect::Event;
 use mortise_core::engine::{CommitOutput, CompletedStep, Engine, EngineInput, StepJob};
-use mortise_core::index::{Index, ObjectEvent, ObjectKey};
+use mortise_core::index::Index;
 use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_core::record::Verdict;
+use mortise_core::resource_kinds::{ObjectEvent, ObjectKey};
 use mortise_core::snapshot::Pod;
 use mortise_webhooks::extender::ExtenderState;
 use tokio::sync::mpsc;

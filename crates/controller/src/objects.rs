@@ -6,9 +6,8 @@ use kube::Resource;
 use mortise_core::apis::k8s::SelectingKind;
 use mortise_core::apis::{NodeClaim, NodeOverlay, NodePool, k8s};
 use mortise_core::cloud::{NodeClassKind, NodeClassObject};
-use mortise_core::effect::ObjectRef;
-use mortise_core::index::{Object, ObjectKey, ObjectKind};
-use mortise_core::names::{NamespacedName, NodeClassKey};
+use mortise_core::names::{NamespacedName, NodeClassKey, ObjectRef};
+use mortise_core::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

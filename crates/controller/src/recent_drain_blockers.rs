@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::deciders::{DrainBlocker, since};
-use mortise_core::effect::ObjectRef;
-use mortise_core::names::{ClaimName, NodeName};
-use mortise_core::record::Reason;
+use mortise_core::drain_blocker::DrainBlocker;
+use mortise_core::names::{ClaimName, NodeName, ObjectRef};
+use mortise_core::reason::Reason;
+use mortise_core::values::since;
 
 use crate::decision_log::DecisionLog;
 
@@ -63,8 +63,10 @@ pub(crate) fn told_lately(records: &DecisionLog, now: Timestamp) -> RecentDrainB
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::deciders::{DeciderId, DrainBlockerKind, after};
+    use mortise_core::decider_id::DeciderId;
+    use mortise_core::drain_blocker::DrainBlockerKind;
     use mortise_core::record::{Record, Verdict};
+    use mortise_core::values::after;
 
     use super::*;
 

@@ -8,7 +8,6 @@ use mortise_core::cloud::{CloudProvider, NodeClassKind};
 use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::labels::WellKnown;
-use mortise_core::scheduling::SolveOptions;
 use mortise_core::served_node_classes::ServedNodeClasses;
 use mortise_core::settings::RepairPolicies;
 use mortise_webhooks::Counters;
@@ -171,7 +170,7 @@ pub async fn start(
         effective,
         config.detail,
     );
-    shared.explain_with(SolveOptions::of(&config.settings));
+    shared.explain_with(config.settings.solve_options());
     clients.count_writes(shared.metrics.count_writes());
     let mut certificates = Certificates::new(
         &config.certificates,

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::NodePool;
-use mortise_core::apis::k8s;
-use mortise_core::deciders::{DeciderId, after};
-use mortise_core::effect::ObjectRef;
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
+use mortise_core::apis::{NodePool, k8s};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
-use mortise_core::names::PodKey;
-use mortise_core::record::{PoolBlocker, Reason, Record, Verdict};
+use mortise_core::names::{ObjectRef, PodKey};
+use mortise_core::reason::{PoolBlocker, Reason};
+use mortise_core::record::{Record, Verdict};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::resources::Resources;
+use mortise_core::values::after;
 use serde_json::json;
 
 use crate::clock::Clock;

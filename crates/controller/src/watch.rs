@@ -29,7 +29,7 @@ use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{ApiResource, WatchEvent};
 use mortise_core::engine::EngineInput;
 use mortise_core::freshness::WatchState;
-use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;

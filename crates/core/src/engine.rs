@@ -14,19 +14,21 @@ use jiff::Timestamp;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::catalog::Catalog;
 use crate::cloud::{InterruptionNotice, LaunchError};
-use crate::deciders::{Decider, DeciderId, InboxMessage, Step, StepInput};
+use crate::decider_id::DeciderId;
+use crate::deciders::{Decider, InboxMessage, Step, StepInput};
 use crate::effect::{Effect, EffectError, EffectOutput, Outcome};
 use crate::feasible::FeasiblePods;
 use crate::freshness::{Freshness, WatchState};
-use crate::index::{Changes, Index, ObjectEvent, ObjectKind};
+use crate::index::{Changes, Index};
 use crate::labels::WellKnown;
-use crate::ledger::{ExpectedClaim, LedgerOp, PoolUsage, most_of};
+use crate::ledger::{ExpectedClaim, LedgerOp};
 use crate::metric_event::MetricEvent;
 use crate::names::Uid;
 use crate::record::Record;
+use crate::resource_kinds::{ObjectEvent, ObjectKind};
 use crate::served_node_classes::ServedNodeClasses;
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{PoolUsage, Snapshot, most_of};
 
 /// What the engine is told.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::deciders::after;
 use crate::names::Uid;
 use crate::snapshot::Pod;
+use crate::values::after;
 
 /// A pod that is bound is gone from here by then; one that is not has failed later than at the filters (its volumes, a
 /// permit), of which nothing is said here.

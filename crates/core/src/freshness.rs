@@ -15,8 +15,9 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::deciders::{DeciderId, since};
-use crate::index::{EventSource, ObjectEvent, ObjectKind};
+use crate::decider_id::DeciderId;
+use crate::resource_kinds::{EventSource, ObjectEvent, ObjectKind};
+use crate::values::since;
 
 /// A watch that does not stand is old after this.
 const BROKEN_MS: i64 = 10_000;
@@ -270,8 +271,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::deciders::after;
-    use crate::index::Object;
+    use crate::resource_kinds::Object;
+    use crate::values::after;
 
     fn pool(version: u64, source: EventSource) -> ObjectEvent {
         let value = json!({ "metadata": { "name": "p", "resourceVersion": version.to_string() } });

@@ -14,8 +14,9 @@
 
 use serde_json::Value;
 
-use crate::effect::{Effect, ObjectRef, Patch};
+use crate::effect::{Effect, Patch};
 use crate::labels;
+use crate::names::ObjectRef;
 
 /// A step. Its variants are in the order of a life that goes through all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

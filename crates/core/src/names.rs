@@ -167,3 +167,49 @@ impl fmt::Display for NodeClassKey {
         write!(f, "{}/{}", self.kind, self.name)
     }
 }
+
+/// An object that effects and records speak of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectRef {
+    /// A Node.
+    Node(NodeName),
+    /// A NodeClaim.
+    Claim(ClaimName),
+    /// A NodePool.
+    Pool(PoolName),
+    /// A node class of some provider.
+    NodeClass(NodeClassKey),
+    /// A NodeOverlay.
+    Overlay(Arc<str>),
+    /// A Pod.
+    Pod(PodKey),
+}
+
+impl ObjectRef {
+    /// The object's kind, as Kubernetes spells it (for a node class: its own kind).
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Node(_) => "Node",
+            Self::Claim(_) => "NodeClaim",
+            Self::Pool(_) => "NodePool",
+            Self::NodeClass(key) => &key.kind,
+            Self::Overlay(_) => "NodeOverlay",
+            Self::Pod(_) => "Pod",
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => write!(f, "node/{name}"),
+            Self::Claim(name) => write!(f, "nodeclaim/{name}"),
+            Self::Pool(name) => write!(f, "nodepool/{name}"),
+            Self::NodeClass(key) => write!(f, "{}/{}", key.kind.to_lowercase(), key.name),
+            Self::Overlay(name) => write!(f, "nodeoverlay/{name}"),
+            Self::Pod(key) => write!(f, "pod/{key}"),
+        }
+    }
+}

@@ -12,10 +12,9 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::apis::requirement::RequirementSpec;
 use crate::labels;
-use crate::ledger::PoolLimits;
 use crate::names::{ClaimName, NodeClassKey, PoolName, Uid};
 use crate::requirements::{Operator, Requirement, Requirements};
-use crate::resources::{NODES, Resources};
+use crate::resources::{NODES, PoolLimits, Resources};
 use crate::values::{BudgetSet, CompiledBudget, GoDuration, NillableDuration};
 
 /// The budget of a pool that says nothing.

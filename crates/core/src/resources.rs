@@ -10,10 +10,12 @@ use smallvec::SmallVec;
 use crate::values::{ParseQuantityError, Quantity};
 
 mod limits;
+mod pool_limits;
 #[cfg(test)]
 mod tests;
 
 pub use limits::{LimitExceeded, Limits};
+pub use pool_limits::PoolLimits;
 
 /// Resource name: CPU.
 pub const CPU: &str = "cpu";

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cloud::RepairPolicy;
-use crate::scheduling::SpreadDefaults;
+use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use crate::served_node_classes::ServedNodeClasses;
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
@@ -142,6 +142,26 @@ impl Default for FeatureGates {
             node_overlay: false,
             static_capacity: false,
             capacity_buffer: false,
+        }
+    }
+}
+
+impl Settings {
+    /// What these settings say about any solve. Nothing is asked for yet, and new nodes are left as they are filled.
+    #[must_use]
+    pub fn solve_options(&self) -> SolveOptions {
+        SolveOptions {
+            respect_preferences: self.respect_preferences,
+            min_values_best_effort: self.min_values_best_effort,
+            max_instance_types: self.max_instance_types,
+            reserved: if self.gates.reserved_capacity {
+                ReservedCapacityMode::Strict
+            } else {
+                ReservedCapacityMode::Uncounted
+            },
+            spread_defaults: self.spread_defaults.clone(),
+            ignore_devices: self.ignore_devices,
+            ..SolveOptions::default()
         }
     }
 }

@@ -11,9 +11,9 @@ mod one_pool;
 use std::collections::BTreeMap;
 
 use mortise_core::labels;
-use mortise_core::ledger::PoolUsage;
 use mortise_core::money::MicroUsd;
 use mortise_core::scheduling::LaunchPlan;
+use mortise_core::snapshot::PoolUsage;
 use one_pool::{World, instance_type, node, pod, pool};
 use serde_json::{Value, json};
 

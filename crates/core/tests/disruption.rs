@@ -10,10 +10,11 @@ mod small_world;
 
 use std::collections::BTreeMap;
 
-use mortise_core::deciders::since;
 use mortise_core::effect::{Effect, Patch};
-use mortise_core::record::{Reason, Verdict};
+use mortise_core::reason::Reason;
+use mortise_core::record::Verdict;
 use mortise_core::settings::Settings;
+use mortise_core::values::since;
 use serde_json::{Value, json};
 use small_world::{SmallWorld, instance_type};
 

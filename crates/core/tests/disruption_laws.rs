@@ -10,7 +10,7 @@
 mod small_world;
 
 use mortise_core::effect::Effect;
-use mortise_core::effect::ObjectRef;
+use mortise_core::names::ObjectRef;
 use mortise_core::settings::Settings;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::effect::Event;
 use mortise_core::events::{EventRule, RULES, fault};
-use mortise_core::names::PodKey;
+use mortise_core::names::{ObjectRef, PodKey};
 
 /// Karpenter's events: reason, type, kinds of objects, seconds until it is repeated, how its text begins.
 const RECORDED: &str = include_str!("recorded/events.tsv");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_core::labels;
 use mortise_core::names::PodKey;
-use mortise_core::record::{PoolBlocker, Reason};
+use mortise_core::reason::{PoolBlocker, Reason};
 use mortise_core::scheduling::{PodExplanation, PodSchedulingState, SolveOptions, explain};
 use one_pool::{World, ZONES, merge, node, pod, pool};
 use serde_json::{Value, json};

@@ -30,10 +30,10 @@ use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::{NamespacedName, NodeName};
-use mortise_core::pods::EvictionCost;
 use mortise_core::resources::Resources;
 use mortise_core::scheduling::PlannedClaim;
 use mortise_core::settings::Settings;
+use mortise_core::snapshot::EvictionCost;
 use recorded::{Catalogs, World, requirements, world};
 use serde_json::Value;
 

@@ -22,10 +22,10 @@ use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
 use mortise_core::labels::WellKnown;
 use mortise_core::money::MicroUsd;
-use mortise_core::pods::{EvictionCost, HostPort, RequestSource, requests};
+use mortise_core::pods::{HostPort, RequestSource, requests};
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Pod, PodClasses};
+use mortise_core::snapshot::{EvictionCost, Pod, PodClasses};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -13,15 +13,16 @@ use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, Offering};
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_core::index::Index;
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, NominationTarget, PoolUsage};
+use mortise_core::ledger::{FenceReason, LedgerOp, Nomination, NominationTarget};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Requirement, Requirements};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::resources::Resources;
 use mortise_core::served_node_classes::ServedNodeClasses;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::snapshot::{PoolUsage, Snapshot};
 use serde_json::{Value, json};
 
 fn index() -> Index {

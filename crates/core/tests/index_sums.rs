@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey};
+use mortise_core::index::Index;
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::{NominationTarget, PoolUsage};
-use mortise_core::snapshot::Snapshot;
+use mortise_core::ledger::NominationTarget;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
+use mortise_core::snapshot::{PoolUsage, Snapshot};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -12,13 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use mortise_core::labels::{self, WellKnown};
-use mortise_core::ledger::PoolUsage;
 use mortise_core::pods::HostPort;
 use mortise_core::resources::Resources;
 use mortise_core::scheduling::{
     DaemonSetPods, FreeCapacity, LaunchPlan, REPACK, SolveOptions, SolveReport, fits, solve,
 };
-use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_core::snapshot::{Pod, PoolUsage, Snapshot};
 use mortise_core::taints;
 use proptest::prelude::*;
 use random_world::{World, raw_pods};

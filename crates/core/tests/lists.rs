@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use proptest::prelude::*;
 use serde_json::json;
 

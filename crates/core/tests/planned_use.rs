@@ -12,7 +12,7 @@ use mortise_core::apis::crds::CrdSet;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::apis::validation::{IssueSeverity, faults, template_faults};
 use mortise_core::labels::WellKnown;
-use mortise_core::ledger::PoolUsage;
+use mortise_core::snapshot::PoolUsage;
 use serde_json::{Value, json};
 use small_world::SmallWorld;
 

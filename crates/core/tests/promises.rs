@@ -11,11 +11,11 @@ mod small_world;
 
 use std::collections::BTreeMap;
 
-use mortise_core::deciders::after;
 use mortise_core::labels;
 use mortise_core::ledger::NominationTarget;
 use mortise_core::record::Verdict;
 use mortise_core::snapshot::Stalled;
+use mortise_core::values::after;
 use serde_json::{Value, json};
 use small_world::{SmallWorld, instance_type};
 

@@ -8,11 +8,13 @@
 
 mod small_world;
 
-use mortise_core::deciders::{DeciderId, after};
+use mortise_core::decider_id::DeciderId;
 use mortise_core::effect::Effect;
 use mortise_core::engine::EngineInput;
-use mortise_core::index::{ObjectEvent, ObjectKey};
-use mortise_core::record::{Reason, Verdict};
+use mortise_core::reason::Reason;
+use mortise_core::record::Verdict;
+use mortise_core::resource_kinds::{ObjectEvent, ObjectKey};
+use mortise_core::values::after;
 use serde_json::json;
 use small_world::{SmallWorld, Todo};
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use mortise_core::deciders::{Decider, DeciderId, InboxMessage, Step, StepInput};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::deciders::{Decider, InboxMessage, Step, StepInput};
 use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::index::Changes;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::cloud::NodeClassObject;
-use mortise_core::effect::{EffectError, ObjectRef};
-use mortise_core::index::{Object, ObjectKey};
-use mortise_core::names::PodKey;
+use mortise_core::effect::EffectError;
+use mortise_core::names::{ObjectRef, PodKey};
+use mortise_core::resource_kinds::{Object, ObjectKey};
 use serde_json::{Map, Value, json};
 
 /// What happened to an object, to be shown to watches.

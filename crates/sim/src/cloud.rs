@@ -9,11 +9,11 @@ use mortise_core::cloud::{
     CapacityType, Instance, InstanceType, LaunchError, LaunchedInstance, Offering,
     UnavailableOffering,
 };
-use mortise_core::deciders::after;
 use mortise_core::labels;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::ProviderId;
 use mortise_core::requirements::Requirement;
+use mortise_core::values::after;
 
 use crate::rng::Rng;
 

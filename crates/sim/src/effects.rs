@@ -6,14 +6,12 @@ use mortise_core::cloud::{
     CapacityType, CloudError, InterruptionKind, InterruptionNotice, LaunchError, ResolvedNodeClass,
     Retry, TerminationStatus,
 };
-use mortise_core::deciders::after;
-use mortise_core::effect::{
-    Effect, EffectError, EffectOutput, InstanceListing, ObjectRef, Outcome,
-};
+use mortise_core::effect::{Effect, EffectError, EffectOutput, InstanceListing, Outcome};
 use mortise_core::engine::{EffectRequest, Engine};
-use mortise_core::index::ObjectKey;
-use mortise_core::names::ProviderId;
+use mortise_core::names::{ObjectRef, ProviderId};
+use mortise_core::resource_kinds::ObjectKey;
 use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_core::values::after;
 use serde_json::{Value, json};
 
 use crate::api_server::{is_going, key_of};

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::deciders::{DeciderId, budget_states, since};
-use mortise_core::effect::{Effect, Event, ObjectRef};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::deciders::budget_states;
+use mortise_core::effect::{Effect, Event};
 use mortise_core::engine::EffectRequest;
-use mortise_core::index::ObjectKey;
 use mortise_core::labels;
-use mortise_core::ledger::PoolUsage;
+use mortise_core::names::ObjectRef;
+use mortise_core::resource_kinds::ObjectKey;
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::snapshot::{PoolUsage, Snapshot};
+use mortise_core::values::since;
 use serde_json::Value;
 
 use crate::simulation::Simulation;
@@ -272,7 +274,7 @@ mod tests {
             let (now, mut rng) = (simulation.now(), simulation.rng.clone());
             simulation.cloud.launch(&claim, now, &mut rng).unwrap();
         }
-        let claim = mortise_core::index::ObjectKey::Claim("c".into());
+        let claim = mortise_core::resource_kinds::ObjectKey::Claim("c".into());
         simulation
             .store
             .create(
@@ -281,9 +283,9 @@ mod tests {
                 Timestamp::UNIX_EPOCH,
             )
             .unwrap();
-        simulation.run_until(mortise_core::deciders::after(Timestamp::UNIX_EPOCH, 10_000));
+        simulation.run_until(mortise_core::values::after(Timestamp::UNIX_EPOCH, 10_000));
         simulation.store.erase(&claim);
-        simulation.run_until(mortise_core::deciders::after(
+        simulation.run_until(mortise_core::values::after(
             Timestamp::UNIX_EPOCH,
             10 * 60_000,
         ));

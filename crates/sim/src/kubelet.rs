@@ -1,8 +1,8 @@
 //! Virtual kubelets: nodes appear, become ready, run and stop pods, and vanish.
 
-use mortise_core::index::ObjectKey;
 use mortise_core::labels;
 use mortise_core::names::{NodeName, PodKey, ProviderId};
+use mortise_core::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use crate::api_server::{has_finalizers, is_going};

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::cloud::InterruptionNotice;
-use mortise_core::deciders::{Decider, after, since};
+use mortise_core::deciders::Decider;
 use mortise_core::effect::{Effect, EffectError, Outcome};
 use mortise_core::engine::{EffectRequest, Engine, EngineInput};
 use mortise_core::freshness::{Freshness, WatchState};
-use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::names::{ClaimName, PodKey, ProviderId};
 use mortise_core::record::Record;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::snapshot::Snapshot;
+use mortise_core::values::{after, since};
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, Change, object};

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::deciders::{after, since};
-use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::effect::Event;
 use mortise_core::labels;
 use mortise_core::ledger::NominationTarget;
-use mortise_core::names::{PodKey, Uid};
+use mortise_core::names::{ObjectRef, PodKey, Uid};
 use mortise_core::snapshot::{Pod, Refusal, Snapshot, StateNode};
+use mortise_core::values::{after, since};
 
 use crate::simulation::Simulation;
 

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::deciders::DeciderId;
-use mortise_core::effect::{Effect, ObjectRef};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::effect::Effect;
 use mortise_core::engine::{EffectRequest, EngineInput};
 use mortise_core::freshness::{HOLDING, WatchState};
-use mortise_core::index::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_core::names::ObjectRef;
+use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 
 use crate::api_server::{Change, object};
 use crate::simulation::{Action, Simulation};

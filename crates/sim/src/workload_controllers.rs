@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::index::ObjectKey;
 use mortise_core::labels;
 use mortise_core::names::{NamespacedName, PodKey};
+use mortise_core::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, is_going};
@@ -213,7 +213,7 @@ impl WorkloadControllers {
             });
             let wait = rng.millis(0, 2 * jobs.every_s * 1000).max(100);
             if let Some(next) = self.next_job.get_mut(at) {
-                *next = mortise_core::deciders::after(now, wait);
+                *next = mortise_core::values::after(now, wait);
             }
         }
         runs

@@ -12,8 +12,7 @@
 
 mod world;
 
-use mortise_core::deciders;
-use mortise_core::labels;
+use mortise_core::{deciders, labels};
 use mortise_sim::{Deployment, Options, Rng, Simulation};
 use serde_json::{Value, json};
 use world::matrix::each_seed;
@@ -101,9 +100,9 @@ fn play(seed: u64) -> Vec<String> {
         sizes[at] += 1;
         simulation.scale(&format!("d{at}"), sizes[at]);
         let ms = rng.millis(0, pause);
-        simulation.run_until(deciders::after(simulation.now(), ms));
+        simulation.run_until(mortise_core::values::after(simulation.now(), ms));
     }
-    simulation.run_until(deciders::after(simulation.now(), PATIENCE_MS));
+    simulation.run_until(mortise_core::values::after(simulation.now(), PATIENCE_MS));
     // Consolidation moves pods at any time, so some may be on their way at the end: nobody for longer than a node takes.
     let mut wrong: Vec<String> = stuck(&mut simulation)
         .into_iter()

@@ -33,7 +33,10 @@ fn held_back(simulation: &mut Simulation) -> bool {
 }
 
 fn run(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(deciders::after(simulation.now(), minutes * MINUTE));
+    simulation.run_until(mortise_core::values::after(
+        simulation.now(),
+        minutes * MINUTE,
+    ));
 }
 
 #[test]

@@ -40,15 +40,18 @@ fn survives(fault: Fault) {
         let begin = simulation.now();
         while !simulation.is_undisturbed() {
             assert!(
-                deciders::since(simulation.now(), begin) < 30 * 60_000,
+                mortise_core::values::since(simulation.now(), begin) < 30 * 60_000,
                 "no {effect} in half an hour: {:#?}",
                 simulation.stats()
             );
-            simulation.run_until(deciders::after(simulation.now(), 10_000));
+            simulation.run_until(mortise_core::values::after(simulation.now(), 10_000));
         }
     }
     let rest = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(deciders::after(simulation.now(), minutes * 60_000))
+        simulation.run_until(mortise_core::values::after(
+            simulation.now(),
+            minutes * 60_000,
+        ))
     };
     rest(&mut simulation, 5);
     assert_eq!(stuck(&mut simulation), NOTHING);

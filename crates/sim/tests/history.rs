@@ -16,7 +16,7 @@ use world::{left, options, start, stuck};
 const NOTHING: Vec<String> = Vec::new();
 
 fn minutes(count: i64) -> Timestamp {
-    deciders::after(start(), count * 60_000)
+    mortise_core::values::after(start(), count * 60_000)
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn the_same_seed_gives_the_same_history_however_it_is_cut() {
     let play = |seed, cuts: &[i64]| {
         let mut simulation = Simulation::new(options(seed), deciders::all());
         for cut in cuts {
-            simulation.run_until(deciders::after(minutes(0), *cut));
+            simulation.run_until(mortise_core::values::after(minutes(0), *cut));
         }
         simulation.run_until(minutes(15));
         (

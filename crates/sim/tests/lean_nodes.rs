@@ -17,7 +17,10 @@ use world::{options, stuck, template};
 const MINUTE: i64 = 60_000;
 
 fn run(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(deciders::after(simulation.now(), minutes * MINUTE));
+    simulation.run_until(mortise_core::values::after(
+        simulation.now(),
+        minutes * MINUTE,
+    ));
 }
 
 fn waiting(simulation: &mut Simulation, app: &str) -> usize {

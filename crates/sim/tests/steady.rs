@@ -29,7 +29,7 @@ fn quiet() -> Options {
 }
 
 fn run_to(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(deciders::after(start(), minutes * 60_000));
+    simulation.run_until(mortise_core::values::after(start(), minutes * 60_000));
 }
 
 /// What came to be between two counts.
@@ -109,7 +109,7 @@ fn a_busy_cluster_is_told_each_thing_once() {
                 record.decider, record.subject, record.verdict, record.reasons
             );
             if let Some(before) = told.insert(what.clone(), record.at) {
-                let passed = deciders::since(record.at, before);
+                let passed = mortise_core::values::since(record.at, before);
                 assert!(passed >= 60_000, "{what} again after {passed} ms");
             }
         }

@@ -10,8 +10,9 @@
 mod world;
 
 use mortise_core::deciders;
-use mortise_core::index::ObjectKind;
-use mortise_core::record::{Reason, Record};
+use mortise_core::reason::Reason;
+use mortise_core::record::Record;
+use mortise_core::resource_kinds::ObjectKind;
 use mortise_sim::{Simulation, WatchFault};
 use world::{left, options, stuck};
 
@@ -27,7 +28,10 @@ fn weathers(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
     let what = format!("seed {seed}, {kind} {fault:?}");
     let mut simulation = Simulation::new(options(seed), deciders::all());
     let pass = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(deciders::after(simulation.now(), minutes * 60_000));
+        simulation.run_until(mortise_core::values::after(
+            simulation.now(),
+            minutes * 60_000,
+        ));
     };
     pass(&mut simulation, 15);
     drop(simulation.take_records());

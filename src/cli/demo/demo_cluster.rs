@@ -261,7 +261,7 @@ mod tests {
         );
         let mut simulation =
             mortise_sim::Simulation::new(options.clone(), mortise_core::deciders::all());
-        simulation.run_until(mortise_core::deciders::after(options.start, 5_000));
+        simulation.run_until(mortise_core::values::after(options.start, 5_000));
         let snapshot = simulation.snapshot();
         let rules = AdmissionSettings {
             deny_impossible: true,
@@ -303,7 +303,7 @@ mod tests {
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {
-                simulation.run_until(mortise_core::deciders::after(start, minute * 60_000));
+                simulation.run_until(mortise_core::values::after(start, minute * 60_000));
                 prices.push(simulation.cloud().price());
                 for record in simulation.take_records() {
                     if record.verdict == mortise_core::record::Verdict::Disrupted {
@@ -318,7 +318,7 @@ mod tests {
             assert!(stats.nodes_launched >= 20, "{seen}");
             assert!(stats.nodes_removed >= 5, "{seen}");
             assert!(stats.interruptions >= 1, "{seen}");
-            use mortise_core::record::Reason;
+            use mortise_core::reason::Reason;
             for why in [Reason::Empty, Reason::Underutilized] {
                 assert!(
                     disrupted.contains(&std::mem::discriminant(&why)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use mortise_controller::{Clock, ServiceState, Shutdown};
-use mortise_core::deciders::{after, since};
+use mortise_core::values::{after, since};
 use mortise_sim::{Simulation, Stats};
 use tokio::sync::oneshot;
 

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
-use mortise_core::deciders::after;
 use mortise_core::names::Uid;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_core::values::after;
 
 /// How long a pass charges a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
 const LIFE_MS: i64 = 2_000;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use mortise_core::apis::nodeoverlay::NodeOverlay;
 use mortise_core::apis::nodepool::NodePool;
 use mortise_core::cloud::NodeClassObject;
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
+use mortise_core::index::Index;
 use mortise_core::names::NodeClassKey;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::snapshot::Snapshot;
 use serde_json::Value;
 

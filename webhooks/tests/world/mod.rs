@@ -12,11 +12,12 @@ use jiff::Timestamp;
 use mortise_core::apis::{NodeClaim, k8s};
 use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, NodeClassObject, Offering};
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
+use mortise_core::index::Index;
 use mortise_core::labels::{self, WellKnown};
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Snapshot;
 use mortise_webhooks::admission::{

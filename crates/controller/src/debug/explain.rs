@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use mortise_core::apis::Condition;
 use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::deciders::{drain_blockers, going_since, since};
-use mortise_core::effect::ObjectRef;
+use mortise_core::deciders::{drain_blockers, going_since};
 use mortise_core::labels;
-use mortise_core::ledger::PoolUsage;
-use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
+use mortise_core::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName};
 use mortise_core::nearest::nearest;
-use mortise_core::record::{Reason, Record};
+use mortise_core::reason::Reason;
+use mortise_core::record::Record;
 use mortise_core::resources::quantity;
 use mortise_core::scheduling::{self, PodExplanation, PodSchedulingState};
-use mortise_core::snapshot::{Pod, Snapshot, StateNode};
+use mortise_core::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
+use mortise_core::values::since;
 use serde_json::{Value, json};
 
 use super::table::{ago, facts};

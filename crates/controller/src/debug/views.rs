@@ -1,14 +1,15 @@
 //! The lists: configuration, snapshot, pending pods, promises, decisions, and the state for the page.
 
 use jiff::Timestamp;
-use mortise_core::deciders::{DeciderId, since};
+use mortise_core::decider_id::DeciderId;
 use mortise_core::freshness::{HOLDING, depends};
-use mortise_core::index::ObjectKind;
-use mortise_core::ledger::{NominationTarget, PoolUsage};
+use mortise_core::ledger::NominationTarget;
 use mortise_core::money::MicroUsd;
 use mortise_core::record::Record;
+use mortise_core::resource_kinds::ObjectKind;
 use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Pod, Snapshot, Stalled};
+use mortise_core::snapshot::{Pod, PoolUsage, Snapshot, Stalled};
+use mortise_core::values::since;
 use serde_json::{Value, json};
 
 use super::table::{TextTable, ago, facts};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::deciders::DeciderId;
+use mortise_core::decider_id::DeciderId;
 use mortise_core::freshness::{Age, Freshness, HOLDING, OldWatch};
 
 /// The watches that were old at the last look, by kind.

@@ -1,8 +1,10 @@
 use mortise_core::deciders::{Decider, Step, StepInput};
-use mortise_core::effect::{Effect, ObjectRef};
-use mortise_core::index::{Changes, EventSource, Object, ObjectKind};
+use mortise_core::effect::Effect;
+use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
-use mortise_core::record::Reason;
+use mortise_core::names::ObjectRef;
+use mortise_core::reason::Reason;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectKind};
 use mortise_core::settings::Settings;
 use mortise_core::snapshot::Snapshot;
 

@@ -11,10 +11,10 @@ use http::Request;
 use kube::api::{DeleteParams, Patch as KubePatch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Build;
 use mortise_core::apis::NodeClaim;
-use mortise_core::effect::{EffectError, EffectOutput, ObjectRef, Patch};
-use mortise_core::index::{EventSource, ObjectEvent};
+use mortise_core::effect::{EffectError, EffectOutput, Patch};
 use mortise_core::labels;
-use mortise_core::names::{PodKey, Uid};
+use mortise_core::names::{ObjectRef, PodKey, Uid};
+use mortise_core::resource_kinds::{EventSource, ObjectEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -174,7 +174,7 @@ impl ApiWriter {
             Ok(text) => text,
             Err(error) => return (Err(retry::effect_error(&error)), None),
         };
-        let Some(ObjectEvent::Applied(mortise_core::index::Object::Claim(there), source)) =
+        let Some(ObjectEvent::Applied(mortise_core::resource_kinds::Object::Claim(there), source)) =
             read(kind, &text)
         else {
             return (
@@ -195,7 +195,7 @@ impl ApiWriter {
         (
             Ok(EffectOutput::Written),
             Some(ObjectEvent::Applied(
-                mortise_core::index::Object::Claim(there),
+                mortise_core::resource_kinds::Object::Claim(there),
                 source,
             )),
         )
@@ -359,7 +359,7 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
         return None;
     }
     let identity = ObjectIdentity::read(text).ok()?;
-    let graceful = matches!(kind.index, mortise_core::index::ObjectKind::Pod);
+    let graceful = matches!(kind.index, mortise_core::resource_kinds::ObjectKind::Pod);
     if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
         return Some(ObjectEvent::Deleted(
             kind.key(&identity.namespace, &identity.name),
@@ -378,7 +378,7 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::index::{Object, ObjectKey};
+    use mortise_core::resource_kinds::{Object, ObjectKey};
 
     use super::*;
 

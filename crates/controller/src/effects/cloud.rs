@@ -8,7 +8,7 @@ use mortise_core::apis::NodeClaim;
 use mortise_core::cloud::{
     CloudError, CloudProvider, LaunchError, LaunchRequest, NodeClassKind, NodeClassObject, Retry,
 };
-use mortise_core::deciders::DeciderId;
+use mortise_core::decider_id::DeciderId;
 use mortise_core::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
 use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_core::served_node_classes::ServedNodeClasses;

@@ -1,7 +1,6 @@
 //! Events: for people, small, never in the way. Repeated ones are left out, floods are cut, nobody waits for them.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
@@ -9,7 +8,8 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::Request as Build;
-use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::effect::Event;
+use mortise_core::names::ObjectRef;
 use mortise_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -125,7 +125,7 @@ impl EventDeduper {
         if self.until.get(&key).is_some_and(|until| *until > now) {
             return false;
         }
-        let until = mortise_core::deciders::after(now, event.dedupe_ms);
+        let until = mortise_core::values::after(now, event.dedupe_ms);
         if self.until.insert(key, until).is_none() {
             self.order.push_back(key);
         }

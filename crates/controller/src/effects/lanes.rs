@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortise_core::effect::{Effect, ObjectRef};
+use mortise_core::effect::Effect;
+use mortise_core::names::ObjectRef;
 
 use super::api::closes;
 

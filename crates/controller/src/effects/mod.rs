@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortise_core::cloud::LaunchError;
-use mortise_core::deciders::DeciderId;
+use mortise_core::decider_id::DeciderId;
 use mortise_core::effect::{Effect, EffectError, EffectOutput, Event, Outcome};
 use mortise_core::engine::{EffectRequest, EngineInput};
-use mortise_core::index::ObjectEvent;
+use mortise_core::resource_kinds::ObjectEvent;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mortise_core::cloud::{CloudProvider, LaunchRequest, NodeClassObject};
-use mortise_core::effect::{Event, ObjectRef, ProviderRef};
-use mortise_core::names::{NodeClassKey, PodKey};
+use mortise_core::effect::{Event, ProviderRef};
+use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
 use serde_json::{Value, json};
 
 use super::*;

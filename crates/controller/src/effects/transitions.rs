@@ -6,8 +6,9 @@
 
 use mortise_core::apis::k8s::{Node, ObjectCondition};
 use mortise_core::apis::{Condition, NodeClaim, NodePool};
-use mortise_core::effect::{Event, ObjectRef};
+use mortise_core::effect::Event;
 use mortise_core::events::{FINALIZED, TRANSITION};
+use mortise_core::names::ObjectRef;
 
 use crate::metrics::TelemetryDetail;
 

@@ -6,10 +6,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use mortise_core::deciders::budget_states;
-use mortise_core::ledger::{NominationOutcomes, PoolUsage};
+use mortise_core::ledger::NominationOutcomes;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::PoolName;
-use mortise_core::snapshot::Snapshot;
+use mortise_core::snapshot::{PoolUsage, Snapshot};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;

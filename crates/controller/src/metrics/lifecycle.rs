@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use mortise_core::apis::conditions::find;
-use mortise_core::deciders::{DrainBlockerKind, going_since, since, stuck_drains};
+use mortise_core::deciders::{going_since, stuck_drains};
+use mortise_core::drain_blocker::DrainBlockerKind;
 use mortise_core::object_ext::LAUNCH_HELD_BACK;
 use mortise_core::snapshot::Snapshot;
+use mortise_core::values::since;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;

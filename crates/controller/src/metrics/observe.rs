@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use mortise_core::apis::k8s::Node;
 use mortise_core::apis::{NodeClaim, NodePool};
 use mortise_core::cloud::{InterruptionKind, UnavailableOffering};
-use mortise_core::deciders::{DeciderId, since};
-use mortise_core::effect::ObjectRef;
-use mortise_core::names::{ClaimName, NodeClassKey};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::names::{ClaimName, NodeClassKey, ObjectRef};
 use mortise_core::record::{Record, Verdict};
 use mortise_core::snapshot::Snapshot;
-use mortise_core::values::GoDuration;
+use mortise_core::values::{GoDuration, since};
 use prometheus_client::metrics::counter::Counter;
 
 use super::conditions::ConditionedKind;

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use mortise_core::deciders::since;
 use mortise_core::labels;
 use mortise_core::names::Uid;
 use mortise_core::requirements::Operator;
 use mortise_core::snapshot::{Pod, PodPhase, Snapshot, Stalled};
+use mortise_core::values::since;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;

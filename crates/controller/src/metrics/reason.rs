@@ -1,6 +1,6 @@
 //! Reasons of decisions as Karpenter's metric labels spell them.
 
-use mortise_core::record::Reason;
+use mortise_core::reason::Reason;
 
 /// Why nodes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

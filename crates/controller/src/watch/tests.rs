@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use mortise_core::freshness;
-use mortise_core::index::ObjectKind;
 use mortise_core::labels::WellKnown;
+use mortise_core::resource_kinds::ObjectKind;
 
 use super::*;
 use crate::clock::SystemClock;

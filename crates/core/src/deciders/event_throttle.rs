@@ -6,11 +6,14 @@ use std::hash::{BuildHasher as _, Hash};
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
-use super::{DeciderId, Step, StepInput, since};
+use super::{Step, StepInput};
 use crate::apis::Condition;
-use crate::effect::ObjectRef;
+use crate::decider_id::DeciderId;
 use crate::freshness::OldWatch;
-use crate::record::{Reason, Verdict};
+use crate::names::ObjectRef;
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::values::since;
 
 /// How long something said is remembered at most. Longer than every period with which things are said again.
 const REMEMBERED_MS: i64 = 60 * 60_000;
@@ -133,8 +136,8 @@ impl EventThrottle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::after;
     use super::*;
+    use crate::values::after;
 
     #[test]
     fn other_facts_of_a_kind_wait_and_another_kind_does_not() {

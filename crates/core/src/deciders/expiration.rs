@@ -18,11 +18,14 @@ use jiff::Timestamp;
 
 use super::timer_queue::TimerQueue;
 use super::write_tracker::WriteTracker;
-use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
-use crate::effect::{Effect, Event, ObjectRef};
+use super::{Decider, InboxMessage, Step, StepInput};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event};
 use crate::index::Changes;
-use crate::names::ClaimName;
-use crate::record::{Reason, Verdict};
+use crate::names::{ClaimName, ObjectRef};
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::values::after;
 
 /// At most one claim expires in this time.
 const PACE_MS: i64 = 1_000;

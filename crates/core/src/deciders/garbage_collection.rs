@@ -20,15 +20,19 @@ use jiff::Timestamp;
 
 use super::timer_queue::attempt;
 use super::write_tracker::WriteTracker;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after, since};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::Instance;
-use crate::effect::{Effect, EffectOutput, InstanceListing, ObjectRef, Outcome, ProviderRef};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectOutput, InstanceListing, Outcome, ProviderRef};
 use crate::freshness;
-use crate::index::{Changes, ObjectKey};
-use crate::names::{ClaimName, ProviderId};
-use crate::record::{Reason, Verdict};
+use crate::index::Changes;
+use crate::names::{ClaimName, ObjectRef, ProviderId};
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::resource_kinds::ObjectKey;
 use crate::served_node_classes::ServedNodeClasses;
+use crate::values::{after, since};
 
 /// A machine younger than this may belong to a claim that is not visible yet.
 const ORPHAN_AGE_MS: i64 = 30_000;
@@ -328,8 +332,9 @@ mod tests {
 
     use crate::deciders::testing::TestCluster;
     use crate::freshness::WatchState;
-    use crate::index::{ObjectEvent, ObjectKey, ObjectKind};
-    use crate::record::{Reason, Verdict};
+    use crate::reason::Reason;
+    use crate::record::Verdict;
+    use crate::resource_kinds::{ObjectEvent, ObjectKey, ObjectKind};
 
     #[test]
     fn a_claim_whose_machine_is_gone_goes_once_its_node_is_not_ready() {

@@ -17,16 +17,17 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, Step, StepInput};
+use super::{Decider, InboxMessage, Step, StepInput, writes};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{InterruptionKind, InterruptionNotice};
-use crate::effect::{Effect, EffectError, Event, ObjectRef};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectError, Event};
 use crate::index::Changes;
 use crate::labels;
 use crate::ledger::{Fence, FenceReason, LedgerOp};
-use crate::names::{ClaimName, Uid};
-use crate::record::{Reason, Verdict};
+use crate::names::{ClaimName, ObjectRef, Uid};
+use crate::reason::Reason;
+use crate::record::Verdict;
 
 /// A message: which provider's, and its handle.
 type MessageKey = (Arc<str>, Arc<str>);

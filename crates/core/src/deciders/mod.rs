@@ -27,11 +27,9 @@ mod timer_queue;
 mod write_tracker;
 mod writes;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
 
 pub use conditions::ClaimConditionsDecider;
 pub(crate) use conditions::drift_reason;
@@ -50,81 +48,22 @@ pub use provisioning::ProvisioningDecider;
 pub use repair::RepairDecider;
 pub use request_tracker::RequestTracker;
 pub use static_capacity::StaticCapacityDecider;
-pub use termination::{
-    DrainBlocker, DrainBlockerKind, StuckDrain, TerminationDecider, drain_blockers, going_since,
-    stuck_drains,
-};
+pub use termination::{StuckDrain, TerminationDecider, drain_blockers, going_since, stuck_drains};
 
 use crate::cloud::InterruptionNotice;
-use crate::effect::{Effect, Event, ObjectRef, Outcome};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event, Outcome};
 use crate::feasible::FeasiblePods;
 use crate::freshness::{Freshness, OldWatch};
 use crate::index::Changes;
 use crate::ledger::LedgerOp;
 use crate::metric_event::MetricEvent;
-use crate::record::{Reason, Record, Verdict};
+use crate::names::ObjectRef;
+use crate::reason::Reason;
+use crate::record::{Record, Verdict};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-
-/// Who decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeciderId {
-    /// Node classes: status, finalizer, catalogue.
-    NodeClass,
-    /// Pools: readiness, counters, hash, validation.
-    NodePool,
-    /// Overlays: whether they are in force.
-    NodeOverlay,
-    /// Notices of the cloud.
-    Interruption,
-    /// Claims: launch, registration, initialization, liveness.
-    Lifecycle,
-    /// Claims and nodes that go: drain, volumes, machine, finalizers.
-    Termination,
-    /// Claims: conditions `Drifted`, `Consolidatable`.
-    Conditions,
-    /// Claims that are too old.
-    Expiration,
-    /// Claims without machines, machines without claims.
-    GarbageCollection,
-    /// Nodes whose conditions are bad.
-    Repair,
-    /// Pools with a fixed number of nodes.
-    StaticCapacity,
-    /// Pending pods.
-    Provisioning,
-    /// Nodes that are empty, drifted or too dear.
-    Disruption,
-}
-
-impl DeciderId {
-    /// Word for logs and metrics.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NodeClass => "node_class",
-            Self::NodePool => "node_pool",
-            Self::NodeOverlay => "node_overlay",
-            Self::Interruption => "interruption",
-            Self::Lifecycle => "lifecycle",
-            Self::Termination => "termination",
-            Self::Conditions => "conditions",
-            Self::Expiration => "expiration",
-            Self::GarbageCollection => "garbage_collection",
-            Self::Repair => "repair",
-            Self::StaticCapacity => "static_capacity",
-            Self::Provisioning => "provisioning",
-            Self::Disruption => "disruption",
-        }
-    }
-}
-
-impl fmt::Display for DeciderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
+use crate::values::after;
 
 /// What reaches a decider besides the snapshot.
 #[derive(Clone, Debug)]
@@ -224,19 +163,6 @@ impl Step {
             generation: input.snapshot.generation,
         });
     }
-}
-
-/// `now` plus milliseconds; the far end of time when it does not fit.
-#[must_use]
-pub fn after(now: Timestamp, ms: i64) -> Timestamp {
-    now.checked_add(jiff::SignedDuration::from_millis(ms))
-        .unwrap_or(Timestamp::MAX)
-}
-
-/// Milliseconds from `then` to `now`.
-#[must_use]
-pub fn since(now: Timestamp, then: Timestamp) -> i64 {
-    now.as_millisecond().saturating_sub(then.as_millisecond())
 }
 
 /// One decider with its memory.

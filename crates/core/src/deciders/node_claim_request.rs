@@ -8,18 +8,17 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Step, StepInput, after};
+use super::{Step, StepInput};
 use crate::apis::DurationText;
 use crate::apis::nodepool::NodePool;
-use crate::effect::{Effect, ObjectRef};
-use crate::labels;
+use crate::effect::Effect;
 use crate::ledger::{LedgerOp, Nomination, NominationTarget};
-use crate::names::{ClaimName, PodKey};
-use crate::overlays;
-use crate::record::Reason;
+use crate::names::{ClaimName, ObjectRef, PodKey};
+use crate::reason::Reason;
 use crate::scheduling::PlannedClaim;
 use crate::snapshot::{Pod, Snapshot};
-use crate::values::{GoDuration, NillableDuration};
+use crate::values::{GoDuration, NillableDuration, after};
+use crate::{labels, overlays};
 
 /// Letters of the random part of a name: no vowels (no words), and none that are taken for one another.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -22,14 +22,16 @@ use serde_json::{Value, json};
 use super::event_throttle::EventThrottle;
 use super::timer_queue::{TimerQueue, attempt, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput, writes};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{NodeClassObject, ResolvedNodeClass};
-use crate::effect::{Effect, EffectOutput, Event, ObjectRef, Outcome, Patch};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectOutput, Event, Outcome, Patch};
 use crate::index::Changes;
-use crate::names::{ClaimName, NodeClassKey};
-use crate::record::{Reason, Verdict};
+use crate::names::{ClaimName, NodeClassKey, ObjectRef};
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::values::after;
 
 /// Most names in an event.
 const NAMES_IN_EVENT: usize = 5;

@@ -15,13 +15,14 @@ use serde_json::json;
 use super::event_throttle::EventThrottle;
 use super::timer_queue::TimerQueue;
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, Step, StepInput};
+use super::{Decider, InboxMessage, Step, StepInput, writes};
 use crate::apis::conditions::{self, Conditions};
 use crate::apis::nodeoverlay::NodeOverlay as Overlay;
 use crate::apis::validation::{in_words, overlay_faults};
-use crate::effect::{Effect, ObjectRef, Patch};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Patch};
 use crate::index::Changes;
+use crate::names::ObjectRef;
 use crate::overlays::rivals;
 
 const VALIDATION: &str = "ValidationSucceeded";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::after;
+use crate::values::after;
 
 /// Per subject: in flight, or failed and waiting.
 #[derive(Clone, Debug)]

@@ -90,7 +90,7 @@ pub(crate) fn attempt<K: Ord + Clone>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deciders::after;
+    use crate::values::after;
 
     #[test]
     fn a_subject_has_one_time() {

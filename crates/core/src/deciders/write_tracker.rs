@@ -12,11 +12,14 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::timer_queue::attempt;
-use super::{DeciderId, RequestTracker, Step, after, since, writes};
+use super::{RequestTracker, Step, writes};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, EffectError, EffectOutput, ObjectRef};
-use crate::record::Reason;
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectError, EffectOutput};
+use crate::names::ObjectRef;
+use crate::reason::Reason;
 use crate::snapshot::Snapshot;
+use crate::values::{after, since};
 
 /// Back-off after a refusal or a conflict. The first wait is about one watch delay.
 const BACKOFF_MS: (i64, i64) = (100, 30_000);

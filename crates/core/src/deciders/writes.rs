@@ -5,15 +5,16 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::{DeciderId, Step, after};
-use crate::apis::Condition;
+use super::Step;
 use crate::apis::conditions::{self, Conditions, KnownConditions};
-use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, Event, ObjectRef, Patch};
+use crate::apis::{Condition, k8s};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event, Patch};
 use crate::labels;
-use crate::names::Uid;
-use crate::record::Reason;
+use crate::names::{ObjectRef, Uid};
+use crate::reason::Reason;
+use crate::values::after;
 
 /// The object has this finalizer.
 pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {

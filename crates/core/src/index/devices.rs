@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Index, Object, ObjectKey};
+use super::Index;
 use crate::apis::k8s::ResourceSlice;
 use crate::names::NodeName;
+use crate::resource_kinds::{Object, ObjectKey};
 
 impl Index {
     /// Keeps a device object, or drops it. Returns whether it was one.

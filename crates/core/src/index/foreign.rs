@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Index, Object, ObjectKey};
-use crate::effect::ObjectRef;
-use crate::names::NodeClassKey;
+use super::Index;
+use crate::names::{NodeClassKey, ObjectRef};
+use crate::resource_kinds::{Object, ObjectKey};
 use crate::served_node_classes::ServedNodeClasses;
 
 impl Index {

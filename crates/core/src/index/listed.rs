@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{EventSource, Index, ObjectKey, ObjectKind, is_newer};
+use super::{Index, is_newer};
+use crate::resource_kinds::{EventSource, ObjectKey, ObjectKind};
 
 impl Index {
     /// Known objects of a kind that a list at `version` shows to be gone: they are not among its keys, and are not newer

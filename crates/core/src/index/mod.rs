@@ -9,7 +9,6 @@ mod foreign;
 mod listed;
 mod node;
 mod nominations;
-mod object;
 mod overlay;
 mod pod_labels;
 
@@ -19,7 +18,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use changes::Changes;
-pub use object::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 
 use crate::apis::k8s;
 use crate::catalog::Catalog;
@@ -27,6 +25,7 @@ use crate::cloud::UnavailableOffering;
 use crate::labels::WellKnown;
 use crate::ledger::LedgerOp;
 use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
+use crate::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use crate::snapshot::{NodeKey, Pod, PodClasses, Snapshot};
 
 /// The writable picture.

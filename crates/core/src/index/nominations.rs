@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use super::Index;
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::after;
 use crate::labels;
 use crate::ledger::{LedgerOp, Nomination, NominationTarget};
 use crate::names::{NodeName, Uid};
+use crate::values::after;
 
 /// A promise of a claim ends when the claim would be given up for not registering (upstream's 15 min).
 const LIFE_MS: i64 = 15 * 60_000;

@@ -4,7 +4,6 @@
 //! command that put it ends. The engine is the only writer. What followers must know stands in annotations of the
 //! NodeClaim ([`crate::labels::NOMINATED_PODS`], [`crate::labels::FENCE`]), from which the index feeds their ledger.
 
-mod limits;
 mod node_nominations;
 
 use std::collections::BTreeMap;
@@ -13,14 +12,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub(crate) use limits::most_of;
-pub use limits::{LimitExceeded, PoolLimits, PoolUsage};
 pub use node_nominations::NodeNominations;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
 use crate::resources::Resources;
-use crate::snapshot::ShardedMap;
+use crate::sharded_map::ShardedMap;
 
 /// Where room is held.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -59,7 +56,7 @@ pub struct ExpectedClaim {
     /// Pool it belongs to.
     pub pool: PoolName,
     /// The most it can turn out to have: element-wise maximum over its instance types. `None`: nobody has written it down,
-    /// and [`PoolUsage`] counts the most that the claim allows.
+    /// and [`crate::snapshot::PoolUsage`] counts the most that the claim allows.
     pub capacity: Option<Resources>,
     /// The claim as it is being created, while no object shows it; `None` when it was read back from one.
     #[serde(skip)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::deciders::after;
+use crate::values::after;
 
 fn nomination(uid: &str, place: NominationTarget, until_ms: i64) -> Nomination {
     Nomination {

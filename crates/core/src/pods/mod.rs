@@ -2,13 +2,11 @@
 //! draining and disruption ask.
 
 mod ports;
-mod predicates;
 mod requests;
 mod selector;
 mod terms;
 
 pub use ports::HostPort;
-pub use predicates::EvictionCost;
 pub use requests::{RequestSource, requests};
 pub use selector::Selector;
 pub use terms::{CompiledAffinityTerm, PodTerms, SpreadConstraint, WeightedTerm};

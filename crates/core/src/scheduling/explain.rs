@@ -13,7 +13,7 @@ use super::solve;
 use crate::labels;
 use crate::ledger::NominationTarget;
 use crate::names::{NodeName, PoolName};
-use crate::record::Reason;
+use crate::reason::Reason;
 use crate::snapshot::{Pod, Snapshot};
 
 /// Where a pod stands.

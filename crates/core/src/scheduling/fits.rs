@@ -1,14 +1,11 @@
 //! May this pod be on this machine? The one answer that the extender, `simulate` and the solver share.
 
-use std::fmt;
-
-use serde::Serialize;
-
 use super::DaemonSetPods;
 use crate::labels::{self, WellKnown};
-use crate::ledger::{FenceReason, Nomination};
+use crate::ledger::Nomination;
 use crate::names::Uid;
 use crate::pods::HostPort;
+use crate::reason::{FitError, UnschedulableNode};
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
 use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
@@ -23,16 +20,6 @@ pub struct FreeCapacity {
     pub ports: Vec<HostPort>,
     /// It takes no pods at all.
     pub closed: Option<UnschedulableNode>,
-}
-
-/// Why a machine takes no pods at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnschedulableNode {
-    /// Its Node or claim is being deleted, or the cloud ends it.
-    Deleting,
-    /// It will go.
-    Fenced(FenceReason),
 }
 
 impl FreeCapacity {
@@ -101,57 +88,6 @@ pub(super) fn ports_taken(
         .chain(waiting)
         .flat_map(|pod| pod.class.host_ports.iter().cloned())
         .collect()
-}
-
-/// Why a pod may not be on a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FitError {
-    /// The machine takes no pods.
-    Closed(UnschedulableNode),
-    /// The pod does not tolerate a taint, given as `key=value:effect`.
-    Taint(String),
-    /// A host port is taken, or will be.
-    HostPort {
-        /// The port asked for.
-        asked: HostPort,
-        /// The port in its way.
-        taken: HostPort,
-    },
-    /// There is too little of a resource; amounts in the units of [`Resources`].
-    Resource {
-        /// Resource name.
-        resource: String,
-        /// What the pod takes.
-        asked: i64,
-        /// What is free once promises are kept; may be negative.
-        free: i64,
-    },
-    /// The labels are not what the pod asks for: what clashes, in upstream's words.
-    Labels(String),
-}
-
-impl fmt::Display for FitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed(UnschedulableNode::Deleting) => f.write_str("the node is going away"),
-            Self::Closed(UnschedulableNode::Fenced(reason)) => {
-                write!(f, "the node will go: {}", reason.label())
-            }
-            Self::Taint(taint) => write!(f, "did not tolerate taint {taint}"),
-            Self::HostPort { asked, taken } => {
-                write!(f, "host port {asked} conflicts with {taken}")
-            }
-            Self::Resource {
-                resource,
-                asked,
-                free,
-            } => {
-                write!(f, "too little {resource}: asks for {asked}, {free} free")
-            }
-            Self::Labels(clash) => write!(f, "incompatible requirements, {clash}"),
-        }
-    }
 }
 
 /// Whether a pod may be on a machine with this room.

@@ -9,7 +9,7 @@ use super::resource_vector::{ResourceVector, add, fit};
 use crate::catalog::Bits;
 use crate::labels;
 use crate::pods::HostPort;
-use crate::record::{PoolBlocker, Reason};
+use crate::reason::{PoolBlocker, Reason};
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::{CPU, Resources};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::catalog::{Catalog, EliminatingRequirement};
 use crate::labels;
-use crate::record::PoolBlocker;
+use crate::reason::PoolBlocker;
 use crate::requirements::{Incompatible, Requirement, Requirements};
 use crate::resources::{Resources, quantity};
 

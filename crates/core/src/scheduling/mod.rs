@@ -54,13 +54,12 @@ pub use default_spread::{
     DefaultConstraint, InvalidDefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,
 };
 pub use explain::{PodExplanation, PodSchedulingState, explain};
-pub use fits::{FitError, FreeCapacity, UnschedulableNode, fits, fits_class};
-pub use nominations::NominationFailure;
+pub use fits::{FreeCapacity, fits, fits_class};
 pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, ReservedCapacityMode,
     SolveOptions, SolveReport, Unplaced,
 };
-pub use static_claim::plan_of_pool;
+pub use static_claim::plan_static_claim;
 pub use volumes::volumes_fit;
 
 use crate::names::Uid;
@@ -298,7 +297,7 @@ fn unplaced(
         })
         .collect();
     all.extend(dropped.into_iter().map(|(at, message)| {
-        let reason = crate::record::Reason::Note {
+        let reason = crate::reason::Reason::Note {
             text: message.clone(),
         };
         Unplaced {

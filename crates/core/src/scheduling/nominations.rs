@@ -14,50 +14,19 @@
 //! Some microseconds a promise; as often as promises depend on one another.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use foldhash::fast::FixedState;
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::devices::give;
 use super::existing_node::SolveContext;
-use super::fits::{FitError, FreeCapacity, fits};
+use super::fits::{FreeCapacity, fits};
 use super::pass::{Pass, QueuedPod};
 use super::topology::{AllowedDomains, Topology};
 use crate::ledger::NominationTarget;
+use crate::reason::FitError;
+use crate::reason::NominationFailure;
 use crate::snapshot::{Pod, StateNode};
-
-/// Why a nomination is no longer valid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NominationFailure {
-    /// The node is deleted, or being deleted.
-    NodeGone,
-    /// kube-scheduler rejected the pod on the node.
-    Rejected,
-    /// Topology spread, affinity or anti-affinity.
-    Topology,
-    /// The node, as it registered, cannot run the pod.
-    Misfit(FitError),
-    /// Pods with earlier nominations use the capacity, ports or volumes.
-    CapacityTaken,
-    /// Devices that the pod claims are not available; what is missing.
-    Devices(String),
-}
-
-impl fmt::Display for NominationFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NodeGone => "the node is deleted, or being deleted",
-            Self::Rejected => "kube-scheduler rejected the pod on the node",
-            Self::Topology => "topology spread, affinity or anti-affinity is not satisfied",
-            Self::Misfit(misfit) => return misfit.fmt(f),
-            Self::CapacityTaken => "pods with earlier nominations use the capacity",
-            Self::Devices(missing) => return write!(f, "devices: {missing}"),
-        })
-    }
-}
 
 impl Pass<'_> {
     /// Keeps the promises that hold.

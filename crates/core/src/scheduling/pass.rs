@@ -24,7 +24,6 @@ use super::equivalence_class::EquivalenceClass;
 use super::existing_node::{ExistingNode, SolveContext};
 use super::in_flight_node_claim::{FillOrder, InFlightNodeClaim};
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId, NarrowedTemplates};
-use super::nominations::NominationFailure;
 use super::plan::SolveOptions;
 use super::pod_requirements::PodRequirementsTable;
 use super::pool_template::PoolTemplate;
@@ -34,6 +33,7 @@ use super::topology::{
     AllowedDomains, PodTopology, Topology, TopologyGroup, TopologyKey, TopologyType,
 };
 use crate::names::Uid;
+use crate::reason::NominationFailure;
 use crate::resources::Resources;
 use crate::snapshot::{Pod, Snapshot};
 

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::default_spread::SpreadDefaults;
-use super::nominations::NominationFailure;
 use crate::labels::WellKnown;
 use crate::ledger::NominationTarget;
 use crate::money::MicroUsd;
 use crate::names::{NodeClassKey, PodKey, PoolName, Uid};
-use crate::record::Reason;
+use crate::reason::{NominationFailure, Reason};
 use crate::requirements::Requirements;
 use crate::resources::Resources;
-use crate::settings::Settings;
 use crate::snapshot::{NodeKey, Pod};
 
 /// What is asked of a solve.
@@ -86,26 +84,6 @@ impl Default for SolveOptions {
             ignore_devices: true,
             refused: BTreeMap::new(),
             seed: 0,
-        }
-    }
-}
-
-impl SolveOptions {
-    /// What these settings say about any solve. Nothing is asked for yet, and new machines are left as they are filled.
-    #[must_use]
-    pub fn of(settings: &Settings) -> Self {
-        Self {
-            respect_preferences: settings.respect_preferences,
-            min_values_best_effort: settings.min_values_best_effort,
-            max_instance_types: settings.max_instance_types,
-            reserved: if settings.gates.reserved_capacity {
-                ReservedCapacityMode::Strict
-            } else {
-                ReservedCapacityMode::Uncounted
-            },
-            spread_defaults: settings.spread_defaults.clone(),
-            ignore_devices: settings.ignore_devices,
-            ..Self::default()
         }
     }
 }

@@ -11,13 +11,12 @@ use crate::apis::conditions::ConditionStatus;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::{Bits, Catalog, InstanceTypeTable};
 use crate::labels::{self, WellKnown};
-use crate::ledger::{PoolLimits, PoolUsage};
 use crate::names::PoolName;
 use crate::object_ext::LaunchPause;
-use crate::record::PoolBlocker;
+use crate::reason::PoolBlocker;
 use crate::requirements::{Requirement, Requirements};
-use crate::resources::Resources;
-use crate::snapshot::Snapshot;
+use crate::resources::{PoolLimits, Resources};
+use crate::snapshot::{PoolUsage, Snapshot};
 
 /// Types on which the same DaemonSets run.
 #[derive(Clone, Debug)]

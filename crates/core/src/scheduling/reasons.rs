@@ -8,10 +8,9 @@ use super::pass::Pass;
 use super::pool_template::{NO_TYPES, PoolTemplate, UnusablePool};
 use super::topology::{NO_DOMAIN, PodTopology, TopologyType};
 use crate::catalog::Bits;
-use crate::labels;
-use crate::record::{PoolBlocker, Reason};
+use crate::reason::{PoolBlocker, Reason};
 use crate::requirements::{Operator, Requirement, Requirements};
-use crate::taints;
+use crate::{labels, taints};
 
 /// Reasons with the text of the event.
 pub(super) struct UnschedulableExplanation {

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use super::daemon_set_pods::DaemonSetPods;
-use super::plan::{PlannedClaim, PlannedOffering};
+use super::plan::{PlannedClaim, PlannedOffering, SolveOptions};
 use super::pool_template::PoolTemplate;
 use super::resource_vector::ResourceDimensions;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::{Bits, InstanceTypeTable};
 use crate::cloud::CapacityType;
 use crate::labels;
-use crate::ledger::PoolUsage;
-use crate::settings::Settings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{PoolUsage, Snapshot};
 
 /// Text of a pool whose instance types are too small for what runs on every node.
 const TOO_SMALL: &str = "no instance type of the pool has room for the DaemonSets of its nodes";
@@ -25,14 +23,14 @@ const TOO_SMALL: &str = "no instance type of the pool has room for the DaemonSet
 ///
 /// # Source
 /// karpenter-core 7.2. Upstream names no types and leaves the choice to the provider.
-pub fn plan_of_pool(
+pub fn plan_static_claim(
     pool: &Arc<NodePool>,
     snapshot: &Snapshot,
-    settings: &Settings,
+    options: &SolveOptions,
 ) -> Result<PlannedClaim, String> {
     let daemons = DaemonSetPods::of(snapshot);
     let dimensions = ResourceDimensions::of(daemons.all().iter().map(|each| &each.class.requests));
-    let best_effort = settings.min_values_best_effort;
+    let best_effort = options.min_values_best_effort;
     let usage = PoolUsage::default();
     let template = PoolTemplate::of(pool, snapshot, &daemons, &dimensions, usage, best_effort)
         .map_err(|unusable| unusable.why)?;
@@ -58,7 +56,7 @@ pub fn plan_of_pool(
             |least: crate::resources::Resources| least.min(own),
         ));
     }
-    let most = match settings.max_instance_types {
+    let most = match options.max_instance_types {
         0 => usize::MAX,
         most => most,
     };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::ShardedMap;
 use crate::apis::k8s;
 use crate::names::NamespacedName;
+use crate::sharded_map::ShardedMap;
 
 /// The device objects of a cluster. All empty while device claims are not looked at.
 #[derive(Clone, Debug, Default)]

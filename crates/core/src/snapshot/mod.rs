@@ -12,7 +12,8 @@ mod ordered_nodes;
 mod pod;
 mod pod_class;
 mod pod_label_index;
-mod sharded_map;
+mod pod_predicates;
+mod pool_usage;
 mod stalled;
 mod workloads;
 
@@ -28,7 +29,9 @@ pub use ordered_nodes::OrderedNodes;
 pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
-pub use sharded_map::ShardedMap;
+pub use pod_predicates::EvictionCost;
+pub(crate) use pool_usage::most_of;
+pub use pool_usage::{LimitExceeded, PoolUsage};
 pub use stalled::Stalled;
 pub use workloads::Workloads;
 
@@ -38,13 +41,15 @@ use crate::apis::nodeoverlay::NodeOverlay;
 use crate::apis::nodepool::NodePool;
 use crate::catalog::Catalog;
 use crate::cloud::NodeClassObject;
-use crate::effect::ObjectRef;
-use crate::index::ObjectKey;
 use crate::labels::{self, WellKnown};
-use crate::ledger::{Ledger, NominationTarget, PoolUsage};
-use crate::names::{ClaimName, NamespacedName, NodeClassKey, NodeName, PodKey, PoolName, Uid};
+use crate::ledger::{Ledger, NominationTarget};
+use crate::names::{
+    ClaimName, NamespacedName, NodeClassKey, NodeName, ObjectRef, PodKey, PoolName, Uid,
+};
+use crate::resource_kinds::ObjectKey;
 use crate::resources::Resources;
 use crate::served_node_classes::ServedNodeClasses;
+use crate::sharded_map::ShardedMap;
 
 /// The cluster at one moment. Cloning costs some twenty pointers.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Pod, PodClass, PodLabels, ShardedMap};
+use super::{Pod, PodClass, PodLabels};
 use crate::ledger::NominationTarget;
+use crate::sharded_map::ShardedMap;
 
 /// A namespace and a set of labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

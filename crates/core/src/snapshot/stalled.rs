@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Pod, Snapshot};
-use crate::deciders::since;
+use crate::values::since;
 
 /// How a pod waits that nothing is on its way for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -8,6 +8,7 @@ mod quantity;
 mod quantity_text;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use budget::{
     Allowance, BudgetActivity, BudgetError, BudgetEvaluation, BudgetSet, BudgetWindow,
@@ -17,3 +18,4 @@ pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
 pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use time::{after, since};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::apis::k8s::devices::ResourceSliceSpec;
-use mortise_core::index::Object;
-use mortise_core::record::{PoolBlocker, Reason};
+use mortise_core::reason::{PoolBlocker, Reason};
+use mortise_core::resource_kinds::Object;
 use mortise_core::scheduling::{LaunchPlan, SolveOptions, SolveReport, solve};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

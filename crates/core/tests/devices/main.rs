@@ -14,7 +14,7 @@ mod one_pool;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use mortise_core::index::Object;
+use mortise_core::resource_kinds::Object;
 use mortise_core::scheduling::{SolveOptions, solve};
 use serde_json::{Value, json};
 

@@ -14,13 +14,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::cloud::{InstanceType, NodeClassObject, ResolvedNodeClass};
-use mortise_core::deciders::{Decider, DeciderId, DisruptionDecider, ProvisioningDecider, after};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::deciders::{Decider, DisruptionDecider, ProvisioningDecider};
 use mortise_core::effect::{Effect, EffectOutput, Event, Outcome};
 use mortise_core::engine::{EffectRequest, Engine, EngineInput};
 use mortise_core::labels::WellKnown;
 use mortise_core::names::NodeClassKey;
 use mortise_core::record::{Record, Verdict};
 use mortise_core::settings::Settings;
+use mortise_core::values::after;
 use serde_json::{Value, json};
 
 pub(crate) use objects::instance_type;
@@ -155,9 +157,9 @@ impl SmallWorld {
             object: Arc::new(json!({ "metadata": { "name": "default", "resourceVersion": "1" } })),
         };
         self.engine.apply(
-            EngineInput::News(mortise_core::index::ObjectEvent::Applied(
-                mortise_core::index::Object::NodeClass(class.clone()),
-                mortise_core::index::EventSource::Watch,
+            EngineInput::News(mortise_core::resource_kinds::ObjectEvent::Applied(
+                mortise_core::resource_kinds::Object::NodeClass(class.clone()),
+                mortise_core::resource_kinds::EventSource::Watch,
             )),
             self.now,
         );

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::effect::ObjectRef;
 use mortise_core::engine::EngineInput;
-use mortise_core::index::{EventSource, Object, ObjectEvent, ObjectKey};
 use mortise_core::labels;
 use mortise_core::money::MicroUsd;
-use mortise_core::names::NamespacedName;
+use mortise_core::names::{NamespacedName, ObjectRef};
 use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
 use mortise_core::resources::Resources;
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Taint;
 use mortise_core::apis::k8s::{
     Node, PersistentVolume, PersistentVolumeClaim, StorageClass, find_condition,
 };
-use mortise_core::index::{Object, ObjectKey};
 use mortise_core::labels;
 use mortise_core::names::{NodeName, PodKey};
+use mortise_core::resource_kinds::{Object, ObjectKey};
 use mortise_core::resources::Resources;
 
 use super::pod::{PodView, Profile};

@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_core::apis::k8s;
-use mortise_core::index::{Object, ObjectKey};
 use mortise_core::names::{NodeName, PodKey, Uid};
+use mortise_core::resource_kinds::{Object, ObjectKey};
 use mortise_core::snapshot::Snapshot;
 
 use crate::api_server::{Change, object};

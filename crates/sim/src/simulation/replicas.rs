@@ -7,8 +7,8 @@ use mortise_core::cloud::InterruptionNotice;
 use mortise_core::deciders::Decider;
 use mortise_core::engine::{Engine, EngineInput};
 use mortise_core::freshness::WatchState;
-use mortise_core::index::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_core::labels::WellKnown;
+use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 
 use super::{Action, Simulation};
 use crate::options::Options;

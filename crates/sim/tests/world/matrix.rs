@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mortise_core::deciders;
-use mortise_core::index::ObjectKey;
 use mortise_core::lifecycle_step::LifecycleStep;
+use mortise_core::resource_kinds::ObjectKey;
 use mortise_sim::{Deployment, Fault, FaultTarget, Options, Rng, Simulation};
 use serde_json::json;
 
@@ -102,20 +102,23 @@ fn play(matrix: &Matrix) -> Vec<String> {
         let mut edited = None;
         while !simulation.is_undisturbed() {
             let now = simulation.now();
-            if deciders::since(now, begin) > PATIENCE_MS {
+            if mortise_core::values::since(now, begin) > PATIENCE_MS {
                 return vec![format!("no {} in half a day", step.name())];
             }
             // What is empty goes without a replacement, and all else goes by itself.
-            let is_due = edited.is_none_or(|at| deciders::since(now, at) >= EDIT_MS);
+            let is_due = edited.is_none_or(|at| mortise_core::values::since(now, at) >= EDIT_MS);
             if step == LifecycleStep::MarkNode && is_due {
                 edit_template(&mut simulation);
                 edited = Some(now);
             }
-            simulation.run_until(deciders::after(simulation.now(), 5_000));
+            simulation.run_until(mortise_core::values::after(simulation.now(), 5_000));
         }
     }
     let rest = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(deciders::after(simulation.now(), minutes * 60_000));
+        simulation.run_until(mortise_core::values::after(
+            simulation.now(),
+            minutes * 60_000,
+        ));
     };
     rest(&mut simulation, 6);
     let mut wrong: Vec<String> = stuck(&mut simulation)

@@ -6,7 +6,6 @@ pub(crate) mod matrix;
 
 use jiff::Timestamp;
 use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::deciders;
 use mortise_core::labels;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::NodeClassKey;
@@ -146,6 +145,6 @@ pub(crate) fn stuck(simulation: &mut Simulation) -> Vec<String> {
     let stuck = snapshot
         .pending
         .values()
-        .filter(|pod| deciders::since(now, pod.created) > 180_000);
+        .filter(|pod| mortise_core::values::since(now, pod.created) > 180_000);
     stuck.map(|pod| pod.key.to_string()).collect()
 }

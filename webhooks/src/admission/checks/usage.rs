@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use mortise_core::apis::nodepool::NodePool;
-use mortise_core::ledger::PoolUsage;
 use mortise_core::resources::{NODES, quantity};
+use mortise_core::snapshot::PoolUsage;
 
 use super::super::text::count;
 use super::{AdmissionContext, AdmissionResult, Check};

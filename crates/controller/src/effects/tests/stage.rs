@@ -10,11 +10,11 @@ use mortise_core::cloud::{
     LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy, ResolvedNodeClass, Retry,
     TerminationStatus,
 };
-use mortise_core::effect::{ObjectRef, Patch};
+use mortise_core::effect::Patch;
 use mortise_core::engine::Term;
-use mortise_core::index::{Object, ObjectKey};
 use mortise_core::labels::WellKnown;
-use mortise_core::names::ProviderId;
+use mortise_core::names::{ObjectRef, ProviderId};
+use mortise_core::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
 use super::super::token_bucket::TokenBucket;

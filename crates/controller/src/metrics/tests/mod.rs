@@ -8,15 +8,16 @@ use mortise_core::catalog::Catalog;
 use mortise_core::cloud::{
     CapacityType, InstanceType, InterruptionKind, NodeClassObject, Offering, UnavailableOffering,
 };
-use mortise_core::deciders::DeciderId;
-use mortise_core::effect::ObjectRef;
-use mortise_core::index::{EventSource, Index, Object, ObjectEvent};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::metric_event::{CommandKind, MetricEvent};
 use mortise_core::money::MicroUsd;
-use mortise_core::names::{NodeClassKey, PodKey};
-use mortise_core::record::{Reason, Record, Verdict};
+use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
+use mortise_core::reason::Reason;
+use mortise_core::record::{Record, Verdict};
 use mortise_core::requirements::Requirements;
+use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::Pod;
 use serde_json::json;

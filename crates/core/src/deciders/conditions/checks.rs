@@ -8,8 +8,9 @@ use super::{ClaimConditionsDecider, DRIFT_CHECK_MS, MAX_CHECKS, spread};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::NodeClassObject;
 use crate::deciders::timer_queue::attempt;
-use crate::deciders::{Step, StepInput, after};
+use crate::deciders::{Step, StepInput};
 use crate::effect::Effect;
+use crate::values::after;
 
 impl ClaimConditionsDecider {
     /// Queues the provider's check if it is due; returns when it will be.

@@ -7,10 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::{Step, after};
-use crate::effect::{Event, ObjectRef};
-use crate::names::ClaimName;
+use crate::deciders::Step;
+use crate::effect::Event;
+use crate::names::{ClaimName, ObjectRef};
 use crate::object_ext::resources_of;
+use crate::values::after;
 
 /// How often a node is compared with its claim.
 const PERIOD_MS: i64 = 10 * 60_000;

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 
 use crate::deciders::event_throttle::EventThrottle;
 use crate::deciders::timer_queue::TimerQueue;
-use crate::deciders::{Step, StepInput, after};
-use crate::effect::{Event, ObjectRef};
+use crate::deciders::{Step, StepInput};
+use crate::effect::Event;
 use crate::labels;
-use crate::names::{PodKey, Uid};
+use crate::names::{ObjectRef, PodKey, Uid};
 use crate::snapshot::{Pod, Snapshot};
+use crate::values::after;
 
 /// Most pods that one step tells of. Events leave at 25 a second: a process that starts among thousands of protected pods
 /// must not crowd out what happens meanwhile.

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
-use crate::deciders::since;
 use crate::labels::{self, WellKnown};
 use crate::object_ext::requirements_of;
 use crate::requirements::Requirements;
 use crate::snapshot::Snapshot;
+use crate::values::since;
 
 /// The template of the pool changed.
 pub(super) const NODE_POOL: &str = "NodePoolDrifted";

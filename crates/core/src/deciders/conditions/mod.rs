@@ -4,7 +4,7 @@
 //! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
 //! still fits its class.
 //!
-//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`at_initialization`]).
+//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`mod@at_initialization`]).
 //!
 //! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
 //! event); drop a provider's drift reason before the provider was asked again.
@@ -39,16 +39,17 @@ use serde_json::{Map, json};
 use super::event_throttle::EventThrottle;
 use super::timer_queue::{TimerQueue, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput, writes};
 use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::{NodePool, NodePoolSpec};
-use crate::effect::{Effect, EffectOutput, ObjectRef, Outcome, Patch};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectOutput, Outcome, Patch};
 use crate::index::Changes;
-use crate::names::{ClaimName, NodeClassKey, PoolName};
-use crate::record::{Reason, Verdict};
-use crate::values::NillableDuration;
+use crate::names::{ClaimName, NodeClassKey, ObjectRef, PoolName};
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::values::{NillableDuration, after};
 use consistency::Consistency;
 use do_not_disrupt::DoNotDisruptTimers;
 

@@ -17,9 +17,8 @@ use crate::cloud::CapacityType;
 use crate::labels;
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
-use crate::pods::EvictionCost;
-use crate::record::Reason;
-use crate::snapshot::{NodeKey, Pod, StateNode};
+use crate::reason::Reason;
+use crate::snapshot::{EvictionCost, NodeKey, Pod, StateNode};
 
 /// Whether a drain that is blocked by pods ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use super::DisruptionDecider;
 use super::writes::{self, CommandWrite, Taint};
 use crate::deciders::{Step, StepInput};
-use crate::effect::ObjectRef;
 use crate::index::Changes;
+use crate::names::ObjectRef;
 use crate::snapshot::{NodeKey, StateNode};
 
 /// Machines on which something may have been left.

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::money::MicroUsd;
-use crate::pods::EvictionCost;
-use crate::snapshot::StateNode;
+use crate::snapshot::{EvictionCost, StateNode};
 
 /// Cost of disrupting a node: one ordinary pod's worth for the node itself, and every reschedulable pod with a positive cost.
 ///

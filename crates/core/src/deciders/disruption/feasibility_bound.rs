@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::simulation::DisruptionRejection;
 use crate::money::MicroUsd;
-use crate::record::Reason;
+use crate::reason::Reason;
 use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Snapshot};
 

@@ -51,11 +51,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::event_throttle::EventThrottle;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
-use crate::effect::{Effect, EffectError, ObjectRef};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectError};
 use crate::freshness;
 use crate::index::Changes;
-use crate::names::{ClaimName, PoolName};
+use crate::names::{ClaimName, ObjectRef, PoolName};
+use crate::values::after;
 pub use budgets::{BudgetState, budget_states};
 use candidate::{Candidate, DisruptionClass, Policy};
 use change_filter::{ChangeFilter, RelevantChange};

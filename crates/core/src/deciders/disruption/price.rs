@@ -15,7 +15,7 @@ use crate::catalog::Catalog;
 use crate::cloud::{CapacityType, InstanceType};
 use crate::labels::{CAPACITY_TYPE, WellKnown};
 use crate::money::MicroUsd;
-use crate::record::Reason;
+use crate::reason::Reason;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::Resources;
 use crate::scheduling::{PlannedClaim, PlannedOffering};

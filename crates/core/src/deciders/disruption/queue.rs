@@ -20,12 +20,13 @@ use super::writes::{self, CommandWrite, Taint};
 use super::{DisruptionDecider, RESUME_MS};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
-use crate::deciders::{Step, StepInput, after};
-use crate::effect::{Effect, ObjectRef};
+use crate::deciders::{Step, StepInput};
+use crate::effect::Effect;
 use crate::ledger::{Fence, FenceReason, LedgerOp};
-use crate::names::ClaimName;
-use crate::record::Reason;
+use crate::names::{ClaimName, ObjectRef};
+use crate::reason::Reason;
 use crate::snapshot::StateNode;
+use crate::values::after;
 
 /// Writes on Nodes and claims may take this long with all retries; a command whose writes take longer is abandoned.
 const WRITE_MS: i64 = 60_000;
@@ -128,7 +129,7 @@ impl DisruptionDecider {
                     step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
                     step.record(
                         input,
-                        crate::deciders::DeciderId::Disruption,
+                        crate::decider_id::DeciderId::Disruption,
                         ObjectRef::Node(target.node.clone()),
                         crate::record::Verdict::Abandoned,
                         reasons.clone(),
@@ -276,7 +277,7 @@ impl DisruptionDecider {
             claim.order(input, &mut orders);
             orders.record(
                 input,
-                crate::deciders::DeciderId::Disruption,
+                crate::decider_id::DeciderId::Disruption,
                 ObjectRef::Claim(claim.name.clone()),
                 crate::record::Verdict::NodePlanned,
                 claim.reasons(),

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::candidate::Candidate;
-use crate::deciders::after;
 use crate::names::{ClaimName, Uid};
+use crate::values::after;
 
 /// The first wait. Looks are as far apart.
 const FIRST_MS: i64 = 10_000;

@@ -6,13 +6,15 @@ use super::candidate::{Candidate, CandidateBlocker};
 use super::command::{DisruptedNode, DisruptionCommand, DisruptionReason};
 use super::cost::BalancedScore;
 use super::simulation::DisruptionRejection;
+use crate::decider_id::DeciderId;
 use crate::deciders::event_throttle::EventThrottle;
-use crate::deciders::{DeciderId, Step, StepInput};
-use crate::effect::{Event, ObjectRef};
+use crate::deciders::{Step, StepInput};
+use crate::effect::Event;
 use crate::freshness::OldWatch;
 use crate::metric_event::MetricEvent;
-use crate::names::{ClaimName, PoolName};
-use crate::record::{Reason, Verdict};
+use crate::names::{ClaimName, ObjectRef, PoolName};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::StateNode;
 
 /// `DisruptionBlocked` is repeated after this.

@@ -15,9 +15,9 @@ use super::cost;
 use super::disruption_view::DisruptionView;
 use super::refusals::Refusals;
 use super::simulation::{DisruptionRejection, SimulationRules, what_if};
-use crate::deciders::after;
 use crate::labels;
 use crate::names::{ClaimName, PoolName};
+use crate::values::after;
 
 /// Most machines that one command consolidates.
 const MOST_TOGETHER: usize = 100;

@@ -9,7 +9,7 @@ use super::disruption_view::DisruptionView;
 use super::price::cheaper;
 use crate::money::MicroUsd;
 use crate::names::{PodKey, PoolName, Uid};
-use crate::record::Reason;
+use crate::reason::Reason;
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, solve};
 
 /// Why machines stay.

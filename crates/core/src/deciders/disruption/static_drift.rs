@@ -12,8 +12,8 @@ use super::search::{FoundCommand, SearchOutcome};
 use super::simulation::DisruptionRejection;
 use crate::deciders::static_capacity::ReplicaCounts;
 use crate::names::PoolName;
-use crate::record::Reason;
-use crate::scheduling::plan_of_pool;
+use crate::reason::Reason;
+use crate::scheduling::plan_static_claim;
 
 /// The machine that has been drifted longest and whose replacement the pool allows.
 pub(super) fn drifted(
@@ -95,8 +95,12 @@ pub(super) fn replacement(
             }],
         ));
     }
-    let planned = plan_of_pool(pool, world.snapshot(), world.input.settings)
-        .map_err(|why| DisruptionRejection::note(format!("NodePool \"{pool_name}\": {why}")))?;
+    let planned = plan_static_claim(
+        pool,
+        world.snapshot(),
+        &world.input.settings.solve_options(),
+    )
+    .map_err(|why| DisruptionRejection::note(format!("NodePool \"{pool_name}\": {why}")))?;
     Ok(RelocationPlan {
         old: candidate.price(),
         new: planned

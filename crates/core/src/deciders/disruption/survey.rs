@@ -14,9 +14,9 @@ use super::simulation::{SimulationRules, what_if};
 use crate::deciders::StepInput;
 use crate::money::MicroUsd;
 use crate::names::{NodeName, PodKey, PoolName};
-use crate::pods::EvictionCost;
-use crate::record::Reason;
+use crate::reason::Reason;
 use crate::scheduling::PlannedClaim;
+use crate::snapshot::EvictionCost;
 
 /// A machine, as disruption sees it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -13,7 +13,7 @@ use super::search::{Ineligible, eligible};
 use super::simulation::{SimulationRules, what_if};
 use super::static_drift;
 use crate::names::ClaimName;
-use crate::record::Reason;
+use crate::reason::Reason;
 
 /// Why a command is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]

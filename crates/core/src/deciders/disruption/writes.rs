@@ -7,12 +7,11 @@ use super::command::DisruptionReason;
 use crate::apis::conditions::{Conditions, NODE_CLAIM, find};
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, ObjectRef, Patch};
-use crate::labels;
+use crate::effect::{Effect, Patch};
 use crate::ledger::FenceReason;
-use crate::names::{ClaimName, NodeName};
+use crate::names::{ClaimName, NodeName, ObjectRef};
 use crate::object_ext::DISRUPTION_REASON;
-use crate::taints;
+use crate::{labels, taints};
 
 /// What is written. With the object, the key under which a write is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

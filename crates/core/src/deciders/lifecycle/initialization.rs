@@ -10,10 +10,11 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::LaunchedInstance;
 use crate::deciders::conditions::at_initialization;
 use crate::deciders::timer_queue::earlier;
-use crate::deciders::{Step, StepInput, after, writes};
-use crate::effect::{Event, ObjectRef};
+use crate::deciders::{Step, StepInput, writes};
+use crate::effect::Event;
 use crate::labels;
-use crate::names::Uid;
+use crate::names::{ObjectRef, Uid};
+use crate::values::after;
 
 impl LifecycleDecider {
     /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.

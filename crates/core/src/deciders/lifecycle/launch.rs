@@ -6,20 +6,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::registration_health::LaunchDecision;
+use super::breaker::LaunchDecision;
 use super::{LifecycleDecider, MESSAGE_CHARS};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::{Instance, LaunchError, LaunchRequest, LaunchedInstance};
+use crate::decider_id::DeciderId;
 use crate::deciders::timer_queue::{attempt, earlier};
-use crate::deciders::{DeciderId, Step, StepInput, after, writes};
-use crate::effect::{
-    Effect, EffectError, EffectOutput, Event, ObjectRef, ProviderRef, machines_for,
-};
+use crate::deciders::{Step, StepInput, writes};
+use crate::effect::{Effect, EffectError, EffectOutput, Event, ProviderRef, machines_for};
 use crate::labels;
-use crate::names::{ClaimName, ProviderId, Uid};
+use crate::names::{ClaimName, ObjectRef, ProviderId, Uid};
 use crate::object_ext::LAUNCH_HELD_BACK;
-use crate::record::{Reason, Verdict};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::Snapshot;
+use crate::values::after;
 
 /// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
 const JOINS_MS: i64 = 1_000;

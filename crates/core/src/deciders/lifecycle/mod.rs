@@ -22,6 +22,7 @@
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
+mod breaker;
 mod initialization;
 mod launch;
 mod registration;
@@ -40,18 +41,21 @@ use jiff::Timestamp;
 
 use super::timer_queue::{TimerQueue, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput, writes};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::cloud::LaunchedInstance;
-use crate::effect::{Effect, Event, ObjectRef, Outcome, Patch};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{ClaimName, PoolName, Uid};
+use crate::names::{ClaimName, ObjectRef, PoolName, Uid};
 use crate::object_ext::LAUNCHES_HELD_BACK;
-use crate::record::{Reason, Verdict};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::StateNode;
-use registration_health::{BreakerTransition, RegistrationHealth};
+use crate::values::after;
+use breaker::BreakerTransition;
+use registration_health::RegistrationHealth;
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);

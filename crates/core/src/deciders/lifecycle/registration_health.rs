@@ -27,16 +27,19 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::apis::conditions::{self, AWAITING_RECONCILIATION, AWAITING_RECONCILIATION_MESSAGE};
-use crate::apis::conditions::{ConditionStatus, Conditions};
+use super::breaker::{BreakerState, BreakerTransition, LaunchDecision};
+use crate::apis::conditions::{
+    self, AWAITING_RECONCILIATION, AWAITING_RECONCILIATION_MESSAGE, ConditionStatus, Conditions,
+};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
 use crate::deciders::timer_queue::TimerQueue;
-use crate::deciders::{StepInput, after, writes};
-use crate::effect::{Effect, ObjectRef, Patch};
-use crate::names::{ClaimName, PoolName, Uid};
+use crate::deciders::{StepInput, writes};
+use crate::effect::{Effect, Patch};
+use crate::names::{ClaimName, ObjectRef, PoolName, Uid};
 use crate::object_ext::{LAUNCHES_HELD_BACK, ONE_IS_TRIED};
 use crate::snapshot::Snapshot;
+use crate::values::after;
 
 /// Upstream's condition.
 const HEALTHY: &str = "NodeRegistrationHealthy";
@@ -44,28 +47,6 @@ const HEALTHY: &str = "NodeRegistrationHealthy";
 const RING: (usize, usize) = (4, 2);
 /// The longest back-off between two tries.
 const MAX_BACKOFF_MS: i64 = 60 * 60_000;
-
-/// Whether one more machine may be launched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LaunchDecision {
-    /// Launches are allowed.
-    Allow,
-    /// Not before others have registered or were given up; why, and when to look again if that is a matter of time.
-    Wait(String, Option<Timestamp>),
-    /// The claim is deleted, so that its pods are scheduled again; why.
-    Reject(String),
-}
-
-/// What is known of the template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BreakerState {
-    /// No machine of it has registered yet.
-    Unproven,
-    /// One has.
-    Closed,
-    /// Several in a row have not: the next may be tried at `until`. `opened` counts how often that happened.
-    Open { opened: u32, until: Timestamp },
-}
 
 #[derive(Debug)]
 struct PoolHealth {
@@ -98,19 +79,6 @@ pub(super) struct RegistrationHealth {
     trying: BTreeMap<Uid, PoolName>,
     /// Claims to be looked at again: what held them back may be over.
     ready: BTreeSet<ClaimName>,
-}
-
-/// What the breaker has just done, for the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BreakerTransition {
-    /// Launches stop.
-    Opened {
-        pool: PoolName,
-        failures: u32,
-        until: Timestamp,
-    },
-    /// Launches go on as usual.
-    Closed { pool: PoolName },
 }
 
 impl RegistrationHealth {

@@ -22,22 +22,22 @@ use serde_json::{Map, Value, json};
 use super::event_throttle::EventThrottle;
 use super::timer_queue::{TimerQueue, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
+use super::{Decider, InboxMessage, Step, StepInput, writes};
 use crate::apis::Condition;
 use crate::apis::conditions::{self, ConditionStatus, Conditions};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool as Pool;
 use crate::apis::validation::{in_words, template_faults};
 use crate::cloud::NodeClassObject;
-use crate::effect::{Effect, ObjectRef, Outcome, Patch};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Outcome, Patch};
 use crate::index::Changes;
 use crate::labels;
-use crate::names::{ClaimName, PoolName};
+use crate::names::{ClaimName, ObjectRef, PoolName};
 use crate::object_ext::resources_of;
 use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
 use crate::snapshot::{NodeKey, StateNode};
-use crate::values::Quantity;
+use crate::values::{Quantity, after};
 
 /// Counters of one pool are written at most this often: upstream counts every 5 s.
 const COUNTERS_MS: i64 = 5_000;

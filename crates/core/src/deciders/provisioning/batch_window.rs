@@ -15,8 +15,8 @@
 
 use jiff::Timestamp;
 
-use crate::deciders::{after, since};
 use crate::settings::Settings;
+use crate::values::{after, since};
 
 /// Quiet time after a single pod, in milliseconds.
 const QUIET_MS: i64 = 100;

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use super::{
     NODE_PROMISE_MS, PendingPod, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since,
 };
+use crate::decider_id::DeciderId;
 use crate::deciders::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
-use crate::deciders::{DeciderId, Step, StepInput, after};
-use crate::effect::{Event, ObjectRef};
+use crate::deciders::{Step, StepInput};
+use crate::effect::Event;
 use crate::ledger::{LedgerOp, NominationTarget};
-use crate::record::{Reason, Verdict};
+use crate::names::ObjectRef;
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::scheduling::{LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve};
 use crate::snapshot::{Pod, PodClass, Snapshot, StateNode};
+use crate::values::after;
 
 /// A pod that is not confirmed and that might fit somewhere, were it not for other pending pods, waits this long before
 /// a machine is bought for it. The scheduler answers within 10 to 200 ms when it is idle.

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use super::{ProvisioningDecider, after, since};
 use crate::deciders::StepInput;
 use crate::names::PodKey;
-use crate::record::Reason;
-use crate::scheduling::{LaunchPlan, NominationFailure, SolveReport};
+use crate::reason::{NominationFailure, Reason};
+use crate::scheduling::{LaunchPlan, SolveReport};
 use crate::snapshot::{NodeKey, Snapshot, StateNode};
 
 /// Older failures do not count.

@@ -37,13 +37,16 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::event_throttle::EventThrottle;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after, since};
-use crate::effect::{Effect, ObjectRef};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput};
+use crate::decider_id::DeciderId;
+use crate::effect::Effect;
 use crate::index::Changes;
-use crate::names::{ClaimName, PodKey, PoolName, Uid};
-use crate::record::{Reason, Verdict};
+use crate::names::{ClaimName, ObjectRef, PodKey, PoolName, Uid};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use crate::snapshot::{NodeKey, Pod, Refusal, Snapshot};
+use crate::values::{after, since};
 use batch_window::BatchWindow;
 use launch_backoff::LaunchBackoff;
 use stalled::RejectedNode;
@@ -421,7 +424,7 @@ fn options(input: &StepInput<'_>) -> SolveOptions {
         pending: true,
         repack: REPACK,
         seed: input.seed,
-        ..SolveOptions::of(input.settings)
+        ..input.settings.solve_options()
     }
 }
 

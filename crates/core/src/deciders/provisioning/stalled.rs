@@ -16,10 +16,11 @@ use jiff::Timestamp;
 
 use super::commit::failed_scheduling;
 use super::{PendingPod, ProvisioningDecider, after, since};
-use crate::deciders::{DeciderId, Step, StepInput};
-use crate::effect::ObjectRef;
-use crate::names::{PodKey, Uid};
-use crate::record::{Reason, Verdict};
+use crate::decider_id::DeciderId;
+use crate::deciders::{Step, StepInput};
+use crate::names::{ObjectRef, PodKey, Uid};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::{NodeKey, Pod, Snapshot, Stalled};
 
 /// A machine on which a pod was refused is no place for it for so long.

@@ -27,17 +27,18 @@ use serde_json::json;
 use super::event_throttle::EventThrottle;
 use super::timer_queue::{TimerQueue, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, Step, StepInput, after};
+use super::{Decider, InboxMessage, Step, StepInput, writes};
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, Event, ObjectRef};
-use crate::freshness;
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event};
 use crate::index::Changes;
-use crate::labels;
-use crate::names::PoolName;
-use crate::record::{Reason, Verdict};
+use crate::names::{ObjectRef, PoolName};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::settings::RepairPolicies as Served;
 use crate::snapshot::{NodeKey, StateNode};
+use crate::values::after;
+use crate::{freshness, labels};
 use rules::{RepairMode, RepairRules, UnhealthyCondition, ailment};
 
 /// A repair that is held up is looked at again after this. Upstream waits 5 min.

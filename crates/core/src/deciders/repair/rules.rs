@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use crate::apis::k8s::Node;
 use crate::apis::nodepool::NodePool;
 use crate::cloud::RepairPolicy;
-use crate::deciders::after;
 use crate::labels;
 use crate::nearest::nearest;
-use crate::values::{Allowance, GoDuration};
+use crate::values::{Allowance, GoDuration, after};
 
 /// Upstream's limit.
 const LIMIT: Allowance = Allowance::Percent(20);

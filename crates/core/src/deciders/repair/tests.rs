@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::cloud::RepairPolicy;
 use crate::deciders::testing::{TestCluster, served};
 use crate::freshness::WatchState;
-use crate::index::ObjectKind;
 use crate::labels;
-use crate::record::{Reason, Record};
+use crate::reason::Reason;
+use crate::record::Record;
+use crate::resource_kinds::ObjectKind;
 use crate::settings::{FeatureGates, RepairPolicies, Settings};
 
 const MINUTE: i64 = 60_000;

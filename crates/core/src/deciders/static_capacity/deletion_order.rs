@@ -6,10 +6,9 @@ use jiff::Timestamp;
 
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::disruption::cost_of_node;
-use crate::deciders::since;
 use crate::names::ClaimName;
 use crate::snapshot::{Snapshot, StateNode};
-use crate::values::NillableDuration;
+use crate::values::{NillableDuration, since};
 
 /// Cost and remaining life are weighed in thousandths, so that a machine at the end of its life costs next to nothing.
 const WHOLE: i128 = 1_000;

@@ -28,14 +28,16 @@ pub(super) use replica_counts::ReplicaCounts;
 use super::event_throttle::EventThrottle;
 use super::node_claim_request::{NameGenerator, NodeClaimRequest};
 use super::write_tracker::WriteTracker;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput};
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::nodepool::NodePool;
-use crate::effect::{Effect, EffectError, Event, ObjectRef, Outcome};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectError, Event, Outcome};
 use crate::index::Changes;
-use crate::names::{PoolName, Uid};
-use crate::record::{Reason, Verdict};
-use crate::scheduling::plan_of_pool;
+use crate::names::{ObjectRef, PoolName, Uid};
+use crate::reason::Reason;
+use crate::record::Verdict;
+use crate::scheduling::plan_static_claim;
 
 /// Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
 const BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -173,7 +175,8 @@ impl StaticCapacityDecider {
         if is_coming_up || input.snapshot.catalog_of(pool).is_none() {
             return; // a moment after its creation; what keeps it from being ready stands in its conditions
         }
-        let planned = match plan_of_pool(pool, input.snapshot, input.settings) {
+        let planned = match plan_static_claim(pool, input.snapshot, &input.settings.solve_options())
+        {
             Ok(planned) => planned,
             Err(why) => {
                 let text = format!("{there} of {replicas} nodes: {why}");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::deciders::after;
 use crate::snapshot::Pod;
+use crate::values::after;
 
 /// A pod is stuck, and no longer waited for, when its deletion time is more than a minute past (see
 /// [`Pod::is_stuck_terminating`]).

@@ -19,7 +19,7 @@
 //! The last look lists the node's pods from the API server: whatever the watch showed, no machine ends under a pod that was
 //! bound to its node before.
 //!
-//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`drain_blockers`]).
+//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`mod@drain_blockers`]).
 //!
 //! Claims that never had a machine belong to lifecycle. Everything is decided from objects at each look; what is kept
 //! here (back-offs, "the machine is gone") only saves repeated calls.
@@ -46,21 +46,20 @@ use serde_json::{Map, json};
 use super::event_throttle::EventThrottle;
 use super::timer_queue::{TimerQueue, attempt, earlier};
 use super::write_tracker::WriteTracker;
-use super::writes;
-use super::{Decider, DeciderId, InboxMessage, RequestTracker, Step, StepInput, after};
+use super::{Decider, InboxMessage, RequestTracker, Step, StepInput, writes};
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::effect::{Effect, Event, ObjectRef, ProviderRef};
-use crate::freshness;
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, Event, ProviderRef};
 use crate::index::Changes;
-use crate::labels;
-use crate::names::{NodeName, PodKey, ProviderId, Uid};
-use crate::record::{Reason, Verdict};
+use crate::names::{NodeName, ObjectRef, PodKey, ProviderId, Uid};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::{NodeKey, StateNode};
-pub use drain_blockers::{
-    DrainBlocker, DrainBlockerKind, StuckDrain, drain_blockers, going_since, stuck_drains,
-};
+use crate::values::after;
+use crate::{freshness, labels};
+pub use drain_blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
 
 use drain_blockers::EffectErrors;
 use objects::{deadline_of, going_patch, is_going, is_ours, new_deadline, why};
@@ -442,7 +441,7 @@ impl TerminationDecider {
     fn sweep(&mut self, input: &StepInput<'_>) {
         if self
             .swept
-            .is_some_and(|at| super::since(input.now, at) < 60_000)
+            .is_some_and(|at| crate::values::since(input.now, at) < 60_000)
         {
             return;
         }

@@ -13,12 +13,16 @@ use super::{
 use crate::apis::conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
+use crate::decider_id::DeciderId;
 use crate::deciders::timer_queue::{attempt, earlier};
-use crate::deciders::{DeciderId, Step, StepInput, after, since, writes};
-use crate::effect::{Effect, Event, ObjectRef};
+use crate::deciders::{Step, StepInput, writes};
+use crate::effect::{Effect, Event};
 use crate::labels;
-use crate::record::{Reason, Verdict};
+use crate::names::ObjectRef;
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::Pod;
+use crate::values::{after, since};
 
 impl TerminationDecider {
     /// From the taint to the node's finalizer.

@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::{DeciderId, writes};
-use crate::effect::ObjectRef;
-use crate::labels;
-use crate::record::Reason;
+use crate::decider_id::DeciderId;
+use crate::deciders::writes;
+use crate::names::ObjectRef;
+use crate::reason::Reason;
 use crate::snapshot::{NodeKey, Snapshot};
-use crate::taints;
 use crate::values::GoDuration;
+use crate::{labels, taints};
 
 /// It is being deleted, and our finalizer keeps it.
 pub(super) fn is_going(meta: &ObjectMeta) -> bool {

@@ -3,15 +3,16 @@
 use super::objects::{key_of, who_and_why};
 use super::{LOST_EVERY_MS, POLLS_MS, TerminationDecider};
 use crate::cloud::TerminationStatus;
+use crate::decider_id::DeciderId;
 use crate::deciders::timer_queue::attempt;
-use crate::deciders::{DeciderId, Step, StepInput, after};
-use crate::effect::{
-    Effect, EffectError, EffectOutput, Event, ObjectRef, Outcome, ProviderRef, machines_for,
-};
-use crate::names::{PodKey, ProviderId, Uid};
+use crate::deciders::{Step, StepInput};
+use crate::effect::{Effect, EffectError, EffectOutput, Event, Outcome, ProviderRef, machines_for};
+use crate::names::{ObjectRef, PodKey, ProviderId, Uid};
 use crate::pods::Selector;
-use crate::record::{Reason, Verdict};
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::NodeKey;
+use crate::values::after;
 
 /// That a drain is held up by budgets is said again after this, as upstream.
 const BLOCKED_EVERY_MS: i64 = 2 * 60_000;

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::drain_blockers::{DrainBlocker, DrainBlockerKind, going_since, obstacles};
+use super::drain_blockers::{going_since, obstacles};
 use super::{Attached, TerminationDecider};
-use crate::deciders::{DeciderId, Step, StepInput, after, since};
-use crate::effect::{Event, ObjectRef};
-use crate::record::{Reason, Verdict};
+use crate::decider_id::DeciderId;
+use crate::deciders::{Step, StepInput};
+use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
+use crate::effect::Event;
+use crate::names::ObjectRef;
+use crate::reason::Reason;
+use crate::record::Verdict;
 use crate::snapshot::NodeKey;
+use crate::values::{after, since};
 
 /// How often a machine that goes is looked at for what is in its way.
 const SAMPLE_MS: i64 = 15_000;

@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::deciders::testing::TestCluster;
-use crate::deciders::{after, since};
 use crate::freshness::{Age, WatchState};
-use crate::index::ObjectKind;
 use crate::labels;
 use crate::names::NamespacedName;
-use crate::record::{Reason, Record, Verdict};
+use crate::reason::Reason;
+use crate::record::{Record, Verdict};
+use crate::resource_kinds::ObjectKind;
+use crate::values::{after, since};
 
 fn position(world: &TestCluster, what: &str) -> usize {
     world

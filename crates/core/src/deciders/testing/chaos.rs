@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::TestCluster;
 use crate::cloud::{CloudError, InterruptionKind, LaunchError, Retry};
-use crate::deciders::after;
 use crate::settings::Settings;
+use crate::values::after;
 
 /// SplitMix64: the same seed gives the same history.
 struct Chance(u64);

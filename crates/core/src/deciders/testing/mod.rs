@@ -16,18 +16,18 @@ use super::{
     ClaimConditionsDecider, Decider, DisruptionDecider, ExpirationDecider,
     GarbageCollectionDecider, InterruptionDecider, LifecycleDecider, NodeClassDecider,
     NodeOverlayDecider, NodePoolDecider, RepairDecider, StaticCapacityDecider, TerminationDecider,
-    after,
 };
 use crate::cloud::{CloudError, LaunchError, NodeClassKind, NodeClassObject};
-use crate::effect::{EffectError, Event, ObjectRef};
+use crate::effect::{EffectError, Event};
 use crate::engine::{Engine, EngineInput};
-use crate::index::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use crate::labels::WellKnown;
-use crate::names::NodeClassKey;
+use crate::names::{NodeClassKey, ObjectRef};
 use crate::record::{Record, Verdict};
+use crate::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use crate::served_node_classes::ServedNodeClasses;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use crate::values::after;
 
 /// Group and kind of the node classes of these tests.
 pub(super) const GROUP: &str = "fake.test";

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{GROUP, KIND, TestCluster, merge_into};
 use crate::cloud::{InterruptionKind, InterruptionNotice};
 use crate::engine::EngineInput;
-use crate::index::EventSource;
 use crate::labels;
+use crate::resource_kinds::EventSource;
 
 /// The driver whose devices machines bring.
 const DRIVER: &str = "gpu.test";

@@ -12,16 +12,16 @@ use crate::cloud::{
     CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, LaunchedInstance,
     Offering, ResolvedNodeClass, Retry, TerminationStatus,
 };
-use crate::deciders::after;
 use crate::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch, ProviderRef};
 use crate::engine::EngineInput;
 use crate::freshness::WatchState;
-use crate::index::{EventSource, ObjectEvent, ObjectKind};
 use crate::labels;
 use crate::names::ProviderId;
 use crate::requirements::Requirements;
+use crate::resource_kinds::{EventSource, ObjectEvent, ObjectKind};
 use crate::resources::Resources;
 use crate::served_node_classes::ServedNodeClasses;
+use crate::values::after;
 
 /// Name of the provider of these tests.
 const PROVIDER: &str = "fake";

@@ -10,7 +10,7 @@ use super::claims::DeviceRequirements;
 use super::search::SearchNode;
 use super::{DeviceRequirementsId, Devices};
 use crate::catalog::Bits;
-use crate::record::PoolBlocker;
+use crate::reason::PoolBlocker;
 use crate::requirements::Requirements;
 
 /// What begins upstream's texts.

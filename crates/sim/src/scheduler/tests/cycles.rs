@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::deciders::after;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
 use mortise_core::names::PodKey;
+use mortise_core::values::after;
 use serde_json::{Value, json};
 
 use super::super::{Scheduler, Verdict};

@@ -2,8 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::DrainBlockerKind;
 use crate::apis::k8s::{PodDisruptionBudget, find_condition};
+use crate::drain_blocker::DrainBlockerKind;
 use crate::names::NamespacedName;
 use crate::pods::Selector;
 use crate::snapshot::{Pod, Snapshot};

@@ -7,29 +7,27 @@
 //! finalizers of others.
 
 mod budgets;
-mod kind;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
-
-pub use kind::DrainBlockerKind;
 
 use super::drain::Drain;
 use super::objects::{deadline_of, is_ours};
 use super::{Attached, volumes};
 use crate::apis::k8s::VolumeAttachment;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::{after, since, writes};
-use crate::effect::{EffectError, EffectOutput, ObjectRef};
+use crate::deciders::writes;
+use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
+use crate::effect::{EffectError, EffectOutput};
 use crate::labels;
-use crate::names::{ClaimName, NodeName, PodKey, PoolName, ProviderId, Uid};
+use crate::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName, ProviderId, Uid};
 use crate::snapshot::{Pod, Snapshot, StateNode};
+use crate::values::{after, since};
 
 /// A machine that goes is spoken of after this. A pod's default grace period is 30 s.
 pub(super) const REPORT_AFTER_MS: i64 = 45_000;
@@ -37,45 +35,6 @@ pub(super) const REPORT_AFTER_MS: i64 = 45_000;
 const MOST: usize = 10;
 /// Most machines that are looked into for one answer: beyond, it is not the single machine that matters.
 const MOST_MACHINES: usize = 200;
-
-/// Something in the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DrainBlocker {
-    /// What kind of thing it is.
-    pub shape: DrainBlockerKind,
-    /// The object, such as `pod default/web-1`.
-    pub what: String,
-    /// Who is behind it: a pod's owner, a volume's driver; `None` when nobody is.
-    pub owner: Option<String>,
-    /// Since when.
-    pub since: Timestamp,
-    /// The facts.
-    pub detail: String,
-    /// What would clear it.
-    pub unblocks: String,
-}
-
-impl DrainBlocker {
-    /// A sentence for people.
-    #[must_use]
-    pub fn text(&self, now: Timestamp) -> String {
-        format!(
-            "{self}, for {} s; {}",
-            since(now, self.since) / 1_000,
-            self.unblocks
-        )
-    }
-}
-
-impl fmt::Display for DrainBlocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if let Some(owner) = &self.owner {
-            write!(f, " of {owner}")?;
-        }
-        write!(f, ": {}", self.detail)
-    }
-}
 
 /// A machine that has been going for longer than it should take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{DrainBlocker, DrainBlockerKind, stuck_drains};
+use super::stuck_drains;
 use crate::cloud::{CloudError, Retry};
-use crate::deciders::since;
 use crate::deciders::testing::TestCluster;
+use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use crate::effect::EffectError;
 use crate::labels;
-use crate::record::Reason;
+use crate::reason::Reason;
+use crate::values::since;
 
 const MINUTE: i64 = 60_000;
 

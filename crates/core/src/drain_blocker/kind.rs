@@ -94,7 +94,7 @@ impl DrainBlockerKind {
     }
 
     /// The event that tells of it.
-    pub(in crate::deciders::termination) const fn event(self) -> &'static str {
+    pub(crate) const fn event(self) -> &'static str {
         match self {
             Self::PdbNeverAllows
             | Self::PdbPodsNotReady

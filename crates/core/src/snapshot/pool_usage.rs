@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ExpectedClaim;
+use super::{Snapshot, StateNode};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
+use crate::ledger::ExpectedClaim;
 use crate::names::PoolName;
-use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
-use crate::snapshot::{Snapshot, StateNode};
+use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, PoolLimits, Resources};
 
 /// What a pool takes of its limits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,13 +156,4 @@ impl PoolUsage {
         }
         Ok(())
     }
-}
-
-/// Limits of a pool, parsed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolLimits {
-    /// The pseudo-resource `nodes`.
-    pub nodes: Option<i64>,
-    /// Every other limit in the unit of [`Resources`] (milli-CPU, bytes, counts). Sorted by name.
-    pub resources: Vec<(String, i64)>,
 }

@@ -1,0 +1,65 @@
+//! The names of the deciders.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeciderId {
+    /// Node classes: status, finalizer, catalogue.
+    NodeClass,
+    /// Pools: readiness, counters, hash, validation.
+    NodePool,
+    /// Overlays: whether they are in force.
+    NodeOverlay,
+    /// Notices of the cloud.
+    Interruption,
+    /// Claims: launch, registration, initialization, liveness.
+    Lifecycle,
+    /// Claims and nodes that go: drain, volumes, machine, finalizers.
+    Termination,
+    /// Claims: conditions `Drifted`, `Consolidatable`.
+    Conditions,
+    /// Claims that are too old.
+    Expiration,
+    /// Claims without machines, machines without claims.
+    GarbageCollection,
+    /// Nodes whose conditions are bad.
+    Repair,
+    /// Pools with a fixed number of nodes.
+    StaticCapacity,
+    /// Pending pods.
+    Provisioning,
+    /// Nodes that are empty, drifted or too dear.
+    Disruption,
+}
+
+impl DeciderId {
+    /// Word for logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NodeClass => "node_class",
+            Self::NodePool => "node_pool",
+            Self::NodeOverlay => "node_overlay",
+            Self::Interruption => "interruption",
+            Self::Lifecycle => "lifecycle",
+            Self::Termination => "termination",
+            Self::Conditions => "conditions",
+            Self::Expiration => "expiration",
+            Self::GarbageCollection => "garbage_collection",
+            Self::Repair => "repair",
+            Self::StaticCapacity => "static_capacity",
+            Self::Provisioning => "provisioning",
+            Self::Disruption => "disruption",
+        }
+    }
+}
+
+impl fmt::Display for DeciderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}

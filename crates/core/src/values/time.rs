@@ -1,0 +1,16 @@
+//! Arithmetic with timestamps and milliseconds.
+
+use jiff::Timestamp;
+
+/// `now` plus milliseconds; the far end of time when it does not fit.
+#[must_use]
+pub fn after(now: Timestamp, ms: i64) -> Timestamp {
+    now.checked_add(jiff::SignedDuration::from_millis(ms))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// Milliseconds from `then` to `now`.
+#[must_use]
+pub fn since(now: Timestamp, then: Timestamp) -> i64 {
+    now.as_millisecond().saturating_sub(then.as_millisecond())
+}
