@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::values::after;
+use crate::values::{after, doubled};
 
 /// Per subject: in flight, or failed and waiting.
 #[derive(Clone, Debug)]
@@ -76,13 +76,7 @@ impl<K: Ord + Clone> RequestTracker<K> {
             not_before: now,
         });
         entry.running = false;
-        let wait = base
-            .saturating_mul(
-                1_i64
-                    .checked_shl(entry.failures.min(30))
-                    .unwrap_or(i64::MAX),
-            )
-            .min(max);
+        let wait = doubled(base, entry.failures, max);
         entry.failures = entry.failures.saturating_add(1);
         entry.not_before = after(now, wait);
         entry.not_before

@@ -19,7 +19,7 @@ use crate::effect::{Effect, EffectError, EffectOutput};
 use crate::names::ObjectRef;
 use crate::reason::Reason;
 use crate::snapshot::Snapshot;
-use crate::values::{after, since};
+use crate::values::{after, doubled, since};
 
 /// Back-off after a refusal or a conflict. The first wait is about one watch delay.
 const BACKOFF_MS: (i64, i64) = (100, 30_000);
@@ -135,10 +135,7 @@ impl WriteTracker {
             .get(&key)
             .filter(|before| before.content == content)
             .map_or(0, |before| before.times + 1);
-        let rest = REST_MS
-            .0
-            .saturating_mul(1_i64 << times.min(16))
-            .min(REST_MS.1);
+        let rest = doubled(REST_MS.0, times, REST_MS.1);
         self.accepted.insert(
             key,
             Accepted {

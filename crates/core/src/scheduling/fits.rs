@@ -42,7 +42,7 @@ impl FreeCapacity {
     }
 
     /// Why the machine takes no pods at all.
-    pub(super) fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<UnschedulableNode> {
+    pub(crate) fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<UnschedulableNode> {
         if node.deleting {
             return Some(UnschedulableNode::Deleting);
         }

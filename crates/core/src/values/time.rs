@@ -14,3 +14,9 @@ pub fn after(now: Timestamp, ms: i64) -> Timestamp {
 pub fn since(now: Timestamp, then: Timestamp) -> i64 {
     now.as_millisecond().saturating_sub(then.as_millisecond())
 }
+
+/// `base_ms` doubled `times` times, `max_ms` at most.
+#[must_use]
+pub fn doubled(base_ms: i64, times: u32, max_ms: i64) -> i64 {
+    base_ms.saturating_mul(1_i64 << times.min(30)).min(max_ms)
+}

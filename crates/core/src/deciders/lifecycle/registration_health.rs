@@ -39,7 +39,7 @@ use crate::effect::{Effect, Patch};
 use crate::names::{ClaimName, ObjectRef, PoolName, Uid};
 use crate::object_ext::{LAUNCHES_HELD_BACK, ONE_IS_TRIED};
 use crate::snapshot::Snapshot;
-use crate::values::after;
+use crate::values::{after, doubled};
 
 /// Upstream's condition.
 const HEALTHY: &str = "NodeRegistrationHealthy";
@@ -294,11 +294,7 @@ impl RegistrationHealth {
             _ if most > 0 && pool.in_a_row >= most => 1,
             _ => return None,
         };
-        let wait = input
-            .settings
-            .launch_backoff_ms
-            .saturating_mul(1_i64 << (opened - 1).min(16))
-            .min(MAX_BACKOFF_MS);
+        let wait = doubled(input.settings.launch_backoff_ms, opened - 1, MAX_BACKOFF_MS);
         let until = after(input.now, wait);
         pool.trust = BreakerState::Open { opened, until };
         self.ready.extend(pool.paused_claims.keys().cloned());

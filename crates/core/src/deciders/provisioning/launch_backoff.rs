@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{ProvisioningDecider, after, since};
+use super::ProvisioningDecider;
 use crate::deciders::StepInput;
 use crate::names::PodKey;
 use crate::reason::{NominationFailure, Reason};
-use crate::scheduling::{LaunchPlan, SolveReport};
+use crate::scheduling::{FreeCapacity, LaunchPlan, SolveReport};
 use crate::snapshot::{NodeKey, Snapshot, StateNode};
+use crate::values::{after, doubled, since};
 
 /// Older failures do not count.
 const MEMORY_MS: i64 = 4 * 60 * 60_000;
@@ -57,8 +58,7 @@ impl LaunchBackoff {
         let recent = self.recent(now).count();
         let last = self.0.last()?;
         let doublings = u32::try_from(recent.checked_sub(FREE_FAILURES)?).unwrap_or(u32::MAX);
-        let pause = 2_i64.saturating_pow(doublings).saturating_mul(INITIAL_MS);
-        let until = after(last.at, pause.min(MAX_MS));
+        let until = after(last.at, doubled(INITIAL_MS, doublings, MAX_MS));
         (until > now).then_some(until)
     }
 
@@ -92,24 +92,24 @@ impl ProvisioningDecider {
         let used: BTreeSet<&NodeKey> = plan.placements.iter().map(|own| &own.node).collect();
         let ledger = &input.snapshot.ledger;
         for (uid, why) in &report.broken {
-            let Some(promise) = ledger.nomination(uid) else {
+            let Some(nomination) = ledger.nomination(uid) else {
                 continue;
             };
-            let machine = input.snapshot.machine_at(&promise.place);
-            let Some(machine) = machine.filter(|on| is_unused(on, input.snapshot)) else {
+            let node = input.snapshot.machine_at(&nomination.place);
+            let Some(node) = node.filter(|node| is_unused(node, input.snapshot)) else {
                 continue;
             };
-            let waiting = self.waiting.get_mut(&promise.pod);
-            if let Some(waiting) = waiting.filter(|_| !used.contains(&machine.key)) {
-                waiting.launch_backoff.note(machine, why, input.now);
+            let waiting = self.waiting.get_mut(&nomination.pod);
+            if let Some(waiting) = waiting.filter(|_| !used.contains(&node.key)) {
+                waiting.launch_backoff.note(node, why, input.now);
             }
         }
     }
 
     /// Pods that the plan launches a node for although their backoff has not elapsed.
     pub(super) fn paused(&self, plan: &LaunchPlan, now: Timestamp) -> Vec<PodKey> {
-        let bought = plan.claims.iter().flat_map(|claim| &claim.pods);
-        let paused = bought.filter(|pod| {
+        let launched = plan.claims.iter().flat_map(|claim| &claim.pods);
+        let paused = launched.filter(|pod| {
             let waiting = self.waiting.get(&pod.key);
             waiting.is_some_and(|waiting| waiting.launch_backoff.pauses_until(now).is_some())
         });
@@ -118,11 +118,8 @@ impl ProvisioningDecider {
 }
 
 /// Whether a node, launched or expected, is not being deleted and runs no pods except those of DaemonSets.
-fn is_unused(machine: &StateNode, snapshot: &Snapshot) -> bool {
-    let fence = machine
-        .claim_name()
-        .and_then(|claim| snapshot.ledger.fence(&claim));
-    !machine.deleting && fence.is_none() && machine.reschedulable().next().is_none()
+fn is_unused(node: &StateNode, snapshot: &Snapshot) -> bool {
+    FreeCapacity::closed(snapshot, node).is_none() && node.reschedulable().next().is_none()
 }
 
 #[cfg(test)]
@@ -134,13 +131,13 @@ mod tests {
 
     #[test]
     fn delays_double_and_expire() {
-        let machine = StateNode::coming(&Arc::new(NodeClaim::default()));
+        let node = StateNode::coming(&Arc::new(NodeClaim::default()));
         let start = Timestamp::UNIX_EPOCH;
         let mut backoff = LaunchBackoff::default();
         let mut now = start;
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            backoff.note(&machine, &NominationFailure::Topology, now);
+            backoff.note(&node, &NominationFailure::Topology, now);
             let until = backoff.pauses_until(now);
             pauses.push(until.map_or(0, |until| since(until, now) / 60_000));
             now = until.unwrap_or(now);

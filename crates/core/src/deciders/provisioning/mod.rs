@@ -102,7 +102,7 @@ struct PendingPod {
     refused: bool,
     /// Ready machines on which it was expected and refused.
     refused_on: Vec<RejectedNode>,
-    /// Machines that it was promised and that now stand there for nobody.
+    /// When the next node may be launched for it, after nodes that stayed unused.
     launch_backoff: LaunchBackoff,
     /// Why no node is on its way for it, where no solve says so.
     held_up: Option<Reason>,
