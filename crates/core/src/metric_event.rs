@@ -1,26 +1,8 @@
 //! Facts that are only counted: what a decider looked at and what became of its commands, for metrics that no single
 //! decision can give. Words are Karpenter's label values.
 
+use crate::disruption::command::CommandKind;
 use crate::names::PoolName;
-
-/// What a disruption command does, as labels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CommandKind {
-    /// It brings new machines; otherwise machines only go.
-    pub replaces: bool,
-    /// `empty`, `drifted` or `underutilized`.
-    pub reason: &'static str,
-    /// `empty`, `multi` or `single`; empty for drift.
-    pub consolidation_type: &'static str,
-}
-
-impl CommandKind {
-    /// `replace` or `delete`.
-    #[must_use]
-    pub const fn decision(self) -> &'static str {
-        if self.replaces { "replace" } else { "delete" }
-    }
-}
 
 /// One thing to be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

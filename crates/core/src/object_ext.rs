@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::k8s;
@@ -79,7 +80,21 @@ pub enum LaunchPause<'a> {
     AllButOne(&'a str),
 }
 
+/// The object has this finalizer.
+#[must_use]
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers
+        .as_ref()
+        .is_some_and(|all| all.iter().any(|each| each == finalizer))
+}
+
 impl NodeClaim {
+    /// When the claim's pods are deleted without eviction. A time that cannot be read is no deadline.
+    #[must_use]
+    pub fn termination_deadline(&self) -> Option<jiff::Timestamp> {
+        self.annotation(labels::TERMINATION_TIMESTAMP)?.parse().ok()
+    }
+
     /// Name of the object.
     #[must_use]
     pub fn name(&self) -> ClaimName {

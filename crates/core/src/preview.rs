@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::apis::hash::NODE_POOL_HASH_VERSION;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
-use crate::deciders::drift_reason;
+use crate::drift;
 use crate::labels;
 use crate::money::MicroUsd;
 use crate::names::{NodeClassKey, Uid};
@@ -69,11 +69,11 @@ pub fn edited_pool(
             continue;
         };
         concerned.all.insert(node.key.clone());
-        let would = !is_drifted(claim) && drift_reason(snapshot, claim, &edited, now).is_some();
+        let would = !is_drifted(claim) && drift::reason(snapshot, claim, &edited, now).is_some();
         let does = || {
             present
                 .as_ref()
-                .is_some_and(|pool| drift_reason(snapshot, claim, pool, now).is_some())
+                .is_some_and(|pool| drift::reason(snapshot, claim, pool, now).is_some())
         };
         if would && !does() {
             concerned.drifting.insert(node.key.clone());

@@ -23,13 +23,12 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
-use mortise_core::deciders::{Proposal, ReplacementPricing, StepInput, Survey, consider, survey};
+use mortise_core::disruption::{Proposal, ReplacementPricing, Survey, consider, survey};
 use mortise_core::feasible::FeasiblePods;
-use mortise_core::freshness::Freshness;
-use mortise_core::index::Changes;
 use mortise_core::labels::WellKnown;
 use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_core::names::{NamespacedName, NodeName};
+use mortise_core::planning_context::PlanningContext;
 use mortise_core::resources::Resources;
 use mortise_core::scheduling::PlannedClaim;
 use mortise_core::settings::Settings;
@@ -209,14 +208,19 @@ fn compare_candidates(
 }
 
 /// Machines thought away: how many new ones their pods need, and whether all of them have a place.
-fn compare_simulation(id: &str, simulation: &Value, input: &StepInput<'_>, table: &mut Table) {
+fn compare_simulation(
+    id: &str,
+    simulation: &Value,
+    context: PlanningContext<'_>,
+    table: &mut Table,
+) {
     let nodes: Vec<NodeName> = simulation["candidates"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|name| name.as_str().map(NodeName::from))
         .collect();
-    let ours = match consider(input, &nodes, ReplacementPricing::AnyPrice, &|| false) {
+    let ours = match consider(context, &nodes, ReplacementPricing::AnyPrice, &|| false) {
         Ok(found) => format!("{} new", found.claims.len()),
         Err(why) if why.starts_with("Not all pods would schedule") => "not all".to_owned(),
         Err(why) => why,
@@ -355,18 +359,14 @@ fn disruption_agrees_with_recorded_answers() {
         };
         nominate(&record, &mut world);
         let settings = settings(&record, &world);
-        let (changes, inbox) = (Changes::everything(), Vec::new());
-        let input = StepInput {
+        let context = PlanningContext {
             now: world.now,
             snapshot: &world.snapshot,
-            changes: &changes,
-            inbox: &inbox,
             settings: &settings,
             feasible: &FeasiblePods::default(),
-            freshness: &Freshness::default(),
             seed: 0,
         };
-        let answer = survey(&input, &|| false);
+        let answer = survey(context, &|| false);
         let in_queue = record["providerIDsInQueue"]
             .as_array()
             .is_some_and(|all| !all.is_empty());
@@ -408,7 +408,7 @@ fn disruption_agrees_with_recorded_answers() {
             }
             for simulation in stage["simulations"].as_array().into_iter().flatten() {
                 if simulation["phase"] != "validate" && !in_queue {
-                    compare_simulation(&id, simulation, &input, &mut table);
+                    compare_simulation(&id, simulation, context, &mut table);
                 }
             }
             let (method, terms) = match stage["method"].as_str() {
@@ -434,7 +434,7 @@ fn disruption_agrees_with_recorded_answers() {
                         .flatten()
                         .filter_map(|name| name.as_str().map(NodeName::from))
                         .collect();
-                    let considered = consider(&input, &nodes, terms, &|| false).ok();
+                    let considered = consider(context, &nodes, terms, &|| false).ok();
                     table.note(method, &id, &ours_of(considered.as_ref(), false), &theirs);
                     let theirs = theirs_of(&record, Some(command), &mut catalogs, known, true);
                     table.note(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use mortise_core::decider_id::DeciderId;
-use mortise_core::deciders::budget_states;
+use mortise_core::disruption::budget_states;
 use mortise_core::effect::{Effect, Event};
 use mortise_core::engine::EffectRequest;
 use mortise_core::labels;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mortise_core::apis::Condition;
 use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::deciders::{drain_blockers, going_since};
+use mortise_core::drain::{drain_blockers, going_since};
 use mortise_core::labels;
 use mortise_core::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName};
 use mortise_core::nearest::nearest;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
-use mortise_core::deciders::budget_states;
+use mortise_core::disruption::budget_states;
 use mortise_core::ledger::NominationOutcomes;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::PoolName;

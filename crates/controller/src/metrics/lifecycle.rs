@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use mortise_core::apis::conditions::find;
-use mortise_core::deciders::{going_since, stuck_drains};
+use mortise_core::drain::{going_since, stuck_drains};
 use mortise_core::drain_blocker::DrainBlockerKind;
 use mortise_core::object_ext::LAUNCH_HELD_BACK;
 use mortise_core::snapshot::Snapshot;

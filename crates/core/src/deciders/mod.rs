@@ -32,11 +32,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use conditions::ClaimConditionsDecider;
-pub(crate) use conditions::drift_reason;
-pub use disruption::{
-    BudgetState, DisruptionDecider, NodeSurvey, Proposal, ReplacementPricing, Survey,
-    budget_states, consider, survey,
-};
+pub use disruption::DisruptionDecider;
 pub use expiration::ExpirationDecider;
 pub use garbage_collection::GarbageCollectionDecider;
 pub use interruption::InterruptionDecider;
@@ -48,7 +44,7 @@ pub use provisioning::ProvisioningDecider;
 pub use repair::RepairDecider;
 pub use request_tracker::RequestTracker;
 pub use static_capacity::StaticCapacityDecider;
-pub use termination::{StuckDrain, TerminationDecider, drain_blockers, going_since, stuck_drains};
+pub use termination::TerminationDecider;
 
 use crate::cloud::InterruptionNotice;
 use crate::decider_id::DeciderId;
@@ -59,6 +55,7 @@ use crate::index::Changes;
 use crate::ledger::LedgerOp;
 use crate::metric_event::MetricEvent;
 use crate::names::ObjectRef;
+use crate::planning_context::PlanningContext;
 use crate::reason::Reason;
 use crate::record::{Record, Verdict};
 use crate::settings::Settings;
@@ -100,7 +97,19 @@ pub struct StepInput<'a> {
     pub seed: u64,
 }
 
-impl StepInput<'_> {
+impl<'a> StepInput<'a> {
+    /// What planners need of the input.
+    #[must_use]
+    pub const fn context(&self) -> PlanningContext<'a> {
+        PlanningContext {
+            now: self.now,
+            snapshot: self.snapshot,
+            settings: self.settings,
+            feasible: self.feasible,
+            seed: self.seed,
+        }
+    }
+
     /// The old watch because of which this decider may do nothing now that cannot be taken back; see
     /// [`crate::freshness::depends`].
     #[must_use]

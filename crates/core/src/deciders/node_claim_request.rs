@@ -12,7 +12,7 @@ use super::{Step, StepInput};
 use crate::apis::DurationText;
 use crate::apis::nodepool::NodePool;
 use crate::effect::Effect;
-use crate::ledger::{LedgerOp, Nomination, NominationTarget};
+use crate::ledger::{LedgerOp, NominationTarget};
 use crate::names::{ClaimName, ObjectRef, PodKey};
 use crate::reason::Reason;
 use crate::scheduling::PlannedClaim;
@@ -191,24 +191,6 @@ fn spread(of_pool: &DurationText, name: &ClaimName, percent: u32) -> DurationTex
     DurationText(GoDuration::from_secs(most - sooner).to_string())
 }
 
-/// A promise of room to a pod.
-pub(crate) fn promise_of(
-    pod: &Pod,
-    place: NominationTarget,
-    from: Timestamp,
-    until: Timestamp,
-) -> Nomination {
-    Nomination {
-        pod: pod.key.clone(),
-        uid: pod.uid.clone(),
-        place,
-        requests: pod.class.requests.clone(),
-        priority: pod.class.priority,
-        from,
-        until,
-    }
-}
-
 /// Promises room to a pod.
 pub(crate) fn nominate(
     pod: &Pod,
@@ -216,7 +198,7 @@ pub(crate) fn nominate(
     from: Timestamp,
     until: Timestamp,
 ) -> LedgerOp {
-    LedgerOp::Nominate(promise_of(pod, place, from, until))
+    LedgerOp::Nominate(pod.nomination(place, from, until))
 }
 
 /// Pods of a record, cut to a readable number.

@@ -29,6 +29,7 @@ use crate::decider_id::DeciderId;
 use crate::effect::{Effect, EffectOutput, Event, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, ObjectRef};
+use crate::object_ext::has_finalizer;
 use crate::reason::Reason;
 use crate::record::Verdict;
 use crate::values::after;
@@ -215,7 +216,7 @@ impl NodeClassDecider {
             let finalizer = known
                 .finalizer
                 .map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
-            if !writes::has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
+            if !has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
                 return None;
             }
             return Some(writes::without_finalizer(target, meta, &finalizer));
@@ -223,7 +224,7 @@ impl NodeClassDecider {
         let answer = known.answer.as_ref()?;
         if let Some(finalizer) = answer
             .finalizer
-            .filter(|finalizer| !writes::has_finalizer(meta, finalizer))
+            .filter(|finalizer| !has_finalizer(meta, finalizer))
         {
             return Some(writes::with_finalizer(target, meta, finalizer));
         }

@@ -16,13 +16,6 @@ use crate::names::{ObjectRef, Uid};
 use crate::reason::Reason;
 use crate::values::after;
 
-/// The object has this finalizer.
-pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
-    meta.finalizers
-        .as_ref()
-        .is_some_and(|all| all.iter().any(|each| each == finalizer))
-}
-
 /// A patch of a list or of a list's neighbours: fails with a conflict when the object is not the one that was looked at.
 pub(crate) fn versioned(target: ObjectRef, meta: &ObjectMeta, merge: Value) -> Effect {
     Effect::Patch(Patch {

@@ -130,6 +130,28 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Nodes behind a fence. Cost: fences.
+    #[must_use]
+    pub fn fenced_nodes(&self) -> BTreeSet<NodeKey> {
+        self.ledger
+            .fences()
+            .keys()
+            .filter_map(|claim| Some(self.node_of_claim(claim)?.key.clone()))
+            .collect()
+    }
+
+    /// A Node carries the label of a node class kind that is served. Where every kind is served, those that exist count.
+    #[must_use]
+    pub fn has_served_class(&self, node: &k8s::Node) -> bool {
+        let labels = self.served.node_labels().unwrap_or_else(|| {
+            let kinds = self.node_classes.keys();
+            kinds
+                .map(|key| labels::node_class_key(&key.group, &key.kind))
+                .collect()
+        });
+        labels.iter().any(|label| node.label(label).is_some())
+    }
+
     /// A picture of nothing, in which nothing has been looked for yet.
     #[must_use]
     pub fn unseen(well_known: WellKnown, at: Timestamp) -> Self {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{PodClaim, PodClass};
+use crate::ledger::{Nomination, NominationTarget};
 use crate::names::{NodeName, PodKey, Uid};
 
 /// `status.phase`.
@@ -100,6 +101,25 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// The nomination of this pod to a node or NodeClaim.
+    #[must_use]
+    pub fn nomination(
+        &self,
+        place: NominationTarget,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Nomination {
+        Nomination {
+            pod: self.key.clone(),
+            uid: self.uid.clone(),
+            place,
+            requests: self.class.requests.clone(),
+            priority: self.class.priority,
+            from,
+            until,
+        }
+    }
+
     /// A new node could help this pod: it waits, nobody makes room for it, and it is neither a DaemonSet's nor a node's.
     /// `ahead` asks the question before kube-scheduler has said `Unschedulable`.
     #[must_use]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::consistency;
 use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::NodePool;
+use crate::consistency;
 
 /// Says that a machine is what was promised, and that it may be consolidated where machines do not rest before. What is
 /// not so is left to this decider, which tells of it.

@@ -18,9 +18,8 @@
 //! Implements karpenter-core 4.6 (podevents, consistency), 4.7 and the pods' part of 1.7.
 
 mod checks;
-mod consistency;
+mod consistency_checks;
 mod do_not_disrupt;
-mod drift;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +27,6 @@ mod tests;
 mod at_initialization;
 
 pub(crate) use at_initialization::at_initialization;
-pub(crate) use drift::reason as drift_reason;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,13 +42,14 @@ use crate::apis::conditions;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::apis::nodepool::{NodePool, NodePoolSpec};
 use crate::decider_id::DeciderId;
+use crate::drift;
 use crate::effect::{Effect, EffectOutput, Outcome, Patch};
 use crate::index::Changes;
 use crate::names::{ClaimName, NodeClassKey, ObjectRef, PoolName};
 use crate::reason::Reason;
 use crate::record::Verdict;
 use crate::values::{NillableDuration, after};
-use consistency::Consistency;
+use consistency_checks::Consistency;
 use do_not_disrupt::DoNotDisruptTimers;
 
 /// A claim's last pod event is written at most this often.
@@ -258,7 +257,7 @@ impl ClaimConditionsDecider {
         again = earlier(again, at);
         let machine = input.snapshot.node_of_claim(name);
         let node = machine.and_then(|machine| machine.node.as_deref());
-        let (faults, at) = self.consistency.look(input.now, claim, node, step);
+        let (faults, at) = self.consistency.evaluate(input.now, claim, node, step);
         again = earlier(again, at);
         let list = writes::edited_claim(claim, input.now, |conditions| {
             match &drift {

@@ -26,23 +26,10 @@
 //! # Source
 //! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
 
-mod budgets;
-mod candidate;
 mod change_filter;
 mod cleanup_queue;
-mod command;
-mod cost;
-mod disruption_view;
-mod feasibility_bound;
-mod pdb;
-mod price;
 mod queue;
-mod refusals;
 mod reporter;
-mod search;
-mod simulation;
-mod static_drift;
-mod survey;
 mod validation;
 mod writes;
 
@@ -53,23 +40,21 @@ use jiff::Timestamp;
 use super::event_throttle::EventThrottle;
 use super::{Decider, InboxMessage, RequestTracker, Step, StepInput};
 use crate::decider_id::DeciderId;
+use crate::disruption::candidate::{Candidate, DisruptionClass, Policy};
+use crate::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
+use crate::disruption::cost::BalancedScore;
+use crate::disruption::disruption_view::DisruptionView;
+use crate::disruption::refusals::Refusals;
+use crate::disruption::search::{ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
+use crate::disruption::{search, simulation, static_drift};
 use crate::effect::{Effect, EffectError};
 use crate::freshness;
 use crate::index::Changes;
 use crate::names::{ClaimName, ObjectRef, PoolName};
 use crate::values::after;
-pub use budgets::{BudgetState, budget_states};
-use candidate::{Candidate, DisruptionClass, Policy};
 use change_filter::{ChangeFilter, RelevantChange};
 use cleanup_queue::CleanupQueue;
-use command::{CommandPhase, DisruptionCommand, DisruptionReason};
-use cost::BalancedScore;
-pub(super) use cost::of_node as cost_of_node;
-use disruption_view::DisruptionView;
-use refusals::Refusals;
 use reporter::DisruptionReporter;
-use search::{ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
-pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};
 use validation::InvalidatedCommand;
 use writes::CommandWrite;
 
@@ -263,7 +248,7 @@ impl DisruptionDecider {
             return;
         }
         self.received.retain(|_, until| *until > input.now);
-        let world = DisruptionView::new(input, &self.commands, None);
+        let world = DisruptionView::new(input.context(), &self.commands, None);
         let mut words = DisruptionReporter {
             told: &mut self.told,
             input,
@@ -297,7 +282,7 @@ impl DisruptionDecider {
         let id = self.next_id;
         self.next_id += 1;
         let approvals: Vec<(PoolName, BalancedScore)> = {
-            let world = DisruptionView::new(input, &self.commands, None);
+            let world = DisruptionView::new(input.context(), &self.commands, None);
             let candidates: Vec<&Candidate> = found.candidates.iter().collect();
             let is_scored = found.method.is_consolidation()
                 && candidates

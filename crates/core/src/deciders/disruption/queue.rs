@@ -9,11 +9,6 @@
 
 use jiff::Timestamp;
 
-use super::candidate::{Candidate, DisruptionClass};
-use super::command::{
-    CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
-};
-use super::disruption_view::DisruptionView;
 use super::reporter::DisruptionReporter;
 use super::validation::{InvalidatedCommand, revalidate};
 use super::writes::{self, CommandWrite, Taint};
@@ -21,6 +16,11 @@ use super::{DisruptionDecider, RESUME_MS};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
 use crate::deciders::{Step, StepInput};
+use crate::disruption::candidate::Candidate;
+use crate::disruption::command::{
+    CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
+};
+use crate::disruption::disruption_view::DisruptionView;
 use crate::effect::Effect;
 use crate::ledger::{Fence, FenceReason, LedgerOp};
 use crate::names::{ClaimName, ObjectRef};
@@ -118,7 +118,7 @@ impl DisruptionDecider {
         step: &mut Step,
         stop: &dyn Fn() -> bool,
     ) -> Result<bool, InvalidatedCommand> {
-        let world = DisruptionView::new(input, &self.commands, Some(id));
+        let world = DisruptionView::new(input.context(), &self.commands, Some(id));
         let Some(command) = self.commands.get(&id) else {
             return Ok(false);
         };
@@ -571,14 +571,6 @@ fn last_look(command: &DisruptionCommand, input: &StepInput<'_>) -> Result<(), I
         }
     }
     Ok(())
-}
-
-/// The class of a method.
-pub(super) const fn class_of(method: Method) -> DisruptionClass {
-    match method {
-        Method::Drift => DisruptionClass::Eventual,
-        Method::Emptiness | Method::Multi | Method::Single => DisruptionClass::Graceful,
-    }
 }
 
 /// Where a command begins.

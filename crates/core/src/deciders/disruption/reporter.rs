@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::candidate::{Candidate, CandidateBlocker};
-use super::command::{DisruptedNode, DisruptionCommand, DisruptionReason};
-use super::cost::BalancedScore;
-use super::simulation::DisruptionRejection;
 use crate::decider_id::DeciderId;
 use crate::deciders::event_throttle::EventThrottle;
 use crate::deciders::{Step, StepInput};
+use crate::disruption::candidate::{Candidate, CandidateBlocker};
+use crate::disruption::command::{DisruptedNode, DisruptionCommand, DisruptionReason};
+use crate::disruption::cost::BalancedScore;
+use crate::disruption::simulation::DisruptionRejection;
 use crate::effect::Event;
 use crate::freshness::OldWatch;
 use crate::metric_event::MetricEvent;

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::candidate::Candidate;
-use super::command::{DisruptedNode, DisruptionCommand, Method, RelocationPlan};
-use super::disruption_view::DisruptionView;
-use super::price::only;
-use super::queue::class_of;
-use super::search::{Ineligible, eligible};
-use super::simulation::{SimulationRules, what_if};
-use super::static_drift;
+use crate::disruption::candidate::Candidate;
+use crate::disruption::command::{DisruptedNode, DisruptionCommand, Method, RelocationPlan};
+use crate::disruption::disruption_view::DisruptionView;
+use crate::disruption::price::only;
+use crate::disruption::search::{Ineligible, eligible};
+use crate::disruption::simulation::{SimulationRules, what_if};
+use crate::disruption::static_drift;
 use crate::names::ClaimName;
 use crate::reason::Reason;
 
@@ -143,7 +142,7 @@ fn still(
 ) -> Result<Candidate, InvalidatedCommand> {
     let node = world.snapshot().nodes.get(&*target.key);
     let node = node.ok_or_else(|| InvalidatedCommand::vanished(target))?;
-    let candidate = Candidate::of(node, world, class_of(method))
+    let candidate = Candidate::of(node, world, method.candidate_class())
         .map_err(|blocker| InvalidatedCommand::because("churn", blocker.reason()))?;
     if candidate.claim.uid() != target.uid {
         return Err(InvalidatedCommand::vanished(target));

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::command::DisruptionReason;
 use crate::apis::conditions::{Conditions, NODE_CLAIM, find};
 use crate::apis::k8s;
 use crate::apis::nodeclaim::NodeClaim;
+use crate::disruption::command::DisruptionReason;
 use crate::effect::{Effect, Patch};
 use crate::ledger::FenceReason;
 use crate::names::{ClaimName, NodeName, ObjectRef};

@@ -17,6 +17,7 @@ use crate::effect::{Effect, EffectError, EffectOutput, Event, ProviderRef, machi
 use crate::labels;
 use crate::names::{ClaimName, ObjectRef, ProviderId, Uid};
 use crate::object_ext::LAUNCH_HELD_BACK;
+use crate::object_ext::has_finalizer;
 use crate::reason::Reason;
 use crate::record::Verdict;
 use crate::snapshot::Snapshot;
@@ -195,7 +196,7 @@ impl LifecycleDecider {
                 Ok(false) => {}
                 Err(at) => return at,
             }
-            if !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
+            if !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
                 let write =
                     writes::with_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
                 let sent = self.outbox.send(now, write, step);
@@ -395,7 +396,7 @@ impl LifecycleDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         if self.launches.is_running(&uid)
-            || !writes::has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER)
+            || !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER)
         {
             return None;
         }

@@ -11,8 +11,8 @@ use crate::apis::k8s::Node;
 use crate::apis::names::{GROUP, V1};
 use crate::apis::nodeclaim::NodeClaim;
 use crate::deciders::StepInput;
-use crate::deciders::writes::has_finalizer;
 use crate::labels;
+use crate::object_ext::has_finalizer;
 use crate::object_ext::resources_of;
 use crate::taints;
 

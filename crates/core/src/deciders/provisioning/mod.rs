@@ -420,22 +420,12 @@ fn placeable(
 /// What is asked of a solve: everything that waits, without room on machines that are about to go.
 fn options(input: &StepInput<'_>) -> SolveOptions {
     SolveOptions {
-        closed: fenced(input.snapshot),
+        closed: input.snapshot.fenced_nodes(),
         pending: true,
         repack: REPACK,
         seed: input.seed,
         ..input.settings.solve_options()
     }
-}
-
-/// Machines behind a fence.
-pub(super) fn fenced(snapshot: &Snapshot) -> BTreeSet<NodeKey> {
-    snapshot
-        .ledger
-        .fences()
-        .keys()
-        .filter_map(|claim| Some(snapshot.node_of_claim(claim)?.key.clone()))
-        .collect()
 }
 
 impl Decider for ProvisioningDecider {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::disruption::cost_of_node;
+use crate::disruption::cost;
 use crate::names::ClaimName;
 use crate::snapshot::{Snapshot, StateNode};
 use crate::values::{NillableDuration, since};
@@ -56,7 +56,7 @@ fn key(
 ) -> (DeletionRank, bool, i128, Option<Timestamp>, ClaimName) {
     let name = claim.name();
     let machine = snapshot.node_of_claim(&name).map(|machine| &**machine);
-    let cost = machine.map_or(0, |machine| i128::from(cost_of_node(machine).0));
+    let cost = machine.map_or(0, |machine| i128::from(cost::of_node(machine).0));
     let created = claim
         .metadata
         .creation_timestamp

@@ -15,7 +15,6 @@
 //! Implements karpenter-core 7.2, without what 10.4#16 suspects.
 
 mod deletion_order;
-mod replica_counts;
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) use replica_counts::ReplicaCounts;
+use crate::replica_counts::ReplicaCounts;
 
 use super::event_throttle::EventThrottle;
 use super::node_claim_request::{NameGenerator, NodeClaimRequest};

@@ -26,14 +26,13 @@
 //!
 //! Implements karpenter-core 6.1 to 6.3.
 
-mod drain;
-mod drain_blockers;
 mod node;
 mod objects;
 mod outcomes;
 mod report;
-mod volumes;
 
+#[cfg(test)]
+mod drain_blocker_tests;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +50,7 @@ use crate::apis::conditions::Conditions;
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::decider_id::DeciderId;
+use crate::drain::volumes::Attached;
 use crate::effect::{Effect, Event, ProviderRef};
 use crate::index::Changes;
 use crate::names::{NodeName, ObjectRef, PodKey, ProviderId, Uid};
@@ -59,10 +59,10 @@ use crate::record::Verdict;
 use crate::snapshot::{NodeKey, StateNode};
 use crate::values::after;
 use crate::{freshness, labels};
-pub use drain_blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
 
-use drain_blockers::EffectErrors;
-use objects::{deadline_of, going_patch, is_going, is_ours, new_deadline, why};
+use crate::drain::DrainErrors;
+use crate::object_ext::has_finalizer;
+use objects::{going_patch, is_going, new_deadline, why};
 use report::BlockerReport;
 
 /// Back-off of evictions, per pod.
@@ -107,7 +107,7 @@ pub struct TerminationDecider {
     /// Nodes whose pods are asked for once more before their machines end, and when they last were.
     looks: RequestTracker<NodeName>,
     looked: BTreeMap<NodeKey, Timestamp>,
-    hints: EffectErrors,
+    hints: DrainErrors,
     /// What was seen to be in the way of machines, and when to look at that again.
     reports: BTreeMap<NodeKey, BlockerReport>,
     told: EventThrottle,
@@ -166,7 +166,7 @@ impl TerminationDecider {
             finds: RequestTracker::new(LOST_EVERY_MS, 30_000),
             looks: RequestTracker::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             looked: BTreeMap::new(),
-            hints: EffectErrors::default(),
+            hints: DrainErrors::default(),
             reports: BTreeMap::new(),
             told: EventThrottle::default(),
             swept: None,
@@ -201,7 +201,7 @@ impl TerminationDecider {
         let claim_going =
             claim.filter(|claim| is_going(&claim.metadata) && claim.provider_id().is_some());
         let node_going = node.filter(|node| {
-            is_going(&node.metadata) && (claim.is_some() || is_ours(input.snapshot, node))
+            is_going(&node.metadata) && (claim.is_some() || input.snapshot.has_served_class(node))
         });
         if claim_going.is_none() && node_going.is_none() {
             return None;
@@ -218,9 +218,9 @@ impl TerminationDecider {
         }
         let registered = |node: &Node| {
             claim.is_some_and(|claim| claim.is_true("Registered"))
-                || writes::has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER)
+                || has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER)
         };
-        let deadline = claim.and_then(|claim| deadline_of(claim));
+        let deadline = claim.and_then(|claim| claim.termination_deadline());
         let mut going = TerminationState {
             key,
             machine,
@@ -255,7 +255,7 @@ impl TerminationDecider {
         self.ending.remove(&id);
         self.gone.remove(&id);
         self.lost.remove(&id);
-        self.hints.machines.remove(&id);
+        self.hints.instances.remove(&id);
         self.reports.remove(key);
         self.tainted.remove(key);
         self.looked.remove(key);
@@ -453,7 +453,7 @@ impl TerminationDecider {
                 .get(key)
                 .is_some_and(|pod| pod.uid == *uid)
         };
-        self.hints.sweep(input.snapshot);
+        self.hints.prune(input.snapshot);
         self.asked.retain(|key, _| there(key));
         let evictions = &self.evictions;
         self.asking
@@ -462,9 +462,6 @@ impl TerminationDecider {
         self.told.sweep(input.now);
     }
 }
-
-/// Attachments by node, found when first needed in a step.
-type Attached = Option<BTreeMap<String, Vec<(Arc<str>, String)>>>;
 
 impl Decider for TerminationDecider {
     fn id(&self) -> DeciderId {

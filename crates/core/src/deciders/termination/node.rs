@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::drain::Drain;
 use super::objects::{going_patch, why};
 use super::{
-    ASK_AGAIN_MS, Attached, ConditionUpdate, LOOK_MS, NAMES_IN_EVENT, TerminationDecider,
-    TerminationState, volumes,
+    ASK_AGAIN_MS, ConditionUpdate, LOOK_MS, NAMES_IN_EVENT, TerminationDecider, TerminationState,
 };
 use crate::apis::conditions;
 use crate::apis::k8s::Node;
@@ -16,6 +14,9 @@ use crate::apis::nodeclaim::NodeClaim;
 use crate::decider_id::DeciderId;
 use crate::deciders::timer_queue::{attempt, earlier};
 use crate::deciders::{Step, StepInput, writes};
+use crate::drain::groups::Drain;
+use crate::drain::volumes;
+use crate::drain::volumes::Attached;
 use crate::effect::{Effect, Event};
 use crate::labels;
 use crate::names::ObjectRef;

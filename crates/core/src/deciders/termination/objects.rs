@@ -8,8 +8,8 @@ use crate::apis::conditions::{self, ConditionStatus};
 use crate::apis::k8s::Node;
 use crate::apis::nodeclaim::NodeClaim;
 use crate::decider_id::DeciderId;
-use crate::deciders::writes;
 use crate::names::ObjectRef;
+use crate::object_ext::has_finalizer;
 use crate::reason::Reason;
 use crate::snapshot::{NodeKey, Snapshot};
 use crate::values::GoDuration;
@@ -17,19 +17,7 @@ use crate::{labels, taints};
 
 /// It is being deleted, and our finalizer keeps it.
 pub(super) fn is_going(meta: &ObjectMeta) -> bool {
-    meta.deletion_timestamp.is_some() && writes::has_finalizer(meta, labels::TERMINATION_FINALIZER)
-}
-
-/// A node without a claim is ours if it carries the label of a node class kind that we serve. Where every kind is served,
-/// those that are there count.
-pub(super) fn is_ours(snapshot: &Snapshot, node: &Node) -> bool {
-    let labels = snapshot.served.node_labels().unwrap_or_else(|| {
-        let kinds = snapshot.node_classes.keys();
-        kinds
-            .map(|key| labels::node_class_key(&key.group, &key.kind))
-            .collect()
-    });
-    labels.iter().any(|label| node.label(label).is_some())
+    meta.deletion_timestamp.is_some() && has_finalizer(meta, labels::TERMINATION_FINALIZER)
 }
 
 /// The machine that an object belongs to.
@@ -56,14 +44,6 @@ pub(super) fn new_deadline(claim: &NodeClaim) -> Option<Timestamp> {
             .checked_add(jiff::SignedDuration::from(period))
             .unwrap_or(Timestamp::MAX),
     )
-}
-
-/// When the claim's pods are deleted without asking. A time that cannot be read is no deadline.
-pub(super) fn deadline_of(claim: &NodeClaim) -> Option<Timestamp> {
-    claim
-        .annotation(labels::TERMINATION_TIMESTAMP)?
-        .parse()
-        .ok()
 }
 
 /// The taint and the load balancer label of a node that goes; `None` when both are there.

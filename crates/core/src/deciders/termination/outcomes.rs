@@ -6,6 +6,7 @@ use crate::cloud::TerminationStatus;
 use crate::decider_id::DeciderId;
 use crate::deciders::timer_queue::attempt;
 use crate::deciders::{Step, StepInput};
+use crate::drain::{EvictionError, EvictionFailure};
 use crate::effect::{Effect, EffectError, EffectOutput, Event, Outcome, ProviderRef, machines_for};
 use crate::names::{ObjectRef, PodKey, ProviderId, Uid};
 use crate::pods::Selector;
@@ -17,7 +18,32 @@ use crate::values::after;
 /// That a drain is held up by budgets is said again after this, as upstream.
 const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
 
+/// A failed eviction, as drain planning distinguishes it.
+fn eviction_error(error: &EffectError) -> EvictionError {
+    EvictionError {
+        failure: match error {
+            EffectError::Refused { code: 403, message } if message.contains("cannot create") => {
+                EvictionFailure::Forbidden
+            }
+            EffectError::Refused { .. } => EvictionFailure::Denied,
+            EffectError::Unavailable(_) => EvictionFailure::Unavailable,
+            _ => EvictionFailure::Blocked,
+        },
+        message: error.to_string(),
+    }
+}
+
 impl TerminationDecider {
+    /// Remembers that the API server rejected a write, or forgets it.
+    fn record_write(&mut self, target: &ObjectRef, result: &Result<EffectOutput, EffectError>) {
+        match result {
+            Err(error @ EffectError::Refused { .. }) => {
+                self.hints.writes.insert(target.clone(), error.to_string());
+            }
+            _ => drop(self.hints.writes.remove(target)),
+        }
+    }
+
     /// Takes an outcome in and says which machine it is about.
     pub(super) fn outcome(
         &mut self,
@@ -28,7 +54,7 @@ impl TerminationDecider {
         let now = input.now;
         match &*outcome.effect {
             Effect::Patch(patch) => {
-                self.hints.written(&patch.target, &outcome.result);
+                self.record_write(&patch.target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, &patch.target)
             }
@@ -43,7 +69,7 @@ impl TerminationDecider {
                 key_of(input.snapshot, &ObjectRef::Node(node))
             }
             Effect::Delete { target, .. } => {
-                self.hints.written(target, &outcome.result);
+                self.record_write(target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 key_of(input.snapshot, target)
             }
@@ -132,7 +158,7 @@ impl TerminationDecider {
                 self.evictions.failed(&key, input.now);
                 self.hints
                     .evictions
-                    .insert(pod.clone(), (uid.clone(), error.clone()));
+                    .insert(pod.clone(), (uid.clone(), eviction_error(error)));
                 if let Some(node) = node {
                     self.blocked(input, ObjectRef::Node(node), pod, error, step);
                 }
@@ -197,13 +223,13 @@ impl TerminationDecider {
         match result {
             Ok(EffectOutput::Terminated(TerminationStatus::Gone)) => {
                 self.terminations.succeeded(id);
-                self.hints.machines.remove(id);
+                self.hints.instances.remove(id);
                 self.ending.remove(id);
                 self.gone.insert(id.clone());
             }
             Ok(_) => {
                 self.terminations.succeeded(id);
-                self.hints.machines.remove(id);
+                self.hints.instances.remove(id);
                 let polls = self.ending.get(id).map_or(0, |(polls, _)| polls + 1);
                 let wait = POLLS_MS
                     .get(polls)
@@ -216,7 +242,7 @@ impl TerminationDecider {
             Err(error) => {
                 self.terminations.failed(id, input.now);
                 let text = error.to_string();
-                self.hints.machines.insert(id.clone(), text.clone());
+                self.hints.instances.insert(id.clone(), text.clone());
                 if self
                     .told
                     .is_news(claim, "terminate", &text, input.now, 120_000)

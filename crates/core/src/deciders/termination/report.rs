@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::drain_blockers::{going_since, obstacles};
-use super::{Attached, TerminationDecider};
+use super::TerminationDecider;
 use crate::decider_id::DeciderId;
 use crate::deciders::{Step, StepInput};
+use crate::drain::blockers::obstacles;
+use crate::drain::going_since;
+use crate::drain::volumes::Attached;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use crate::effect::Event;
 use crate::names::ObjectRef;

@@ -21,7 +21,7 @@ struct PoolCounts {
 /// # Source
 /// karpenter-core 5.4: nodes that are managed, initialized and whose instance is not terminating count; of these, those that
 /// are not ready, going, or taken by a command are disrupted already.
-pub(super) struct PoolBudgets {
+pub struct PoolBudgets {
     now: Timestamp,
     counts: BTreeMap<PoolName, PoolCounts>,
     budgets: BTreeMap<PoolName, BudgetSet>,
@@ -29,11 +29,7 @@ pub(super) struct PoolBudgets {
 
 impl PoolBudgets {
     /// Counts the machines. `taken`: machines that some command has chosen. Cost: one pass over the machines.
-    pub(super) fn of(
-        snapshot: &Snapshot,
-        taken: impl Fn(&NodeKey) -> bool,
-        now: Timestamp,
-    ) -> Self {
+    pub fn of(snapshot: &Snapshot, taken: impl Fn(&NodeKey) -> bool, now: Timestamp) -> Self {
         let mut counts: BTreeMap<PoolName, PoolCounts> = BTreeMap::new();
         for node in snapshot.nodes.values() {
             let Some(claim) = &node.claim else { continue };
@@ -60,7 +56,7 @@ impl PoolBudgets {
     }
 
     /// How many nodes of the pool may be disrupted at a time for the reason; `None` means no limit.
-    pub(super) fn allowed(&self, pool: &PoolName, reason: DisruptionReason) -> Option<i64> {
+    pub fn allowed(&self, pool: &PoolName, reason: DisruptionReason) -> Option<i64> {
         let nodes = self.counts.get(pool).map_or(0, |count| count.nodes);
         let Some(budgets) = self.budgets.get(pool) else {
             return Some(0);
@@ -71,19 +67,19 @@ impl PoolBudgets {
     }
 
     /// How many more may be chosen now. Never negative.
-    pub(super) fn remaining(&self, pool: &PoolName, reason: DisruptionReason) -> i64 {
+    pub fn remaining(&self, pool: &PoolName, reason: DisruptionReason) -> i64 {
         let going = self.counts.get(pool).map_or(0, |count| count.going);
         self.allowed(pool, reason)
             .map_or(i64::MAX, |allowed| allowed.saturating_sub(going).max(0))
     }
 
     /// Nodes of the pool that count.
-    pub(super) fn nodes(&self, pool: &PoolName) -> i64 {
+    pub fn nodes(&self, pool: &PoolName) -> i64 {
         self.counts.get(pool).map_or(0, |count| count.nodes)
     }
 
     /// A ledger from which a choice of machines is taken one by one.
-    pub(super) fn purse(&self, reason: DisruptionReason) -> BudgetAllocation<'_> {
+    pub fn purse(&self, reason: DisruptionReason) -> BudgetAllocation<'_> {
         BudgetAllocation {
             budgets: self,
             reason,
@@ -123,7 +119,7 @@ pub fn budget_states(snapshot: &Snapshot, now: Timestamp) -> Vec<BudgetState> {
 }
 
 /// What is left of the budgets while machines are chosen.
-pub(super) struct BudgetAllocation<'a> {
+pub struct BudgetAllocation<'a> {
     budgets: &'a PoolBudgets,
     reason: DisruptionReason,
     spent: BTreeMap<PoolName, i64>,
@@ -131,7 +127,7 @@ pub(super) struct BudgetAllocation<'a> {
 
 impl BudgetAllocation<'_> {
     /// Takes one machine of the pool; `false` when the budget allows no more.
-    pub(super) fn take(&mut self, pool: &PoolName) -> bool {
+    pub fn take(&mut self, pool: &PoolName) -> bool {
         let spent = self.spent.entry(pool.clone()).or_insert(0);
         if *spent >= self.budgets.remaining(pool, self.reason) {
             return false;

@@ -22,7 +22,7 @@ use crate::snapshot::{EvictionCost, NodeKey, Pod, StateNode};
 
 /// Whether a drain that is blocked by pods ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DisruptionClass {
+pub enum DisruptionClass {
     /// It would wait for ever, so pods that block it protect the node.
     Graceful,
     /// A claim with a termination grace period goes in the end, so its pods do not protect the node.
@@ -31,28 +31,28 @@ pub(super) enum DisruptionClass {
 
 /// A machine that may be disrupted.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate {
+pub struct Candidate {
     /// The machine.
-    pub(super) node: Arc<StateNode>,
+    pub node: Arc<StateNode>,
     /// Its claim.
-    pub(super) claim: Arc<NodeClaim>,
+    pub claim: Arc<NodeClaim>,
     /// Name of its Node.
-    pub(super) node_name: NodeName,
+    pub node_name: NodeName,
     /// Name of its claim.
-    pub(super) claim_name: ClaimName,
+    pub claim_name: ClaimName,
     /// Name of its pool.
-    pub(super) pool_name: PoolName,
+    pub pool_name: PoolName,
     /// Its pool.
-    pub(super) pool: Arc<NodePool>,
+    pub pool: Arc<NodePool>,
     /// Pods that would have to find another place.
-    pub(super) pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<Pod>>,
     /// What its disruption costs.
-    pub(super) cost: EvictionCost,
+    pub cost: EvictionCost,
 }
 
 /// Why a machine may not be disrupted at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CandidateBlocker {
+pub enum CandidateBlocker {
     /// It has no claim.
     Unmanaged,
     /// It has no Node.
@@ -81,7 +81,7 @@ pub(super) enum CandidateBlocker {
 
 impl Candidate {
     /// Looks at a machine. Machines of other commands are not asked about.
-    pub(super) fn of(
+    pub fn of(
         node: &Arc<StateNode>,
         world: &DisruptionView<'_>,
         class: DisruptionClass,
@@ -125,7 +125,7 @@ impl Candidate {
     }
 
     /// A machine of ours, whatever stands in its way; `None` if it is not ours or belongs to no pool.
-    pub(super) fn unchecked(node: &Arc<StateNode>, world: &DisruptionView<'_>) -> Option<Self> {
+    pub fn unchecked(node: &Arc<StateNode>, world: &DisruptionView<'_>) -> Option<Self> {
         let pool_name = node.pool()?;
         let pool = world.snapshot().pools.get(&pool_name).cloned()?;
         let claim = node.claim.clone()?;
@@ -152,32 +152,32 @@ impl Candidate {
     }
 
     /// Key of the machine.
-    pub(super) fn key(&self) -> &NodeKey {
+    pub fn key(&self) -> &NodeKey {
         &self.node.key
     }
 
     /// Price of the machine; `None` when unknown.
-    pub(super) fn price(&self) -> Option<MicroUsd> {
+    pub fn price(&self) -> Option<MicroUsd> {
         self.node.price
     }
 
     /// How the machine is paid for.
-    pub(super) fn capacity_type(&self) -> Option<CapacityType> {
+    pub fn capacity_type(&self) -> Option<CapacityType> {
         CapacityType::parse(self.node.label(labels::CAPACITY_TYPE)?)
     }
 
     /// No pod with a positive cost would have to move.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.cost <= EvictionCost::ONE
     }
 
     /// The claim's condition `Consolidatable` is true.
-    pub(super) fn is_consolidatable(&self) -> bool {
+    pub fn is_consolidatable(&self) -> bool {
         self.claim.is_true("Consolidatable")
     }
 
     /// Since when the claim is drifted, and why.
-    pub(super) fn drifted(&self) -> Option<(Timestamp, &str)> {
+    pub fn drifted(&self) -> Option<(Timestamp, &str)> {
         let condition = crate::apis::conditions::find(&self.claim.status.conditions, "Drifted")?;
         let holds = condition.status == crate::apis::conditions::ConditionStatus::True;
         let since = condition.last_transition_time.as_ref().map(|time| time.0);
@@ -185,14 +185,14 @@ impl Candidate {
     }
 
     /// The policy of its pool.
-    pub(super) fn policy(&self) -> Policy {
+    pub fn policy(&self) -> Policy {
         Policy::of(&self.pool)
     }
 }
 
 /// When a pool's nodes may be consolidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub enum Policy {
     /// Only without pods.
     WhenEmpty,
     /// Whenever it saves anything.
@@ -234,12 +234,12 @@ fn check_pods(node: &StateNode, world: &DisruptionView<'_>) -> Result<(), Candid
 
 impl CandidateBlocker {
     /// Whether anybody is told. Nodes that are not ours are nobody's business.
-    pub(super) const fn is_reported(&self) -> bool {
+    pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::Unmanaged)
     }
 
     /// The reason for the record.
-    pub(super) fn reason(&self) -> Reason {
+    pub fn reason(&self) -> Reason {
         match self {
             Self::Nominated(pod) => Reason::PodNominated { pod: pod.clone() },
             Self::DoNotDisrupt => Reason::DoNotDisruptNode,

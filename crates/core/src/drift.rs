@@ -11,17 +11,18 @@ use crate::snapshot::Snapshot;
 use crate::values::since;
 
 /// The template of the pool changed.
-pub(super) const NODE_POOL: &str = "NodePoolDrifted";
+pub const NODE_POOL: &str = "NodePoolDrifted";
 /// The requirements of the pool no longer allow the node.
-pub(super) const REQUIREMENTS: &str = "RequirementsDrifted";
+pub const REQUIREMENTS: &str = "RequirementsDrifted";
 /// The instance type, or the offering it was bought as, is not in the catalogue any more.
-pub(super) const INSTANCE_TYPE: &str = "InstanceTypeNotFound";
+pub const INSTANCE_TYPE: &str = "InstanceTypeNotFound";
 
 /// Catalogues lag behind at first; a type is missed only on claims older than this.
 const INSTANCE_TYPE_AGE_MS: i64 = 60 * 60_000;
 
 /// Why the claim differs from what its pool asks for now, as far as the core can tell.
-pub(crate) fn reason(
+#[must_use]
+pub fn reason(
     snapshot: &Snapshot,
     claim: &NodeClaim,
     pool: &NodePool,

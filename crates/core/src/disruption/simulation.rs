@@ -14,20 +14,20 @@ use crate::scheduling::{ReservedCapacityMode, SolveOptions, solve};
 
 /// Why machines stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DisruptionRejection {
+pub struct DisruptionRejection {
     /// In upstream's words, for the event.
-    pub(super) text: String,
+    pub text: String,
     /// For the record.
-    pub(super) reasons: Vec<Reason>,
+    pub reasons: Vec<Reason>,
     /// The pool that found it not worth it, and the score in hundredths.
-    pub(super) scored: Option<(PoolName, i64)>,
+    pub scored: Option<(PoolName, i64)>,
     /// Time ran out: it is not known.
-    pub(super) stopped: bool,
+    pub stopped: bool,
 }
 
 impl DisruptionRejection {
     /// A refusal with facts.
-    pub(super) fn new(text: impl Into<String>, reasons: Vec<Reason>) -> Self {
+    pub fn new(text: impl Into<String>, reasons: Vec<Reason>) -> Self {
         Self {
             text: text.into(),
             reasons,
@@ -37,7 +37,7 @@ impl DisruptionRejection {
     }
 
     /// A refusal whose text says it all.
-    pub(super) fn note(text: impl Into<String>) -> Self {
+    pub fn note(text: impl Into<String>) -> Self {
         let text = text.into();
         let reasons = vec![Reason::Note { text: text.clone() }];
         Self::new(text, reasons)
@@ -53,7 +53,7 @@ impl DisruptionRejection {
 
 /// What a what-if may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SimulationRules {
+pub enum SimulationRules {
     /// Machines that are there, except those that pods have just come to or left.
     ExistingOnly,
     /// At most one new machine that is cheaper.
@@ -63,7 +63,7 @@ pub(super) enum SimulationRules {
 }
 
 /// Takes the machines away, and says where their pods go.
-pub(super) fn what_if(
+pub fn what_if(
     candidates: &[&Candidate],
     rules: SimulationRules,
     world: &DisruptionView<'_>,
@@ -88,7 +88,7 @@ fn simulate(
     world: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
-    let settings = world.input.settings;
+    let settings = world.context.settings;
     let options = SolveOptions {
         without: candidates.iter().map(|each| each.key().clone()).collect(),
         closed: match rules {
@@ -200,7 +200,7 @@ fn worth_it(
 }
 
 /// The scores of a command, one for each pool with the policy `Balanced` that it takes machines from.
-pub(super) fn scores(
+pub fn scores(
     moves: &RelocationPlan,
     candidates: &[&Candidate],
     world: &DisruptionView<'_>,

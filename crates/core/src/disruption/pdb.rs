@@ -9,7 +9,7 @@ use crate::pods::Selector;
 use crate::snapshot::{Pod, Snapshot};
 
 /// Every budget, by namespace.
-pub(super) struct Pdbs<'a> {
+pub struct Pdbs<'a> {
     by_namespace: BTreeMap<&'a str, Vec<Pdb<'a>>>,
 }
 
@@ -22,7 +22,7 @@ struct Pdb<'a> {
 
 /// Why a pod cannot be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EvictionBlocked {
+pub enum EvictionBlocked {
     /// This budget allows no eviction now.
     Exhausted(NamespacedName),
     /// Several budgets select the pod, which the Eviction API answers with an error.
@@ -31,7 +31,7 @@ pub(super) enum EvictionBlocked {
 
 impl<'a> Pdbs<'a> {
     /// Compiles the budgets of a snapshot. Cost: one pass over them.
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+    pub fn of(snapshot: &'a Snapshot) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<Pdb<'a>>> = BTreeMap::new();
         for (name, pdb) in &*snapshot.pdbs {
             // An absent selector selects nothing, an empty one everything.
@@ -50,7 +50,7 @@ impl<'a> Pdbs<'a> {
     }
 
     /// Whether the pod could be evicted now, as far as budgets go. Pods that a drain does not evict are never refused.
-    pub(super) fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), EvictionBlocked> {
+    pub fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), EvictionBlocked> {
         let Some(all) = self.by_namespace.get(&*pod.key.namespace) else {
             return Ok(());
         };

@@ -1,36 +1,29 @@
 //! Why a machine that goes is still there: what is in the way, whose it is, since when, and what would clear it.
 //!
 //! A pure function of the snapshot, so that every replica, the metrics and `explain` say the same; what only the process
-//! that drains knows (answers to evictions, to writes, of the cloud) is given as [`EffectErrors`].
+//! that drains knows (answers to evictions, to writes, of the cloud) is given as [`DrainErrors`].
 //!
 //! Only what holds the drain up now is named: pods of the group that is being emptied, then volumes, then the machine, then
 //! finalizers of others.
 
-mod budgets;
-
-#[cfg(test)]
-mod tests;
-
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::drain::Drain;
-use super::objects::{deadline_of, is_ours};
-use super::{Attached, volumes};
+use super::budgets;
+use super::volumes::{self, Attached};
+use super::{DrainErrors, EvictionError, EvictionFailure};
 use crate::apis::k8s::VolumeAttachment;
 use crate::apis::nodeclaim::NodeClaim;
-use crate::deciders::writes;
+use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
-use crate::effect::{EffectError, EffectOutput};
 use crate::labels;
-use crate::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName, ProviderId, Uid};
+use crate::names::{ClaimName, NodeName, ObjectRef, PoolName};
+use crate::object_ext::has_finalizer;
 use crate::snapshot::{Pod, Snapshot, StateNode};
 use crate::values::{after, since};
 
 /// A machine that goes is spoken of after this. A pod's default grace period is 30 s.
-pub(super) const REPORT_AFTER_MS: i64 = 45_000;
+pub const REPORT_AFTER_MS: i64 = 45_000;
 /// Most obstacles of one machine that are named.
 const MOST: usize = 10;
 /// Most machines that are looked into for one answer: beyond, it is not the single machine that matters.
@@ -77,7 +70,7 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
                 snapshot,
                 now,
                 machine,
-                &EffectErrors::default(),
+                &DrainErrors::default(),
                 &mut attached,
             ),
         })
@@ -92,7 +85,7 @@ pub fn drain_blockers(
     now: Timestamp,
     machine: &StateNode,
 ) -> Vec<DrainBlocker> {
-    obstacles(snapshot, now, machine, &EffectErrors::default(), &mut None)
+    obstacles(snapshot, now, machine, &DrainErrors::default(), &mut None)
 }
 
 /// When the deletion of a machine of ours was asked for; `None` while it is not going.
@@ -105,7 +98,7 @@ pub fn going_since(snapshot: &Snapshot, machine: &StateNode) -> Option<Timestamp
     let of_node = machine
         .node
         .as_ref()
-        .filter(|node| machine.claim.is_some() || is_ours(snapshot, node));
+        .filter(|node| machine.claim.is_some() || snapshot.has_served_class(node));
     let of_node = of_node.and_then(|node| node.metadata.deletion_timestamp.as_ref());
     [of_claim, of_node]
         .into_iter()
@@ -114,51 +107,12 @@ pub fn going_since(snapshot: &Snapshot, machine: &StateNode) -> Option<Timestamp
         .min()
 }
 
-/// What only the draining process knows.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EffectErrors {
-    /// The last answer to the eviction of a pod, if it was a refusal.
-    pub(super) evictions: BTreeMap<PodKey, (Uid, EffectError)>,
-    /// The last answer of the cloud, if it was a refusal.
-    pub(super) machines: BTreeMap<ProviderId, String>,
-    /// The last answer to a write, if it was a refusal.
-    pub(super) writes: BTreeMap<ObjectRef, String>,
-}
-
-impl EffectErrors {
-    /// Remembers, or forgets, what became of a write.
-    pub(super) fn written(
-        &mut self,
-        target: &ObjectRef,
-        result: &Result<EffectOutput, EffectError>,
-    ) {
-        match result {
-            Err(error @ EffectError::Refused { .. }) => {
-                self.writes.insert(target.clone(), error.to_string());
-            }
-            _ => drop(self.writes.remove(target)),
-        }
-    }
-
-    /// Forgets pods, machines and objects that are gone.
-    pub(super) fn sweep(&mut self, snapshot: &Snapshot) {
-        self.evictions
-            .retain(|key, (uid, _)| snapshot.pods.get(key).is_some_and(|pod| pod.uid == *uid));
-        self.machines.retain(|id, _| snapshot.nodes.contains(&**id));
-        self.writes.retain(|target, _| match target {
-            ObjectRef::Node(name) => snapshot.named.contains(name),
-            ObjectRef::Claim(name) => snapshot.claims.contains(name),
-            _ => false,
-        });
-    }
-}
-
 /// What is in the way of a machine that goes. Sorted by how long, at most ten.
-pub(super) fn obstacles(
+pub fn obstacles(
     snapshot: &Snapshot,
     now: Timestamp,
     machine: &StateNode,
-    hints: &EffectErrors,
+    hints: &DrainErrors,
     attached: &mut Attached,
 ) -> Vec<DrainBlocker> {
     let Some(start) = going_since(snapshot, machine) else {
@@ -192,7 +146,7 @@ struct DrainView<'a> {
     snapshot: &'a Snapshot,
     now: Timestamp,
     machine: &'a StateNode,
-    hints: &'a EffectErrors,
+    hints: &'a DrainErrors,
     start: Timestamp,
 }
 
@@ -220,7 +174,7 @@ impl DrainView<'_> {
 
     /// Pods of the group that is being emptied.
     fn pods(&self) -> Vec<DrainBlocker> {
-        let deadline = self.claim().and_then(deadline_of);
+        let deadline = self.claim().and_then(NodeClaim::termination_deadline);
         let drain = Drain::of(&self.machine.pods, self.now, deadline);
         let mut found: Vec<DrainBlocker> = Vec::new();
         for pod in drain.first_group() {
@@ -269,30 +223,26 @@ impl DrainView<'_> {
             .evictions
             .get(&pod.key)
             .filter(|(uid, _)| *uid == pod.uid);
-        let refused = |shape: DrainBlockerKind, error: &EffectError, unblocks: &str| {
+        let refused = |shape: DrainBlockerKind, error: &EvictionError, unblocks: &str| {
             self.obstacle(
                 shape,
                 what.clone(),
-                format!("its eviction is refused: {error}"),
+                format!("its eviction is refused: {}", error.message),
                 unblocks.to_owned(),
             )
         };
         match refusal.map(|(_, error)| error) {
-            Some(error @ EffectError::Refused { code: 403, message })
-                if message.contains("cannot create") =>
-            {
-                Some(refused(
-                    DrainBlockerKind::EvictionForbidden,
-                    error,
-                    "let the service account create pods/eviction (mortise manifests rbac)",
-                ))
-            }
-            Some(error @ EffectError::Refused { .. }) => Some(refused(
+            Some(error) if error.failure == EvictionFailure::Forbidden => Some(refused(
+                DrainBlockerKind::EvictionForbidden,
+                error,
+                "let the service account create pods/eviction (mortise manifests rbac)",
+            )),
+            Some(error) if error.failure == EvictionFailure::Denied => Some(refused(
                 DrainBlockerKind::EvictionDenied,
                 error,
                 "an admission webhook or policy denies it: change that, or delete the pod",
             )),
-            Some(error @ EffectError::Unavailable(_)) => Some(refused(
+            Some(error) if error.failure == EvictionFailure::Unavailable => Some(refused(
                 DrainBlockerKind::EvictionUnavailable,
                 error,
                 "the API server or one of its webhooks must answer again",
@@ -303,7 +253,7 @@ impl DrainView<'_> {
                     (Some(found), _) => found,
                     (None, Some(error)) => (
                         DrainBlockerKind::PdbExhausted,
-                        format!("its eviction is refused: {error}"),
+                        format!("its eviction is refused: {}", error.message),
                         "it is asked again until its budget allows it".to_owned(),
                     ),
                     (None, None) => return None,
@@ -412,13 +362,13 @@ impl DrainView<'_> {
         let id = machine.provider_id();
         let foreign = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
             let deleted = meta.deletion_timestamp.is_some();
-            let ours = writes::has_finalizer(meta, labels::TERMINATION_FINALIZER);
+            let ours = has_finalizer(meta, labels::TERMINATION_FINALIZER);
             let all = meta.finalizers.as_deref().unwrap_or_default();
             (deleted && !ours && !all.is_empty()).then(|| all.join(", "))
         };
         if let Some((id, error)) = id
             .as_ref()
-            .and_then(|id| Some((id, self.hints.machines.get(id)?)))
+            .and_then(|id| Some((id, self.hints.instances.get(id)?)))
         {
             let detail = format!("the cloud does not end it: {error}");
             let unblocks = "the cloud must accept the call: look at permissions, at protection against termination, at its limits";

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::drain;
+use crate::drain::groups;
 use crate::names::NamespacedName;
 use crate::snapshot::{Pod, PodVolume, Snapshot};
 
+/// Attachments by node, found when first needed in a step.
+pub type Attached = Option<BTreeMap<String, Vec<(Arc<str>, String)>>>;
+
 /// Attachments by node, for one step. Cost: one pass over the attachments.
-pub(super) fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, String)>> {
+pub fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, String)>> {
     let mut all: BTreeMap<String, Vec<(Arc<str>, String)>> = BTreeMap::new();
     for (name, attachment) in snapshot.attachments.sorted() {
         if let Some(volume) = &attachment.spec.source.persistent_volume_name {
@@ -22,14 +25,14 @@ pub(super) fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, St
 
 /// Names of the attachments that must go first: those whose volume no remaining pod of the node uses. A pod that stays
 /// until the end keeps its volumes attached.
-pub(super) fn pending(
+pub fn pending(
     snapshot: &Snapshot,
     attached: &[(Arc<str>, String)],
     pods: &[Arc<Pod>],
 ) -> Vec<Arc<str>> {
     let kept: BTreeSet<String> = pods
         .iter()
-        .filter(|pod| drain::stays(pod))
+        .filter(|pod| groups::stays(pod))
         .flat_map(|pod| volumes_of(snapshot, pod))
         .collect();
     attached

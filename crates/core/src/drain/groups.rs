@@ -13,19 +13,19 @@ const STUCK_MS: i64 = 60_000;
 
 /// What is to be done about the pods of one node.
 #[derive(Debug, Default)]
-pub(super) struct Drain<'a> {
+pub struct Drain<'a> {
     /// Pods that the node waits for.
-    pub(super) waiting: Vec<&'a Arc<Pod>>,
+    pub waiting: Vec<&'a Arc<Pod>>,
     /// Pods to be evicted now: those of the first group that is not empty.
-    pub(super) evict: Vec<&'a Arc<Pod>>,
+    pub evict: Vec<&'a Arc<Pod>>,
     /// Pods to be deleted now, with their grace in seconds.
-    pub(super) force: Vec<(&'a Arc<Pod>, i64)>,
+    pub force: Vec<(&'a Arc<Pod>, i64)>,
     /// When this answer changes by the passing of time alone.
-    pub(super) changes: Option<Timestamp>,
+    pub changes: Option<Timestamp>,
 }
 
 /// The pod stands the disrupted taint, or belongs to the node itself: it stays until the machine goes.
-pub(super) fn stays(pod: &Pod) -> bool {
+pub fn stays(pod: &Pod) -> bool {
     pod.is_node_owned() || pod.class.tolerates_disruption()
 }
 
@@ -41,7 +41,7 @@ fn force_at(pod: &Pod, deadline: Timestamp) -> Timestamp {
 
 impl<'a> Drain<'a> {
     /// Looks at the pods of a node. `deadline` is the end of the termination grace period, if there is one.
-    pub(super) fn of(pods: &'a [Arc<Pod>], now: Timestamp, deadline: Option<Timestamp>) -> Self {
+    pub fn of(pods: &'a [Arc<Pod>], now: Timestamp, deadline: Option<Timestamp>) -> Self {
         let mut drain = Self {
             waiting: pods
                 .iter()
@@ -71,7 +71,7 @@ impl<'a> Drain<'a> {
     }
 
     /// Pods of the group that is being emptied. The others wait for them.
-    pub(super) fn first_group(&self) -> impl Iterator<Item = &'a Arc<Pod>> {
+    pub fn first_group(&self) -> impl Iterator<Item = &'a Arc<Pod>> {
         let first = self.waiting.iter().map(|pod| group(pod)).min();
         self.waiting
             .iter()

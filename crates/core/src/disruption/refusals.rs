@@ -20,7 +20,7 @@ const LONGEST_MS: i64 = 5 * 60_000;
 
 /// Refusals of one method.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub struct Refusals {
     all: BTreeMap<ClaimName, Refused>,
 }
 
@@ -42,19 +42,19 @@ impl Refused {
 
 impl Refusals {
     /// Until when the machine waits; `None` when it may be looked at.
-    pub(super) fn waits_until(&self, candidate: &Candidate, now: Timestamp) -> Option<Timestamp> {
+    pub fn waits_until(&self, candidate: &Candidate, now: Timestamp) -> Option<Timestamp> {
         let known = self.all.get(&candidate.claim_name)?;
         (known.until > now && known.is_about(candidate)).then_some(known.until)
     }
 
     /// When the machine was to be looked at again; those that were never refused are before all others.
-    pub(super) fn rank(&self, candidate: &Candidate) -> Option<Timestamp> {
+    pub fn rank(&self, candidate: &Candidate) -> Option<Timestamp> {
         let known = self.all.get(&candidate.claim_name);
         known.map(|known| known.until)
     }
 
     /// The machine was refused just now.
-    pub(super) fn refused(&mut self, candidate: &Candidate, now: Timestamp) {
+    pub fn refused(&mut self, candidate: &Candidate, now: Timestamp) {
         let known = self.all.get(&candidate.claim_name);
         let known = known.filter(|known| known.is_about(candidate));
         let wait_ms = known.map_or(FIRST_MS, |known| (known.wait_ms * 2).min(LONGEST_MS));
@@ -68,12 +68,12 @@ impl Refusals {
     }
 
     /// What machines are made from changed: everything may be asked for again.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.all.clear();
     }
 
     /// Forgets machines that are no candidates any more. Cost: refusals.
-    pub(super) fn keep(&mut self, candidates: &[Candidate]) {
+    pub fn keep(&mut self, candidates: &[Candidate]) {
         if self.all.is_empty() {
             return;
         }

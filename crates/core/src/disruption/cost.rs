@@ -9,7 +9,7 @@ use crate::snapshot::{EvictionCost, StateNode};
 ///
 /// # Units
 /// As [`EvictionCost`].
-pub(in crate::deciders) fn of_node(node: &StateNode) -> EvictionCost {
+pub fn of_node(node: &StateNode) -> EvictionCost {
     let pods: i64 = node
         .reschedulable()
         .map(|pod| pod.eviction_cost().0.max(0))
@@ -19,7 +19,7 @@ pub(in crate::deciders) fn of_node(node: &StateNode) -> EvictionCost {
 
 /// Orders by price per cost, the highest first: where most is to be gained for the least trouble. An unknown price counts
 /// as nothing to be gained.
-pub(super) fn by_savings_ratio(
+pub fn by_savings_ratio(
     a: (Option<MicroUsd>, EvictionCost),
     b: (Option<MicroUsd>, EvictionCost),
 ) -> Ordering {
@@ -32,15 +32,15 @@ pub(super) fn by_savings_ratio(
 
 /// What a move means to one pool, for the policy `Balanced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BalancedScore {
+pub struct BalancedScore {
     /// What is saved per hour; may be negative.
-    pub(super) savings: i64,
+    pub savings: i64,
     /// Cost of the disruption.
-    pub(super) disruption: i64,
+    pub disruption: i64,
     /// What all machines of the pool cost per hour.
-    pub(super) total_cost: i64,
+    pub total_cost: i64,
     /// Cost of disrupting all machines of the pool.
-    pub(super) total_disruption: i64,
+    pub total_disruption: i64,
 }
 
 /// The number `k` of the policy: a move is approved at half of the pool's average savings per disruption.
@@ -51,7 +51,7 @@ impl BalancedScore {
     ///
     /// # Source
     /// karpenter-core 5.9; checked against recorded answers.
-    pub(super) fn is_worth_it(self) -> bool {
+    pub fn is_worth_it(self) -> bool {
         let Self {
             savings,
             disruption,
@@ -68,7 +68,7 @@ impl BalancedScore {
     }
 
     /// Upstream's text of an approval.
-    pub(super) fn approval(self) -> String {
+    pub fn approval(self) -> String {
         let score = self.score_percent();
         let share = |part: i64, of: i64| {
             let thousandths = i128::from(part).saturating_mul(1_000) / i128::from(of.max(1));
@@ -84,7 +84,7 @@ impl BalancedScore {
     }
 
     /// The score in hundredths, for people.
-    pub(super) fn score_percent(self) -> i64 {
+    pub fn score_percent(self) -> i64 {
         let below = i128::from(self.total_cost).saturating_mul(i128::from(self.disruption));
         if below <= 0 || self.savings <= 0 {
             return 0;

@@ -10,19 +10,19 @@ use super::command::{DisruptionCommand, Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
 use super::search::{FoundCommand, SearchOutcome};
 use super::simulation::DisruptionRejection;
-use crate::deciders::static_capacity::ReplicaCounts;
 use crate::names::PoolName;
 use crate::reason::Reason;
+use crate::replica_counts::ReplicaCounts;
 use crate::scheduling::plan_static_claim;
 
 /// The machine that has been drifted longest and whose replacement the pool allows.
-pub(super) fn drifted(
+pub fn drifted(
     candidates: &[Candidate],
     world: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
     mut refused: impl FnMut(&Candidate, &DisruptionRejection),
 ) -> SearchOutcome {
-    if !world.input.settings.gates.static_capacity {
+    if !world.context.settings.gates.static_capacity {
         return SearchOutcome::Nothing;
     }
     let mut drifted: Vec<_> = candidates
@@ -61,7 +61,7 @@ pub(super) fn drifted(
 }
 
 /// A new machine in place of the candidate.
-pub(super) fn replacement(
+pub fn replacement(
     candidate: &Candidate,
     world: &DisruptionView<'_>,
 ) -> Result<RelocationPlan, DisruptionRejection> {
@@ -98,7 +98,7 @@ pub(super) fn replacement(
     let planned = plan_static_claim(
         pool,
         world.snapshot(),
-        &world.input.settings.solve_options(),
+        &world.context.settings.solve_options(),
     )
     .map_err(|why| DisruptionRejection::note(format!("NodePool \"{pool_name}\": {why}")))?;
     Ok(RelocationPlan {
@@ -113,7 +113,7 @@ pub(super) fn replacement(
 }
 
 /// Machines that a command will ask for and that the ledger does not know yet.
-pub(super) fn not_asked_for(command: &DisruptionCommand) -> impl Iterator<Item = &PoolName> {
+pub fn not_asked_for(command: &DisruptionCommand) -> impl Iterator<Item = &PoolName> {
     let open = !command.phase.is_promised();
     command
         .moves

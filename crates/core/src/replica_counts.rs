@@ -11,16 +11,16 @@ use crate::snapshot::Snapshot;
 
 /// Machines of one pool.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReplicaCounts {
+pub struct ReplicaCounts {
     /// Claims that count towards `replicas`: not going, and not about to be replaced by a claim that counts in their
     /// place. Sorted by name.
-    pub(crate) counted: Vec<Arc<NodeClaim>>,
+    pub counted: Vec<Arc<NodeClaim>>,
     /// Claims that were asked for and that no object shows yet.
-    pub(crate) coming: i64,
+    pub coming: i64,
     /// Claims that go.
-    pub(crate) going: i64,
+    pub going: i64,
     /// Claims whose replacement is there.
-    pub(crate) replaced: i64,
+    pub replaced: i64,
 }
 
 impl ReplicaCounts {
@@ -28,7 +28,7 @@ impl ReplicaCounts {
     ///
     /// # Cost
     /// One pass over the claims, none without such a pool.
-    pub(crate) fn all(snapshot: &Snapshot, leaving: &BTreeSet<Uid>) -> BTreeMap<PoolName, Self> {
+    pub fn all(snapshot: &Snapshot, leaving: &BTreeSet<Uid>) -> BTreeMap<PoolName, Self> {
         let mut all: BTreeMap<PoolName, Self> = snapshot
             .pools
             .iter()
@@ -76,7 +76,7 @@ impl ReplicaCounts {
 
     /// Machines that are missing; negative when there are too many. What is only on its way counts as there: it is never a
     /// reason to make another one, nor to take one away.
-    pub(crate) fn missing(&self, replicas: i64) -> i64 {
+    pub fn missing(&self, replicas: i64) -> i64 {
         let there = count(self.counted.len());
         let missing = replicas - there - self.coming;
         let surplus = there - replicas;
@@ -88,7 +88,7 @@ impl ReplicaCounts {
     }
 
     /// Everything that takes a place under `limits.nodes`: a machine that is going is still there.
-    pub(crate) fn machines(&self) -> i64 {
+    pub fn machines(&self) -> i64 {
         count(self.counted.len()) + self.coming + self.going + self.replaced
     }
 }

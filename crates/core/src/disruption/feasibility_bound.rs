@@ -13,7 +13,7 @@ use crate::resources::Resources;
 use crate::snapshot::{NodeKey, Snapshot};
 
 /// What pods could at best find.
-pub(super) struct FeasibilityBound {
+pub struct FeasibilityBound {
     /// Of each resource the most that is free on any one machine that takes pods.
     most_free: Resources,
     /// Types that can be bought: least price and what pods can use, cheapest first.
@@ -22,7 +22,7 @@ pub(super) struct FeasibilityBound {
 
 impl FeasibilityBound {
     /// Looks at every machine and every type once. `closed` machines take no pods.
-    pub(super) fn of(snapshot: &Snapshot, closed: impl Fn(&NodeKey) -> bool) -> Self {
+    pub fn of(snapshot: &Snapshot, closed: impl Fn(&NodeKey) -> bool) -> Self {
         let mut most_free = Resources::zero();
         // Machines that are not initialized take no moved pods.
         let open = |key: &NodeKey| !closed(key);
@@ -52,7 +52,7 @@ impl FeasibilityBound {
     ///
     /// Sound: pods larger than every gap need a new machine. One machine for all of them is at least as dear as the cheapest
     /// type that holds their sum; several are refused anyway.
-    pub(super) fn check(&self, candidates: &[&Candidate]) -> Result<(), DisruptionRejection> {
+    pub fn check(&self, candidates: &[&Candidate]) -> Result<(), DisruptionRejection> {
         let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
         let Some(old) = old else { return Ok(()) };
         let mut homeless = Resources::zero();

@@ -11,9 +11,9 @@ use super::disruption_view::DisruptionView;
 use super::refusals::Refusals;
 use super::search::{self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
 use super::simulation::{SimulationRules, what_if};
-use crate::deciders::StepInput;
 use crate::money::MicroUsd;
 use crate::names::{NodeName, PodKey, PoolName};
+use crate::planning_context::PlanningContext;
 use crate::reason::Reason;
 use crate::scheduling::PlannedClaim;
 use crate::snapshot::EvictionCost;
@@ -78,15 +78,15 @@ pub enum ReplacementPricing {
 /// # Errors
 /// Why it would not be done: a name that is no managed Node, pods without a place, or nothing cheaper.
 pub fn consider(
-    input: &StepInput<'_>,
+    context: PlanningContext<'_>,
     nodes: &[NodeName],
     terms: ReplacementPricing,
     stop: &dyn Fn() -> bool,
 ) -> Result<Proposal, String> {
-    let world = DisruptionView::new(input, &BTreeMap::new(), None).without_bound();
+    let world = DisruptionView::new(context, &BTreeMap::new(), None).without_bound();
     let mut candidates = Vec::new();
     for name in nodes {
-        let node = input.snapshot.node(name);
+        let node = context.snapshot.node(name);
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
             Candidate::unchecked(node, &world)
@@ -122,9 +122,9 @@ pub fn consider(
 /// # Cost
 /// One what-if for each machine that may be consolidated; use it where people ask, not in loops.
 #[must_use]
-pub fn survey(input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Survey {
+pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
     let none = BTreeMap::new();
-    let world = DisruptionView::new(input, &none, None).without_bound();
+    let world = DisruptionView::new(context, &none, None).without_bound();
     let received = BTreeMap::new();
     let mut survey = Survey::default();
     let (mut graceful, mut eventual) = (Vec::new(), Vec::new());

@@ -4,8 +4,7 @@ use std::fmt::{self, Write as _};
 
 use jiff::Timestamp;
 
-use super::candidate::Candidate;
-use crate::metric_event::CommandKind;
+use super::candidate::{Candidate, DisruptionClass};
 use crate::money::MicroUsd;
 use crate::names::{ClaimName, NodeName, PoolName, Uid};
 use crate::scheduling::{Placement, PlannedClaim};
@@ -13,7 +12,7 @@ use crate::snapshot::NodeKey;
 
 /// Why machines are disrupted, as budgets, conditions and metrics spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum DisruptionReason {
+pub enum DisruptionReason {
     /// No pod would have to move.
     Empty,
     /// The machine differs from what its pool or class asks for.
@@ -24,10 +23,10 @@ pub(super) enum DisruptionReason {
 
 impl DisruptionReason {
     /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Empty, Self::Drifted, Self::Underutilized];
+    pub const ALL: [Self; 3] = [Self::Empty, Self::Drifted, Self::Underutilized];
 
     /// The word in budgets and conditions.
-    pub(super) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "Empty",
             Self::Drifted => "Drifted",
@@ -38,7 +37,7 @@ impl DisruptionReason {
 
 /// How the machines were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Method {
+pub enum Method {
     /// They have no pods.
     Emptiness,
     /// They are drifted.
@@ -50,8 +49,17 @@ pub(super) enum Method {
 }
 
 impl Method {
+    /// The class whose candidates the method takes.
+    #[must_use]
+    pub const fn candidate_class(self) -> DisruptionClass {
+        match self {
+            Self::Drift => DisruptionClass::Eventual,
+            Self::Emptiness | Self::Multi | Self::Single => DisruptionClass::Graceful,
+        }
+    }
+
     /// The reason that goes with it.
-    pub(super) const fn reason(self) -> DisruptionReason {
+    pub const fn reason(self) -> DisruptionReason {
         match self {
             Self::Emptiness => DisruptionReason::Empty,
             Self::Drift => DisruptionReason::Drifted,
@@ -60,7 +68,7 @@ impl Method {
     }
 
     /// The word for the reason and for the way of consolidation, as metrics spell them.
-    pub(super) const fn words(self) -> (&'static str, &'static str) {
+    pub const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Emptiness => ("empty", "empty"),
             Self::Drift => ("drifted", ""),
@@ -70,26 +78,26 @@ impl Method {
     }
 
     /// It moves pods to save money.
-    pub(super) const fn is_consolidation(self) -> bool {
+    pub const fn is_consolidation(self) -> bool {
         matches!(self, Self::Multi | Self::Single)
     }
 }
 
 /// A machine that a command removes.
 #[derive(Clone, Debug)]
-pub(super) struct DisruptedNode {
+pub struct DisruptedNode {
     /// The machine.
-    pub(super) key: NodeKey,
+    pub key: NodeKey,
     /// Name of its Node.
-    pub(super) node: NodeName,
+    pub node: NodeName,
     /// Name of its claim.
-    pub(super) claim: ClaimName,
+    pub claim: ClaimName,
     /// UID of its claim.
-    pub(super) uid: Option<Uid>,
+    pub uid: Option<Uid>,
     /// Its pool.
-    pub(super) pool: PoolName,
+    pub pool: PoolName,
     /// Why exactly, for drift.
-    pub(super) detail: Option<String>,
+    pub detail: Option<String>,
 }
 
 impl From<&Candidate> for DisruptedNode {
@@ -107,27 +115,27 @@ impl From<&Candidate> for DisruptedNode {
 
 /// Where the pods of the machines go, and at what price.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RelocationPlan {
+pub struct RelocationPlan {
     /// Machines to be made.
-    pub(super) claims: Vec<PlannedClaim>,
+    pub claims: Vec<PlannedClaim>,
     /// Pods that go to machines that are there.
-    pub(super) placements: Vec<Placement>,
+    pub placements: Vec<Placement>,
     /// Price of the machines that go; `None` when one is unknown.
-    pub(super) old: Option<MicroUsd>,
+    pub old: Option<MicroUsd>,
     /// Cheapest price of the machines that come; `None` when one is unknown.
-    pub(super) new: Option<MicroUsd>,
+    pub new: Option<MicroUsd>,
 }
 
 impl RelocationPlan {
     /// What is saved per hour; `None` when a price is unknown.
-    pub(super) fn savings(&self) -> Option<MicroUsd> {
+    pub fn savings(&self) -> Option<MicroUsd> {
         Some(self.old? - self.new?)
     }
 }
 
 /// How far the execution is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CommandPhase {
+pub enum CommandPhase {
     /// Decided; looked at again at this time.
     Held(Timestamp),
     /// The claims are being given the condition that says why, which fences their machines.
@@ -144,57 +152,76 @@ pub(super) enum CommandPhase {
 
 impl CommandPhase {
     /// Its machines are marked for going, or may be.
-    pub(super) const fn is_marked(&self) -> bool {
+    pub const fn is_marked(&self) -> bool {
         matches!(self, Self::Marking(_) | Self::Launching(_) | Self::Deleting)
     }
 
     /// Room for the moves stands in the ledger.
-    pub(super) const fn is_promised(&self) -> bool {
+    pub const fn is_promised(&self) -> bool {
         matches!(self, Self::Launching(_) | Self::Deleting)
+    }
+}
+
+/// What a disruption command does, as labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandKind {
+    /// It brings new machines; otherwise machines only go.
+    pub replaces: bool,
+    /// `empty`, `drifted` or `underutilized`.
+    pub reason: &'static str,
+    /// `empty`, `multi` or `single`; empty for drift.
+    pub consolidation_type: &'static str,
+}
+
+impl CommandKind {
+    /// `replace` or `delete`.
+    #[must_use]
+    pub const fn decision(self) -> &'static str {
+        if self.replaces { "replace" } else { "delete" }
     }
 }
 
 /// A command.
 #[derive(Clone, Debug)]
-pub(super) struct DisruptionCommand {
+pub struct DisruptionCommand {
     /// Number, in the order of decision.
-    pub(super) id: u64,
+    pub id: u64,
     /// How it was found.
-    pub(super) method: Method,
+    pub method: Method,
     /// Machines that go. Never empty.
-    pub(super) targets: Vec<DisruptedNode>,
+    pub targets: Vec<DisruptedNode>,
     /// Where their pods go.
-    pub(super) moves: RelocationPlan,
+    pub moves: RelocationPlan,
     /// When it was decided.
-    pub(super) decided: Timestamp,
+    pub decided: Timestamp,
     /// How far it is.
-    pub(super) phase: CommandPhase,
+    pub phase: CommandPhase,
     /// Names of the replacements, once asked for, and whether each was seen.
-    pub(super) replacements: Vec<ReplacementClaim>,
+    pub replacements: Vec<ReplacementClaim>,
 }
 
 /// A machine that was asked for in place of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ReplacementClaim {
+pub struct ReplacementClaim {
     /// Name of its claim.
-    pub(super) claim: ClaimName,
+    pub claim: ClaimName,
     /// The claim was there once.
-    pub(super) seen: bool,
+    pub seen: bool,
 }
 
 impl DisruptionCommand {
     /// Whether the machine goes.
-    pub(super) fn has(&self, key: &NodeKey) -> bool {
+    pub fn has(&self, key: &NodeKey) -> bool {
         self.targets.iter().any(|target| target.key == *key)
     }
 
     /// Why the machines go.
-    pub(super) const fn reason(&self) -> DisruptionReason {
+    pub const fn reason(&self) -> DisruptionReason {
         self.method.reason()
     }
 
     /// What it does, for metrics.
-    pub(super) const fn kind(&self) -> CommandKind {
+    pub const fn kind(&self) -> CommandKind {
         let (reason, consolidation_type) = self.method.words();
         CommandKind {
             replaces: !self.moves.claims.is_empty(),
@@ -204,7 +231,7 @@ impl DisruptionCommand {
     }
 
     /// What it does to one of its machines, in upstream's words.
-    pub(super) fn text_for(&self, target: &DisruptedNode) -> String {
+    pub fn text_for(&self, target: &DisruptedNode) -> String {
         let verb = if self.moves.claims.is_empty() {
             "delete"
         } else {

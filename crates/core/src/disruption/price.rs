@@ -34,7 +34,7 @@ struct PriceFilter<'a> {
 }
 
 /// Narrows a planned claim to what is cheaper than the machines it replaces, or says why nothing is.
-pub(super) fn cheaper(
+pub fn cheaper(
     claim: PlannedClaim,
     candidates: &[&Candidate],
     world: &DisruptionView<'_>,
@@ -77,15 +77,11 @@ pub(super) fn cheaper(
     if candidates.len() > 1 {
         filter.not_the_same(candidates, old)?;
     }
-    Ok(filter.finish(world.input.settings.max_instance_types))
+    Ok(filter.finish(world.context.settings.max_instance_types))
 }
 
 /// Narrows a planned claim to types that were decided on before.
-pub(super) fn only(
-    claim: PlannedClaim,
-    decided: &[Arc<str>],
-    world: &DisruptionView<'_>,
-) -> PlannedClaim {
+pub fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &DisruptionView<'_>) -> PlannedClaim {
     let pool = world.snapshot().pools.get(&claim.pool);
     let Some(catalog) = pool.and_then(|pool| world.snapshot().catalog_of(pool)) else {
         return claim;
@@ -102,7 +98,7 @@ pub(super) fn only(
         claim,
         types,
     };
-    filter.finish(world.input.settings.max_instance_types)
+    filter.finish(world.context.settings.max_instance_types)
 }
 
 impl PriceFilter<'_> {
@@ -189,7 +185,7 @@ impl PriceFilter<'_> {
         old: MicroUsd,
         world: &DisruptionView<'_>,
     ) -> Result<(), DisruptionRejection> {
-        if !world.input.settings.gates.spot_to_spot_consolidation {
+        if !world.context.settings.gates.spot_to_spot_consolidation {
             return Err(DisruptionRejection::note(
                 "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
             ));

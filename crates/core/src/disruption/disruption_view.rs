@@ -13,26 +13,24 @@ use super::feasibility_bound::FeasibilityBound;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
 use crate::apis::conditions::find;
-use crate::deciders::StepInput;
-use crate::deciders::node_claim_request::promise_of;
-use crate::deciders::provisioning::fenced;
-use crate::deciders::static_capacity::ReplicaCounts;
 use crate::ledger::{LedgerOp, NominationTarget};
 use crate::money::MicroUsd;
 use crate::names::{PoolName, Uid};
+use crate::planning_context::PlanningContext;
+use crate::replica_counts::ReplicaCounts;
 use crate::snapshot::{NodeKey, Snapshot, StateNode};
 use crate::values::NillableDuration;
 
 /// The cluster without what other commands have taken.
-pub(super) struct DisruptionView<'a> {
+pub struct DisruptionView<'a> {
     /// Now.
-    pub(super) now: Timestamp,
-    /// What the step was given.
-    pub(super) input: &'a StepInput<'a>,
+    pub now: Timestamp,
+    /// What the evaluation is based on.
+    pub context: PlanningContext<'a>,
     /// Disruption budgets of pods.
-    pub(super) pdbs: Pdbs<'a>,
+    pub pdbs: Pdbs<'a>,
     /// Budgets of pools, with the machines of other commands counted as going.
-    pub(super) budgets: PoolBudgets,
+    pub budgets: PoolBudgets,
     view: Snapshot,
     taken: BTreeSet<NodeKey>,
     destinations: BTreeSet<NodeKey>,
@@ -50,11 +48,11 @@ pub(super) struct DisruptionView<'a> {
 
 /// Sums over the machines of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub struct Totals {
     /// Price per hour; machines of unknown price count nothing.
-    pub(super) price: MicroUsd,
+    pub price: MicroUsd,
     /// Cost of disrupting all of them.
-    pub(super) disruption: i64,
+    pub disruption: i64,
 }
 
 /// Most what-ifs of one step.
@@ -75,8 +73,8 @@ fn simulations(snapshot: &Snapshot) -> usize {
 impl<'a> DisruptionView<'a> {
     /// The world as the command `me` sees it (or a command that is still to be found): the machines of all others are
     /// taken, and the room on which their pods will land is.
-    pub(super) fn new(
-        input: &'a StepInput<'a>,
+    pub fn new(
+        context: PlanningContext<'a>,
         commands: &BTreeMap<u64, DisruptionCommand>,
         me: Option<u64>,
     ) -> Self {
@@ -107,28 +105,28 @@ impl<'a> DisruptionView<'a> {
             }
             moving.extend(places.iter().map(|placement| {
                 let place = placement.place.clone();
-                Arc::new(promise_of(&placement.pod, place, input.now, Timestamp::MAX))
+                Arc::new(placement.pod.nomination(place, context.now, Timestamp::MAX))
             }));
         }
-        let promises = input.snapshot.ledger.nominations().chain(&moving);
+        let promises = context.snapshot.ledger.nominations().chain(&moving);
         // Its own promises are what is looked at anew.
         let of_others = promises.filter(|promise| !own_pods.contains(&promise.uid));
-        let mut view = input.snapshot.with_coming().assume(of_others);
+        let mut view = context.snapshot.with_coming().assume(of_others);
         let ledger = Arc::make_mut(&mut view.ledger);
         for uid in own_pods {
             ledger.apply(LedgerOp::Withdraw(uid.clone()));
         }
         let own =
             |key: &NodeKey| me.is_some_and(|id| commands.get(&id).is_some_and(|own| own.has(key)));
-        let mut closed: BTreeSet<NodeKey> = fenced(input.snapshot);
+        let mut closed: BTreeSet<NodeKey> = context.snapshot.fenced_nodes();
         closed.extend(taken.iter().cloned());
         closed.retain(|key| !own(key));
-        let most = simulations(input.snapshot);
+        let most = simulations(context.snapshot);
         Self {
-            now: input.now,
-            input,
-            pdbs: Pdbs::of(input.snapshot),
-            budgets: PoolBudgets::of(input.snapshot, |key| taken.contains(key), input.now),
+            now: context.now,
+            context,
+            pdbs: Pdbs::of(context.snapshot),
+            budgets: PoolBudgets::of(context.snapshot, |key| taken.contains(key), context.now),
             totals: OnceCell::new(),
             view,
             taken,
@@ -145,39 +143,40 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// The same without a bound on the work.
-    pub(super) fn without_bound(self) -> Self {
+    #[must_use]
+    pub fn without_bound(self) -> Self {
         self.left.set(usize::MAX);
         self.turn.set(usize::MAX);
         self
     }
 
     /// The cluster as it is.
-    pub(super) const fn snapshot(&self) -> &'a Snapshot {
-        self.input.snapshot
+    pub const fn snapshot(&self) -> &'a Snapshot {
+        self.context.snapshot
     }
 
     /// The cluster with the room that other commands' pods will take marked as taken.
-    pub(super) const fn view(&self) -> &Snapshot {
+    pub const fn view(&self) -> &Snapshot {
         &self.view
     }
 
     /// Another command removes the machine.
-    pub(super) fn is_taken(&self, key: &NodeKey) -> bool {
+    pub fn is_taken(&self, key: &NodeKey) -> bool {
         self.taken.contains(key)
     }
 
     /// Pods of another command will land on the machine.
-    pub(super) fn is_destination(&self, key: &NodeKey) -> bool {
+    pub fn is_destination(&self, key: &NodeKey) -> bool {
         self.destinations.contains(key)
     }
 
     /// Machines that get no further pods.
-    pub(super) const fn closed(&self) -> &BTreeSet<NodeKey> {
+    pub const fn closed(&self) -> &BTreeSet<NodeKey> {
         &self.closed
     }
 
     /// The same, and machines on which pods came or went so recently that their own wait is not over.
-    pub(super) fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
+    pub fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
         self.closed_to_consolidation.get_or_init(|| {
             let nodes = self.snapshot().nodes.values();
             let resting =
@@ -188,40 +187,40 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// What pools with a fixed number of nodes have.
-    pub(super) fn static_pools(&self) -> &BTreeMap<PoolName, ReplicaCounts> {
+    pub fn static_pools(&self) -> &BTreeMap<PoolName, ReplicaCounts> {
         self.static_pools
             .get_or_init(|| ReplicaCounts::all(self.snapshot(), &BTreeSet::new()))
     }
 
     /// How many machines of the pool other commands will ask for.
-    pub(super) fn planned(&self, pool: &PoolName) -> i64 {
+    pub fn planned(&self, pool: &PoolName) -> i64 {
         self.planned.get(pool).copied().unwrap_or(0)
     }
 
     /// Sums over a pool.
-    pub(super) fn totals(&self, pool: &PoolName) -> Totals {
+    pub fn totals(&self, pool: &PoolName) -> Totals {
         let all = self.totals.get_or_init(|| totals(self.snapshot()));
         all.get(pool).copied().unwrap_or_default()
     }
 
     /// What pods could at best find.
-    pub(super) fn bound(&self) -> &FeasibilityBound {
+    pub fn bound(&self) -> &FeasibilityBound {
         self.bound
             .get_or_init(|| FeasibilityBound::of(self.snapshot(), |key| self.closed.contains(key)))
     }
 
     /// Gives a method its share of the what-ifs of this step: a third, so that each gets on however much the others ask.
-    pub(super) fn give_share(&self) {
+    pub fn give_share(&self) {
         self.turn.set(self.left.get().min(self.most / 3).max(1));
     }
 
     /// Gives the last method what the others have left.
-    pub(super) fn give_rest(&self) {
+    pub fn give_rest(&self) {
         self.turn.set(self.left.get().max(1));
     }
 
     /// Takes one what-if from what the method may do; `false` when there is none left.
-    pub(super) fn may_simulate(&self) -> bool {
+    pub fn may_simulate(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set(turn.saturating_sub(1));
         self.left.set(self.left.get().saturating_sub(1));
@@ -229,8 +228,8 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// Machines that are not taken, in a fixed order.
-    pub(super) fn machines(&self) -> Vec<&'a Arc<StateNode>> {
-        let snapshot: &'a Snapshot = self.input.snapshot;
+    pub fn machines(&self) -> Vec<&'a Arc<StateNode>> {
+        let snapshot: &'a Snapshot = self.context.snapshot;
         let mut all: Vec<_> = snapshot
             .nodes
             .iter()
@@ -241,7 +240,7 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// The name that the ledger and people use for where a placement goes.
-    pub(super) fn place_name(place: &NominationTarget) -> String {
+    pub fn place_name(place: &NominationTarget) -> String {
         match place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),

@@ -29,17 +29,17 @@ const PAIRED: usize = 12;
 const PAIRS: usize = 20;
 
 /// What was found.
-pub(super) struct FoundCommand {
+pub struct FoundCommand {
     /// How.
-    pub(super) method: Method,
+    pub method: Method,
     /// Machines that go. Never empty.
-    pub(super) candidates: Vec<Candidate>,
+    pub candidates: Vec<Candidate>,
     /// Where their pods go.
-    pub(super) moves: RelocationPlan,
+    pub moves: RelocationPlan,
 }
 
 /// What became of a look.
-pub(super) enum SearchOutcome {
+pub enum SearchOutcome {
     /// Something to do.
     Found(Box<FoundCommand>),
     /// Out of time; there is more to look at.
@@ -59,19 +59,19 @@ fn is_empty(candidate: &Candidate, world: &DisruptionView<'_>) -> bool {
 }
 
 /// How many machines may go because they are empty, whatever budgets allow.
-pub(super) fn count_empty(candidates: &[Candidate], world: &DisruptionView<'_>) -> usize {
+pub fn count_empty(candidates: &[Candidate], world: &DisruptionView<'_>) -> usize {
     let empty = candidates.iter().filter(|each| is_empty(each, world));
     empty.count()
 }
 
 /// How many machines may go because they are drifted, whatever budgets allow.
-pub(super) fn count_drifted(candidates: &[Candidate]) -> usize {
+pub fn count_drifted(candidates: &[Candidate]) -> usize {
     let drifted = candidates.iter().filter(|each| each.drifted().is_some());
     drifted.count()
 }
 
 /// Machines without pods, within the budgets.
-pub(super) fn empty(
+pub fn empty(
     candidates: &[Candidate],
     world: &DisruptionView<'_>,
     refusals: &mut Refusals,
@@ -143,7 +143,7 @@ impl Left {
 }
 
 /// The machine that has been drifted longest and can be replaced; machines without pods first.
-pub(super) fn drifted(
+pub fn drifted(
     candidates: &[Candidate],
     world: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
@@ -190,7 +190,7 @@ pub(super) fn drifted(
 }
 
 /// Why a machine is no candidate for consolidation.
-pub(super) enum Ineligible {
+pub enum Ineligible {
     /// For this reason, which people are told.
     Refused(DisruptionRejection),
     /// It rests after a move until then.
@@ -200,7 +200,7 @@ pub(super) enum Ineligible {
 }
 
 /// Whether a machine may be consolidated at all. `received`: until when machines rest that pods were moved to.
-pub(super) fn eligible(
+pub fn eligible(
     candidate: &Candidate,
     world: &DisruptionView<'_>,
     received: &BTreeMap<ClaimName, Timestamp>,
@@ -247,7 +247,7 @@ pub(super) fn eligible(
     if !candidate.is_consolidatable() || world.is_destination(candidate.key()) {
         return Err(Ineligible::NotYet);
     }
-    let rest = world.input.settings.churn_rest_ms;
+    let rest = world.context.settings.churn_rest_ms;
     let launched = candidate
         .claim
         .annotation(labels::REPLACES)
@@ -262,7 +262,7 @@ pub(super) fn eligible(
 
 /// How far a pass of consolidation is. A pass may take several steps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ConsolidationSearch {
+pub struct ConsolidationSearch {
     stage: SearchStage,
     /// Machines that were looked at one by one.
     examined: BTreeSet<ClaimName>,
@@ -294,12 +294,12 @@ impl Default for SearchStage {
 
 impl ConsolidationSearch {
     /// Begins anew: something changed since the last fruitless pass.
-    pub(super) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         *self = Self::default();
     }
 
     /// Looks on. `candidates` are eligible ones.
-    pub(super) fn look(
+    pub fn look(
         &mut self,
         candidates: Vec<&Candidate>,
         world: &DisruptionView<'_>,
@@ -314,7 +314,7 @@ impl ConsolidationSearch {
     }
 
     /// Both methods on their own: several machines, and one.
-    pub(super) fn both(
+    pub fn both(
         &mut self,
         candidates: Vec<&Candidate>,
         world: &DisruptionView<'_>,

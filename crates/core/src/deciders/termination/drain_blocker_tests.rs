@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::stuck_drains;
 use crate::cloud::{CloudError, Retry};
 use crate::deciders::testing::TestCluster;
+use crate::drain::stuck_drains;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use crate::effect::EffectError;
 use crate::labels;

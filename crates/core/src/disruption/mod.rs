@@ -1,0 +1,26 @@
+//! Disruption planning: which nodes may be removed or replaced, at what cost, and where their pods would run.
+//!
+//! Pure evaluations of a [`DisruptionView`](disruption_view::DisruptionView); the decider of the same name carries out what they find.
+//! [`candidate`]: what may be disrupted, and what blocks the rest. [`search`]: emptiness, drift, consolidation. [`simulation`]
+//! runs the scheduler unless [`feasibility_bound`] knows the result, [`price`] makes sure of the saving, [`cost`] weighs it.
+//! [`survey`](mod@survey): everything at once, for requests of users.
+//!
+//! # Source
+//! karpenter-core 5.
+
+pub mod budgets;
+pub mod candidate;
+pub mod command;
+pub mod cost;
+pub mod disruption_view;
+pub mod feasibility_bound;
+pub mod pdb;
+pub mod price;
+pub mod refusals;
+pub mod search;
+pub mod simulation;
+pub mod static_drift;
+pub mod survey;
+
+pub use budgets::{BudgetState, budget_states};
+pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};

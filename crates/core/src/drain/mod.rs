@@ -1,0 +1,10 @@
+//! Drain planning: which pods must leave a node and in what order, which volumes it waits for, and what blocks it.
+
+pub mod blockers;
+mod budgets;
+mod errors;
+pub mod groups;
+pub mod volumes;
+
+pub use blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
+pub use errors::{DrainErrors, EvictionError, EvictionFailure};
