@@ -75,7 +75,7 @@ const LIMITS: &str =
 
 /// Runs the benchmark.
 pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
-    let machine = Machine::here(&["../webhooks/src", "../crates/core/src", "src"]);
+    let machine = Machine::here(&["../webhooks/src", "../crates", "src"]);
     let (mut index, pool) = inputs::empty(&inputs::own_folder())?;
     fill(&mut index, &pool, args)?;
     index.set_synced();

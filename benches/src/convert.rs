@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
         commit,
         load,
         debug_build,
-    } = Machine::here(&["../crates/core/src/apis/conversion", "src"]);
+    } = Machine::here(&["../crates/apis/src/conversion", "src"]);
     let mut micros: Vec<u128> = Vec::new();
     let mut objects = 0;
     for (field, kind, group, packed) in RECORDED {

@@ -104,7 +104,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(&row)?)?;
         return Ok(());
     }
-    let machine = Machine::here(&["../crates/core/src", "src"]);
+    let machine = Machine::here(&["../crates", "src"]);
     let folder = args.inputs.clone().unwrap_or_else(inputs::own_folder);
     let shown = if folder == inputs::own_folder() {
         "benches/inputs".to_owned()

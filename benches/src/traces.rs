@@ -456,7 +456,7 @@ fn measure(args: &TracesArgs, path: &Path, form: &'static str) -> Result<Row> {
 /// Runs the benchmark.
 pub(crate) fn run(args: &TracesArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let machine = Machine::here(&["../crates/core/src", "src"]);
+    let machine = Machine::here(&["../crates", "src"]);
     let mut files: Vec<PathBuf> = fs::read_dir(&args.inputs)
         .with_context(|| format!("reading {}", args.inputs.display()))?
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -83,7 +83,16 @@ fn is_impure(name: &str) -> bool {
 
 #[test]
 fn core_and_simulation_are_pure() -> Result<()> {
-    for package in ["mortise-core", "mortise-sim"] {
+    for package in [
+        "mortise-apis",
+        "mortise-cloudprovider",
+        "mortise-state",
+        "mortise-planning",
+        "mortise-engine",
+        "mortise-deciders",
+        "mortise-manifests",
+        "mortise-sim",
+    ] {
         let all = tree(package, "1000")?;
         ensure!(
             all.contains("serde"),

@@ -240,7 +240,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(&rows)?)?;
         return Ok(());
     }
-    let machine = Machine::here(&["../crates/core/src", "src"]);
+    let machine = Machine::here(&["../crates", "src"]);
     if !args.output.json {
         let measured = format!(
             "seed {}; times in ms: least, median, most of {} runs (one pod: p99), by processor time from 20 ms on",

@@ -1,55 +1,50 @@
-//! The pure core of mortise: an immutable picture of the cluster in, effects and the record of why out.
-//!
-//! ```text
-//! news ─► index ─► snapshot ─► deciders ─► effects, ledger changes, records
-//!            ▲                                │
-//!            └──────── outcomes, writes ◄─────┘
-//! ```
-//!
-//! Invariant: no input or output, no clock, no chance, no environment, no logging. Time, seeds, settings and the stop
-//! signal are arguments; the shell and the simulator drive the same [`engine::Engine`].
+//! The former paths of what is in crates of its own now; it goes with its last user.
 
-pub mod apis;
-pub mod calendar;
-pub mod catalog;
-pub mod cloud;
-pub mod consistency;
-pub mod decider_id;
-pub mod deciders;
-pub mod disruption;
-pub mod drain;
-pub mod drain_blocker;
-pub mod drift;
-pub mod effect;
-pub mod engine;
-pub mod events;
-pub mod feasible;
-pub mod freshness;
-pub mod index;
-pub mod labels;
-pub mod ledger;
-pub mod lifecycle_step;
-pub mod manifest;
-pub mod metric_event;
-pub mod migrate;
-pub mod money;
-pub mod names;
-pub mod nearest;
-pub mod object_ext;
-pub mod overlays;
-pub mod planning_context;
-pub mod pods;
-pub mod preview;
-pub mod reason;
-pub mod record;
-pub mod replica_counts;
-pub mod requirements;
-pub mod resource_kinds;
-pub mod resources;
-pub mod scheduling;
-pub mod served_node_classes;
-pub mod settings;
-pub mod sharded_map;
-pub mod snapshot;
-pub mod taints;
-pub mod values;
+pub use mortise_apis::karpenter::{budget_schedule as calendar, object_ext};
+pub use mortise_apis::node_class::served as served_node_classes;
+pub use mortise_apis::values::{self, money};
+pub use mortise_apis::{labels, names, nearest, requirements, resources, taints};
+pub use mortise_engine::{
+    decider_id, effect, engine, events, lifecycle_step, metric_event, record,
+};
+pub use mortise_manifests::{file as manifest, migrate};
+pub use mortise_planning::{
+    consistency, context as planning_context, disruption, drain, drain_blocker, drift, preview,
+    reason, replica_counts, scheduling, settings,
+};
+pub use mortise_state::{
+    catalog, feasible_pods as feasible, index, ledger, overlays, pods, resource_kinds, sharded_map,
+    snapshot,
+};
+
+/// API types.
+pub mod apis {
+    pub use mortise_apis::karpenter::{capacitybuffer, nodeclaim, nodeoverlay, nodepool};
+    pub use mortise_apis::node_class::{ec2nodeclass, ec2nodeclass_status, kwoknodeclass};
+    pub use mortise_apis::schema::{
+        absent, conditions, duration_text, groups as names, requirement,
+    };
+    pub use mortise_apis::{
+        CapacityBuffer, Condition, CrdSet, DurationText, Ec2NodeClass, KwokNodeClass, NodeClaim,
+        NodeClassRef, NodeOverlay, NodePool, RequirementSpec, conversion, crds, deprecated_fields,
+        hash, k8s, validation,
+    };
+}
+
+/// The provider port.
+pub mod cloud {
+    pub use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+    pub use mortise_cloudprovider::*;
+}
+
+/// Deciders.
+pub mod deciders {
+    pub use mortise_deciders::*;
+    pub use mortise_engine::decider::*;
+}
+
+/// How old watches are.
+pub mod freshness {
+    pub use mortise_engine::freshness::*;
+    pub use mortise_state::watch_age::*;
+}

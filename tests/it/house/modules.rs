@@ -31,8 +31,14 @@ pub(super) struct Use {
 }
 
 /// Folders of the crates of the product.
-const CRATES: [&str; 7] = [
-    "crates/core",
+const CRATES: [&str; 13] = [
+    "crates/apis",
+    "crates/cloudprovider",
+    "crates/state",
+    "crates/planning",
+    "crates/engine",
+    "crates/deciders",
+    "crates/manifests",
     "crates/controller",
     "crates/sim",
     "crates/providers/aws",

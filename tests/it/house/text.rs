@@ -8,13 +8,10 @@ use super::Violations;
 use super::modules::workspace;
 
 /// Where decisions are made, and where they are shown.
-const TYPED: [&str; 7] = [
-    "crates/core/src/scheduling",
-    "crates/core/src/deciders",
-    "crates/core/src/engine.rs",
-    "crates/core/src/record.rs",
-    "crates/core/src/reason.rs",
-    "crates/core/src/drain_blocker",
+const TYPED: [&str; 4] = [
+    "crates/planning/src",
+    "crates/engine/src",
+    "crates/deciders/src",
     "crates/controller/src/metrics",
 ];
 
@@ -37,13 +34,19 @@ const CLOUDS: [&str; 7] = ["ec2", "aws", "kwok", "azure", "gke", "alibaba", "eks
 const OF_CLOUDS: [&str; 4] = [
     "crates/providers/",
     "src/",
-    "crates/core/src/migrate/",
-    "crates/core/src/apis/conversion/",
+    "crates/manifests/src/migrate/",
+    "crates/apis/src/conversion/",
 ];
 
 /// Sources and documents by area, for the words.
-const AREAS: [(&str, &[&str]); 9] = [
-    ("core", &["crates/core/src"]),
+const AREAS: [(&str, &[&str]); 15] = [
+    ("apis", &["crates/apis/src"]),
+    ("cloudprovider", &["crates/cloudprovider/src"]),
+    ("state", &["crates/state/src"]),
+    ("planning", &["crates/planning/src"]),
+    ("engine", &["crates/engine/src"]),
+    ("deciders", &["crates/deciders/src"]),
+    ("manifests", &["crates/manifests/src"]),
     ("controller", &["crates/controller/src"]),
     ("sim", &["crates/sim"]),
     ("aws", &["crates/providers/aws"]),
@@ -55,7 +58,12 @@ const AREAS: [(&str, &[&str]); 9] = [
         &[
             "tests/it",
             "tests/src",
-            "crates/core/tests",
+            "crates/apis/tests",
+            "crates/state/tests",
+            "crates/planning/tests",
+            "crates/engine/tests",
+            "crates/deciders/tests",
+            "crates/manifests/tests",
             "benches",
             "fuzz/src",
         ],

@@ -1,0 +1,69 @@
+//! NodePools.
+
+use serde_json::{Value, json};
+
+use super::fields::{filled, list_in, object_at, taken, text_in};
+use super::{ConversionError, shared};
+use crate::DurationText;
+
+const TEMPLATE: [&str; 3] = ["spec", "template", "spec"];
+const DISRUPTION: [&str; 2] = ["spec", "disruption"];
+
+pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
+    shared::up(&mut object, &TEMPLATE)?;
+    let Some(disruption) = object_at(&mut object, &DISRUPTION)? else {
+        return Ok(object);
+    };
+    let policy = text_in(disruption, "consolidationPolicy", "spec.disruption")?;
+    if policy == Some("WhenUnderutilized") {
+        disruption.insert(
+            "consolidationPolicy".to_owned(),
+            json!("WhenEmptyOrUnderutilized"),
+        );
+    }
+    // Nothing to wait for: nodes were looked at as soon as there was time. A `Never` that switched consolidation off stays.
+    filled(disruption, "consolidateAfter", || json!("0s"));
+    if let Some(expire) = taken(disruption, "expireAfter")
+        && let Some(template) = object_at(&mut object, &TEMPLATE)?
+    {
+        template.insert("expireAfter".to_owned(), expire);
+    }
+    Ok(object)
+}
+
+pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
+    shared::down(&mut object, &TEMPLATE)?;
+    let expire = object_at(&mut object, &TEMPLATE)?.and_then(|spec| taken(spec, "expireAfter"));
+    let Some(spec) = object_at(&mut object, &["spec"])? else {
+        return Ok(object);
+    };
+    spec.remove("replicas");
+    if let Some(expire) = expire
+        && let Some(disruption) = filled(spec, "disruption", || json!({})).as_object_mut()
+    {
+        disruption.insert("expireAfter".to_owned(), expire);
+    }
+    let Some(disruption) = object_at(&mut object, &DISRUPTION)? else {
+        return Ok(object);
+    };
+    let policy = text_in(disruption, "consolidationPolicy", "spec.disruption")?;
+    let empty_only = policy == Some("WhenEmpty");
+    if matches!(policy, Some("WhenEmptyOrUnderutilized" | "Balanced")) {
+        disruption.insert("consolidationPolicy".to_owned(), json!("WhenUnderutilized"));
+    }
+    // The older version takes a time with WhenEmpty only; with the other policy just the word that switches it off.
+    let never =
+        disruption.get("consolidateAfter").and_then(Value::as_str) == Some(DurationText::NEVER);
+    if !empty_only && !never {
+        disruption.remove("consolidateAfter");
+    }
+    for budget in list_in(disruption, "budgets", "spec.disruption")?
+        .into_iter()
+        .flatten()
+    {
+        if let Some(budget) = budget.as_object_mut() {
+            budget.remove("reasons");
+        }
+    }
+    Ok(object)
+}

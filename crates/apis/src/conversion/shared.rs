@@ -1,0 +1,157 @@
+//! Rules that NodePools and NodeClaims share: what stands in the spec of a claim or of a template.
+
+use serde_json::{Map, Value, json};
+
+use super::ConversionError;
+use super::annotations::{KUBELET, NODE_CLASS_REFERENCE};
+use super::fields::{
+    annotate, annotation, filled, list_in, object_at, remove_annotation, taken, text_in, wrong,
+};
+use crate::schema::groups::{AWS_GROUP, KWOK_GROUP, V1, V1ALPHA1, V1BETA1};
+
+/// Kind of node class that `v1beta1` means where it names none.
+pub(crate) const DEFAULT_CLASS_KIND: &str = "EC2NodeClass";
+
+/// The group in an `apiVersion`; a version alone has none.
+pub fn group_of(api_version: &str) -> Option<&str> {
+    match api_version.split_once('/') {
+        Some((group, _)) => Some(group),
+        None => api_version.contains('.').then_some(api_version),
+    }
+    .filter(|group| !group.is_empty())
+}
+
+/// The version in which a group's node class is served beside `v1beta1` NodePools.
+fn old_version(group: &str) -> &'static str {
+    match group {
+        AWS_GROUP => V1BETA1,
+        KWOK_GROUP => V1ALPHA1,
+        _ => V1,
+    }
+}
+
+/// To `v1`: the group alone, and the kubelet settings out of the way.
+pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionError> {
+    let at = path.join(".");
+    let Some(spec) = object_at(object, path)? else {
+        return Ok(());
+    };
+    if let Some(reference) = reference(spec, &at)? {
+        let path = format!("{at}.nodeClassRef");
+        let version = text_in(reference, "apiVersion", &path)?.map(str::to_owned);
+        let given = text_in(reference, "group", &path)?.map(str::to_owned);
+        reference.remove("apiVersion");
+        let group = given.or_else(|| version.as_deref().and_then(group_of).map(str::to_owned));
+        reference.insert(
+            "group".to_owned(),
+            Value::from(group.unwrap_or_else(|| AWS_GROUP.to_owned())),
+        );
+        filled(reference, "kind", || Value::from(DEFAULT_CLASS_KIND));
+    }
+    if let Some(kubelet) = taken(spec, "kubelet") {
+        if !kubelet.is_object() {
+            return Err(wrong(&format!("{at}.kubelet"), Some(&kubelet), "an object"));
+        }
+        annotate(object, KUBELET, kubelet.to_string());
+    }
+    Ok(())
+}
+
+/// To `v1beta1`: the version of the class, the kubelet settings back, no fields that came later.
+pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionError> {
+    let at = path.join(".");
+    let known: Option<Value> =
+        annotation(object, NODE_CLASS_REFERENCE).and_then(|text| serde_json::from_str(text).ok());
+    let kubelet: Option<Value> = annotation(object, KUBELET)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .filter(Value::is_object);
+    let Some(spec) = object_at(object, path)? else {
+        return Ok(());
+    };
+    let mut used = Vec::new();
+    if let Some(reference) = reference(spec, &at)? {
+        let path = format!("{at}.nodeClassRef");
+        if let Some(group) = text_in(reference, "group", &path)?.map(str::to_owned) {
+            let kind = text_in(reference, "kind", &path)?;
+            let was = known
+                .as_ref()
+                .filter(|known| known.get("kind").and_then(Value::as_str) == kind)
+                .and_then(|known| known.get("apiVersion")?.as_str())
+                .filter(|version| group_of(version) == Some(group.as_str()));
+            if was.is_some() {
+                used.push(NODE_CLASS_REFERENCE);
+            }
+            let version =
+                was.map_or_else(|| format!("{group}/{}", old_version(&group)), str::to_owned);
+            reference.remove("group");
+            reference.insert("apiVersion".to_owned(), Value::from(version));
+        }
+    }
+    if let Some(kubelet) = kubelet {
+        spec.insert("kubelet".to_owned(), kubelet);
+        used.push(KUBELET);
+    }
+    spec.remove("terminationGracePeriod");
+    for requirement in list_in(spec, "requirements", &at)?.into_iter().flatten() {
+        if let Some(requirement) = requirement.as_object_mut() {
+            without_inclusive_bounds(requirement);
+        }
+    }
+    for key in used {
+        remove_annotation(object, key);
+    }
+    Ok(())
+}
+
+fn reference<'a>(
+    spec: &'a mut Map<String, Value>,
+    at: &str,
+) -> Result<Option<&'a mut Map<String, Value>>, ConversionError> {
+    match spec.get_mut("nodeClassRef") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(reference)) => {
+            // Asked for in both directions: what one lets through, the other must be able to take back.
+            for field in ["apiVersion", "group", "kind", "name"] {
+                text_in(reference, field, &format!("{at}.nodeClassRef"))?;
+            }
+            Ok(Some(reference))
+        }
+        Some(other) => Err(wrong(
+            &format!("{at}.nodeClassRef"),
+            Some(other),
+            "an object",
+        )),
+    }
+}
+
+/// `Gte 5` says what `Gt 4` does, in the words of the older version.
+fn without_inclusive_bounds(requirement: &mut Map<String, Value>) {
+    let step = match requirement.get("operator").and_then(Value::as_str) {
+        Some("Gte") => -1,
+        Some("Lte") => 1,
+        _ => return,
+    };
+    let bound = requirement
+        .get("values")
+        .and_then(|values| values.get(0)?.as_str()?.parse::<i64>().ok())
+        .and_then(|bound| bound.checked_add(step));
+    let (operator, values) = match bound {
+        // At least zero: every number, which the older version can only say as "is there".
+        Some(bound) if bound < 0 => ("Exists", None),
+        Some(bound) => (
+            if step < 0 { "Gt" } else { "Lt" },
+            Some(json!([bound.to_string()])),
+        ),
+        None => (if step < 0 { "Gt" } else { "Lt" }, None),
+    };
+    requirement.insert("operator".to_owned(), Value::from(operator));
+    match values {
+        Some(values) => {
+            requirement.insert("values".to_owned(), values);
+        }
+        None if operator == "Exists" => {
+            requirement.remove("values");
+        }
+        None => {}
+    }
+}

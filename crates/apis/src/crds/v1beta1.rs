@@ -1,0 +1,263 @@
+//! The definitions with `v1beta1` served beside `v1`, for clusters that convert.
+//!
+//! The older schema is the newer one without what came later, and with what has gone since. It is served, never stored.
+
+use serde_json::{Map, Value, json};
+
+use super::CrdSet;
+use crate::conversion::CONVERTED;
+use crate::schema::fields::{DURATION_OR_NEVER, rule};
+use crate::schema::groups::V1BETA1;
+
+const RULES: &str = "x-kubernetes-validations";
+
+/// The definitions of a set, in the order of their file names. Those that have an older version serve both, and name the
+/// webhook that converts; the others are as [`CrdSet::manifests`] has them.
+///
+/// `client_config` is the `clientConfig` of a `WebhookClientConfig`: `url` or `service`, and `caBundle`.
+#[must_use]
+pub fn with_conversion(set: CrdSet, client_config: &Value) -> Vec<Value> {
+    set.manifests()
+        .iter()
+        .map(|manifest| serving_both(&manifest.definition, client_config))
+        .collect()
+}
+
+fn serving_both(definition: &Value, client_config: &Value) -> Value {
+    let mut definition = definition.clone();
+    let text = |pointer| {
+        definition
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let kind = text("/spec/names/kind").to_owned();
+    if !CONVERTED.contains(&(text("/spec/group"), kind.as_str())) {
+        return definition;
+    }
+    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
+        return definition;
+    };
+    if let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) {
+        let older = versions.first().map(|newer| older(&kind, newer));
+        versions.extend(older);
+    }
+    spec.insert(
+        "conversion".to_owned(),
+        json!({
+            "strategy": "Webhook",
+            "webhook": { "clientConfig": client_config, "conversionReviewVersions": ["v1"] },
+        }),
+    );
+    definition
+}
+
+fn older(kind: &str, newer: &Value) -> Value {
+    let mut version = newer.clone();
+    let Some(of) = version.as_object_mut() else {
+        return version;
+    };
+    of.insert("name".to_owned(), json!(V1BETA1));
+    of.insert("storage".to_owned(), json!(false));
+    of.insert("deprecated".to_owned(), json!(true));
+    of.insert(
+        "deprecationWarning".to_owned(),
+        json!(format!(
+            "{kind} v1beta1 is converted to v1; `mortise migrate` writes the v1 manifest"
+        )),
+    );
+    if let Some(Value::Object(subresources)) = of.get_mut("subresources") {
+        subresources.remove("scale");
+    }
+    let Some(spec) = of
+        .get_mut("schema")
+        .and_then(|schema| schema.pointer_mut("/openAPIV3Schema/properties/spec"))
+    else {
+        return version;
+    };
+    match kind {
+        "NodePool" => node_pool(spec),
+        "NodeClaim" => claim_spec(spec),
+        _ => node_class(spec),
+    }
+    version
+}
+
+fn fields<'a>(schema: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
+    schema
+        .pointer_mut(&format!("{pointer}/properties"))?
+        .as_object_mut()
+}
+
+/// Takes away the rules that speak of fields which are not there.
+fn without_rules(schema: &mut Value, about: &[&str]) {
+    if let Some(Value::Array(rules)) = schema.get_mut(RULES) {
+        rules.retain(|each| {
+            let text = each.get("rule").and_then(Value::as_str).unwrap_or_default();
+            !about.iter().any(|name| text.contains(name))
+        });
+    }
+}
+
+fn set(schema: &mut Value, pointer: &str, key: &str, value: Value) {
+    if let Some(Value::Object(at)) = schema.pointer_mut(pointer) {
+        at.insert(key.to_owned(), value);
+    }
+}
+
+/// The spec of a claim, or of a pool's template.
+fn claim_spec(schema: &mut Value) {
+    if let Some(fields) = fields(schema, "") {
+        fields.remove("expireAfter");
+        fields.remove("terminationGracePeriod");
+        fields.insert("kubelet".to_owned(), kubelet());
+        fields.insert(
+            "nodeClassRef".to_owned(),
+            json!({
+                "type": "object",
+                "description": "The object with the provider's settings.",
+                "required": ["name"],
+                "properties": {
+                    "apiVersion": { "type": "string", "description": "Group and version of the node class." },
+                    "kind": { "type": "string", "description": "Kind of the node class." },
+                    "name": { "type": "string", "description": "Name of the node class." },
+                },
+            }),
+        );
+    }
+    set(
+        schema,
+        "/properties/requirements/items/properties/operator",
+        "enum",
+        json!(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+    );
+}
+
+fn kubelet() -> Value {
+    json!({
+        "type": "object",
+        "description": "Fields of the kubelet's configuration file.",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}
+
+fn node_pool(spec: &mut Value) {
+    without_rules(spec, &["replicas"]);
+    if let Some(fields) = fields(spec, "") {
+        fields.remove("replicas");
+    }
+    if let Some(template) = spec.pointer_mut("/properties/template/properties/spec") {
+        claim_spec(template);
+    }
+    let Some(disruption) = spec.pointer_mut("/properties/disruption") else {
+        return;
+    };
+    if let Some(of) = disruption.as_object_mut() {
+        of.remove("required");
+        of.insert(
+            "default".to_owned(),
+            json!({ "consolidationPolicy": "WhenUnderutilized", "expireAfter": "720h" }),
+        );
+        of.insert(
+            RULES.to_owned(),
+            json!([
+                rule(
+                    "has(self.consolidateAfter) ? self.consolidationPolicy != 'WhenUnderutilized' || self.consolidateAfter == 'Never' : true",
+                    "consolidateAfter cannot be combined with consolidationPolicy=WhenUnderutilized",
+                ),
+                rule(
+                    "self.consolidationPolicy == 'WhenEmpty' ? has(self.consolidateAfter) : true",
+                    "consolidateAfter must be specified with consolidationPolicy=WhenEmpty",
+                ),
+            ]),
+        );
+    }
+    if let Some(fields) = fields(disruption, "") {
+        fields.insert(
+            "expireAfter".to_owned(),
+            json!({
+                "type": "string",
+                "description": "The age at which a node is replaced, or Never.",
+                "default": "720h",
+                "pattern": DURATION_OR_NEVER,
+            }),
+        );
+        if let Some(Value::Object(after)) = fields.get_mut("consolidateAfter") {
+            after.remove("default");
+        }
+    }
+    let policy = "/properties/consolidationPolicy";
+    set(
+        disruption,
+        policy,
+        "enum",
+        json!(["WhenEmpty", "WhenUnderutilized"]),
+    );
+    set(disruption, policy, "default", json!("WhenUnderutilized"));
+    if let Some(budget) = fields(disruption, "/properties/budgets/items") {
+        budget.remove("reasons");
+    }
+}
+
+fn node_class(spec: &mut Value) {
+    without_rules(spec, &["alias"]);
+    if let Some(of) = spec.as_object_mut() {
+        of.insert(
+            "required".to_owned(),
+            json!([
+                "amiFamily",
+                "securityGroupSelectorTerms",
+                "subnetSelectorTerms"
+            ]),
+        );
+    }
+    if let Some(fields) = fields(spec, "") {
+        for name in crate::conversion::LATER_CLASS_FIELDS {
+            fields.remove(name);
+        }
+    }
+    if let Some(Value::Array(families)) = spec.pointer_mut("/properties/amiFamily/enum") {
+        families.push(json!("Ubuntu"));
+    }
+    if let Some(terms) = spec.pointer_mut("/properties/amiSelectorTerms") {
+        without_rules(terms, &["alias"]);
+        if let Some(of) = terms.as_object_mut() {
+            of.remove("minItems");
+            if let Some(Value::Array(rules)) = of.get_mut(RULES) {
+                rules.push(rule(
+                    "self.all(x, has(x.tags) || has(x.id) || has(x.name))",
+                    "expected at least one, got none, ['tags', 'id', 'name']",
+                ));
+                rules.push(rule(
+                    "!self.exists(x, has(x.id) && (has(x.tags) || has(x.name) || has(x.owner)))",
+                    "'id' is mutually exclusive, cannot be set with a combination of other fields in amiSelectorTerms",
+                ));
+            }
+        }
+        if let Some(term) = fields(terms, "/items") {
+            term.remove("alias");
+            term.remove("ssmParameter");
+        }
+    }
+    let ebs = "/properties/blockDeviceMappings/items/properties/ebs";
+    if let Some(ebs) = spec.pointer_mut(ebs) {
+        without_rules(ebs, &["volumeInitializationRate"]);
+        if let Some(fields) = fields(ebs, "") {
+            fields.remove("volumeInitializationRate");
+        }
+    }
+    let options = "/properties/metadataOptions";
+    let hops = json!(crate::conversion::OLD_HOPS);
+    set(
+        spec,
+        &format!("{options}/default"),
+        "httpPutResponseHopLimit",
+        hops.clone(),
+    );
+    set(
+        spec,
+        &format!("{options}/properties/httpPutResponseHopLimit"),
+        "default",
+        hops,
+    );
+}

@@ -1,0 +1,446 @@
+//! Keys of labels, annotations, taints and finalizers, and the tables that say which label keys have a meaning of their own.
+//!
+//! The constants are the contract that users' manifests, dashboards and upstream share with us. The tables are values
+//! ([`WellKnown`]), never globals: a provider adds its own keys and domains and passes the result on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Label on claims and nodes: name of the NodePool they belong to.
+pub const NODEPOOL: &str = "karpenter.sh/nodepool";
+/// Label on claims and nodes: how the capacity is bought; see the `CAPACITY_TYPE_*` values.
+pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+/// Value of [`CAPACITY_TYPE`]: interruptible capacity at a market price.
+pub const CAPACITY_TYPE_SPOT: &str = "spot";
+/// Value of [`CAPACITY_TYPE`]: capacity at list price.
+pub const CAPACITY_TYPE_ON_DEMAND: &str = "on-demand";
+/// Value of [`CAPACITY_TYPE`]: capacity that was paid for ahead.
+pub const CAPACITY_TYPE_RESERVED: &str = "reserved";
+/// Label on nodes, value `true`: the node has been matched with its claim.
+pub const REGISTERED: &str = "karpenter.sh/registered";
+/// Label on nodes, value `true`: the node is ready and has all resources that its type promises.
+pub const INITIALIZED: &str = "karpenter.sh/initialized";
+/// Label on nodes, value `true`: the claim's taints are not copied to the node at registration.
+pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
+/// Label put on a node that is going, so that load balancers stop sending traffic; value [`EXCLUDE_LB_VALUE`].
+pub const EXCLUDE_LB: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// Value of [`EXCLUDE_LB`] that tells our own mark from a user's.
+pub const EXCLUDE_LB_VALUE: &str = "karpenter";
+
+/// Standard label: availability zone.
+pub const TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
+/// Standard label: region.
+pub const TOPOLOGY_REGION: &str = "topology.kubernetes.io/region";
+/// Standard label: the node's host name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Standard label: name of the instance type.
+pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Standard label: processor architecture, `amd64` or `arm64`.
+pub const ARCH: &str = "kubernetes.io/arch";
+/// Standard label: operating system, `linux` or `windows`.
+pub const OS: &str = "kubernetes.io/os";
+/// Standard label: build number of Windows nodes.
+pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+/// Value of [`ARCH`] for 64-bit x86.
+pub const ARCH_AMD64: &str = "amd64";
+/// Value of [`ARCH`] for 64-bit ARM.
+pub const ARCH_ARM64: &str = "arm64";
+/// Value of [`OS`] for Linux.
+pub const OS_LINUX: &str = "linux";
+/// Value of [`OS`] for Windows.
+pub const OS_WINDOWS: &str = "windows";
+
+/// Annotation on pods (`true` or a duration), nodes and claims (`true`): no voluntary disruption.
+pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// Annotation on pools and claims: hash of the pool's template, decimal text.
+pub const NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
+/// Annotation on pools and claims: version of the algorithm behind [`NODEPOOL_HASH`].
+pub const NODEPOOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+/// The value of [`NODEPOOL_HASH_VERSION`] whose algorithm we compute bit for bit.
+pub const NODEPOOL_HASH_VERSION_VALUE: &str = "v3";
+/// Annotation on claims: RFC 3339 time after which pods are deleted without asking.
+pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+/// Annotation on claims, `true` or `false`: whether minValues were relaxed to launch it.
+pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+/// Annotation on claims: comma list of DRA drivers that must be up before the node counts as initialized.
+pub const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
+/// Annotation on claims: the price overlay that applied.
+pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+/// Annotation on claims: the capacity overlay that applied.
+pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
+/// Annotation with a provider's compatibility data.
+pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
+/// Annotation on pods of a ReplicaSet: cost of deleting them, an integer; read for the eviction cost.
+pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Key of the taint on a node that was chosen for disruption or is terminating (effect NoSchedule).
+pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
+/// Key of the taint that a node is born with and loses at registration (effect NoExecute).
+pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
+/// Key of the taint that the node controller puts on nodes that are not ready.
+pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
+/// Key of the taint that the node controller puts on nodes it cannot reach.
+pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
+/// Key of the taint on cordoned nodes.
+pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+/// Key of the taint that a cloud controller manager removes when it has seen the node.
+pub const CLOUD_UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// Prefix of taint keys that a readiness gate removes by itself.
+pub const READINESS_TAINT_PREFIX: &str = "readiness.k8s.io/";
+/// Finalizer on claims and nodes.
+pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
+
+/// Group of the core kinds, and the restricted label domain.
+pub const GROUP: &str = "karpenter.sh";
+
+/// Keys of the kwok provider.
+pub mod kwok {
+    /// Group of `KWOKNodeClass`, and the provider's restricted label domain.
+    pub const GROUP: &str = "karpenter.kwok.sh";
+    /// Label: number of CPUs of the type.
+    pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
+    /// Label: memory of the type.
+    pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
+    /// Label: family of the type.
+    pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
+    /// Label: size of the type, an integer.
+    pub const INSTANCE_SIZE: &str = "karpenter.kwok.sh/instance-size";
+    /// The labels that pools may ask for without defining them.
+    pub const WELL_KNOWN: [&str; 4] = [
+        INSTANCE_CPU,
+        INSTANCE_MEMORY,
+        INSTANCE_FAMILY,
+        INSTANCE_SIZE,
+    ];
+}
+
+/// Keys of the AWS provider.
+pub mod aws {
+    /// Group of `EC2NodeClass`, and the provider's restricted label domain.
+    pub const GROUP: &str = "karpenter.k8s.aws";
+    /// Label on claims and nodes: name of the EC2NodeClass.
+    pub const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+    /// Label: zone identifier that is the same for all accounts, such as `use1-az1`.
+    pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
+    /// Label: capacity reservation.
+    pub const CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+    /// Label: whether the capacity reservation can be taken back.
+    pub const CAPACITY_RESERVATION_INTERRUPTIBLE: &str =
+        "karpenter.k8s.aws/capacity-reservation-interruptible";
+    /// Label: kind of capacity reservation.
+    pub const CAPACITY_RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+    /// Label: number of accelerators.
+    pub const INSTANCE_ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
+    /// Label: maker of the accelerators.
+    pub const INSTANCE_ACCELERATOR_MANUFACTURER: &str =
+        "karpenter.k8s.aws/instance-accelerator-manufacturer";
+    /// Label: name of the accelerators.
+    pub const INSTANCE_ACCELERATOR_NAME: &str = "karpenter.k8s.aws/instance-accelerator-name";
+    /// Label: whether it is a flex type.
+    pub const INSTANCE_CAPABILITY_FLEX: &str = "karpenter.k8s.aws/instance-capability-flex";
+    /// Label: letters before the generation, such as `m`.
+    pub const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
+    /// Label: number of vCPUs.
+    pub const INSTANCE_CPU: &str = "karpenter.k8s.aws/instance-cpu";
+    /// Label: maker of the processor.
+    pub const INSTANCE_CPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
+    /// Label: sustained clock speed in MHz.
+    pub const INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ: &str =
+        "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
+    /// Label: EBS bandwidth in Mbit/s.
+    pub const INSTANCE_EBS_BANDWIDTH: &str = "karpenter.k8s.aws/instance-ebs-bandwidth";
+    /// Label: whether traffic between instances is encrypted.
+    pub const INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED: &str =
+        "karpenter.k8s.aws/instance-encryption-in-transit-supported";
+    /// Label: text before the dot, such as `m5`.
+    pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
+    /// Label: generation number.
+    pub const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
+    /// Label: number of GPUs.
+    pub const INSTANCE_GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
+    /// Label: maker of the GPUs.
+    pub const INSTANCE_GPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-gpu-manufacturer";
+    /// Label: GPU memory in MiB.
+    pub const INSTANCE_GPU_MEMORY: &str = "karpenter.k8s.aws/instance-gpu-memory";
+    /// Label: name of the GPUs.
+    pub const INSTANCE_GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
+    /// Label: hypervisor; absent on bare metal.
+    pub const INSTANCE_HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
+    /// Label: local NVMe storage in GB.
+    pub const INSTANCE_LOCAL_NVME: &str = "karpenter.k8s.aws/instance-local-nvme";
+    /// Label: memory in MiB.
+    pub const INSTANCE_MEMORY: &str = "karpenter.k8s.aws/instance-memory";
+    /// Label: network bandwidth in Mbit/s.
+    pub const INSTANCE_NETWORK_BANDWIDTH: &str = "karpenter.k8s.aws/instance-network-bandwidth";
+    /// Label: text after the dot, such as `large`.
+    pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
+    /// Label: tenancy, `default` or `dedicated`.
+    pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+    /// Label: whether the type can run Nitro enclaves.
+    pub const NITRO_SANDBOX: &str = "karpenter.k8s.aws/nitro-sandbox";
+    /// Label: placement group.
+    pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
+    /// Label: partition in a placement group.
+    pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+    /// The labels that pools may ask for without defining them.
+    pub const WELL_KNOWN: [&str; 29] = [
+        CAPACITY_RESERVATION_ID,
+        CAPACITY_RESERVATION_INTERRUPTIBLE,
+        CAPACITY_RESERVATION_TYPE,
+        INSTANCE_ACCELERATOR_COUNT,
+        INSTANCE_ACCELERATOR_MANUFACTURER,
+        INSTANCE_ACCELERATOR_NAME,
+        INSTANCE_CAPABILITY_FLEX,
+        INSTANCE_CATEGORY,
+        INSTANCE_CPU,
+        INSTANCE_CPU_MANUFACTURER,
+        INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
+        INSTANCE_EBS_BANDWIDTH,
+        INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,
+        INSTANCE_FAMILY,
+        INSTANCE_GENERATION,
+        INSTANCE_GPU_COUNT,
+        INSTANCE_GPU_MANUFACTURER,
+        INSTANCE_GPU_MEMORY,
+        INSTANCE_GPU_NAME,
+        INSTANCE_HYPERVISOR,
+        INSTANCE_LOCAL_NVME,
+        INSTANCE_MEMORY,
+        INSTANCE_NETWORK_BANDWIDTH,
+        INSTANCE_SIZE,
+        INSTANCE_TENANCY,
+        NITRO_SANDBOX,
+        PLACEMENT_GROUP_ID,
+        PLACEMENT_GROUP_PARTITION,
+        ZONE_ID,
+    ];
+}
+
+/// Keys that the core itself lets a pod ask for although no template defines them.
+const CORE_WELL_KNOWN: [&str; 8] = [
+    CAPACITY_TYPE,
+    NODEPOOL,
+    ARCH,
+    OS,
+    INSTANCE_TYPE,
+    WINDOWS_BUILD,
+    TOPOLOGY_REGION,
+    TOPOLOGY_ZONE,
+];
+
+/// Old spellings of standard keys; a requirement on one counts as a requirement on the other.
+const ALIASES: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", ARCH),
+    ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
+    ("beta.kubernetes.io/os", OS),
+    ("failure-domain.beta.kubernetes.io/region", TOPOLOGY_REGION),
+    ("failure-domain.beta.kubernetes.io/zone", TOPOLOGY_ZONE),
+];
+
+/// The present spelling of a label key: aliases of earlier Kubernetes versions are replaced, everything else is returned as is.
+#[must_use]
+pub fn normalize(key: &str) -> &str {
+    if !key.contains("beta.kubernetes.io/") {
+        return key; // almost every key: one search instead of five comparisons
+    }
+    ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == key)
+        .map_or(key, |(_, canonical)| canonical)
+}
+
+/// The older spellings of a label key; none for almost every key.
+pub fn aliases_of(key: &str) -> impl Iterator<Item = &'static str> {
+    ALIASES
+        .iter()
+        .filter(move |(_, canonical)| *canonical == key)
+        .map(|(alias, _)| *alias)
+}
+
+/// The part of a label key before the first slash; empty when there is none.
+#[must_use]
+pub fn domain(key: &str) -> &str {
+    key.split_once('/').map_or("", |(domain, _)| domain)
+}
+
+/// The label key that names a node class on claims and nodes: `<group>/<lower-case kind>`.
+#[must_use]
+pub fn node_class_key(group: &str, kind: &str) -> String {
+    format!("{group}/{}", kind.to_lowercase())
+}
+
+/// Which label keys have a meaning of their own, and which a user must not set.
+///
+/// # Shape
+/// Keys, domains and values are sorted and unique. A provider extends the core's table and hands the result to everything that
+/// compares requirements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WellKnown {
+    keys: Vec<Arc<str>>,
+    domains: Vec<Arc<str>>,
+    values: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+}
+
+impl WellKnown {
+    /// Knows nothing: every undefined key is refused.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            keys: Vec::new(),
+            domains: Vec::new(),
+            values: BTreeMap::new(),
+        }
+    }
+
+    /// The core's own keys and its restricted domain.
+    #[must_use]
+    pub fn core() -> Self {
+        Self::none()
+            .with_keys(CORE_WELL_KNOWN)
+            .with_domains([GROUP])
+            .with_values(
+                CAPACITY_TYPE,
+                [
+                    CAPACITY_TYPE_ON_DEMAND,
+                    CAPACITY_TYPE_RESERVED,
+                    CAPACITY_TYPE_SPOT,
+                ],
+            )
+    }
+
+    /// The core's keys and those of the AWS provider.
+    #[must_use]
+    pub fn aws() -> Self {
+        Self::core()
+            .with_keys(aws::WELL_KNOWN)
+            .with_domains([aws::GROUP])
+            .with_values(aws::INSTANCE_TENANCY, ["dedicated", "default"])
+    }
+
+    /// The core's keys and those of the kwok provider.
+    #[must_use]
+    pub fn kwok() -> Self {
+        Self::core()
+            .with_keys(kwok::WELL_KNOWN)
+            .with_domains([kwok::GROUP])
+    }
+
+    /// Adds keys that may be asked for without being defined.
+    #[must_use]
+    pub fn with_keys<K: Into<Arc<str>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.keys.extend(keys.into_iter().map(Into::into));
+        self.keys.sort_unstable();
+        self.keys.dedup();
+        self
+    }
+
+    /// Adds domains (without a leading dot) in which, sub-domains included, only well-known keys may be used.
+    #[must_use]
+    pub fn with_domains<D: Into<Arc<str>>>(mut self, domains: impl IntoIterator<Item = D>) -> Self {
+        self.domains.extend(domains.into_iter().map(Into::into));
+        self.domains.sort_unstable();
+        self.domains.dedup();
+        self
+    }
+
+    /// Says which values a well-known key can have at all; adds to what was said before.
+    #[must_use]
+    pub fn with_values<V: Into<Arc<str>>>(
+        mut self,
+        key: impl Into<Arc<str>>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let known = self.values.entry(key.into()).or_default();
+        known.extend(values.into_iter().map(Into::into));
+        known.sort_unstable();
+        known.dedup();
+        self
+    }
+
+    /// The only values that the key can have, sorted; `None` when that is not known.
+    #[must_use]
+    pub fn known_values(&self, key: &str) -> Option<&[Arc<str>]> {
+        self.values.get(key).map(Vec::as_slice)
+    }
+
+    /// Whether the key may be asked for without being defined.
+    #[must_use]
+    pub fn contains(&self, key: &str) -> bool {
+        self.keys
+            .binary_search_by(|known| known.as_ref().cmp(key))
+            .is_ok()
+    }
+
+    /// The well-known keys, sorted.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.keys.iter()
+    }
+
+    /// The restricted domains, sorted.
+    pub fn domains(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.domains.iter()
+    }
+
+    /// Whether users must not set or require this label: the host name, and keys of restricted domains that are not well known.
+    #[must_use]
+    pub fn is_restricted(&self, key: &str) -> bool {
+        if self.contains(key) {
+            return false;
+        }
+        let of = domain(key);
+        key == HOSTNAME
+            || self.domains.iter().any(|domain| {
+                of.strip_suffix(domain.as_ref())
+                    .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            })
+    }
+}
+
+/// Annotation of ours on claims: why its machine gets no new pods; a [`mortise_state::ledger::FenceReason`] label.
+pub const FENCE: &str = "mortise.sh/fence";
+/// Annotation of ours on claims: the machine's provider id, with the machine's labels; status may follow a moment later.
+pub const PROVIDER_ID: &str = "mortise.sh/provider-id";
+/// Annotation of ours on claims: UIDs of pods that the machine was made for, separated by commas.
+pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
+/// Annotation of ours on claims: the most that its machine can have, as a resource list in JSON. It counts against the
+/// pool's limits until status says what the machine has.
+pub const PLANNED_CAPACITY: &str = "mortise.sh/planned-capacity";
+/// Annotation of ours on claims: which decision it comes from. A claim that is already there under the name of another is
+/// that other only with the same text.
+pub const INTENT: &str = "mortise.sh/intent";
+/// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
+pub const REPLACES: &str = "mortise.sh/replaces";
+/// Annotation of ours on claims that go by force: which decider ended them, and why.
+pub const ENDED_BY: &str = "mortise.sh/ended-by";
+/// Annotation of ours on pools: how sick nodes are replaced: `forceful` (as without it), `graceful` or `off`.
+pub const REPAIR: &str = "mortise.sh/repair";
+/// Annotation of ours on pools: how long a bad condition of a node is borne, such as `10m`, instead of the provider's times.
+pub const REPAIR_AFTER: &str = "mortise.sh/repair-after";
+/// Annotation of ours on pools: how many nodes may be sick at once for repair to go on: a number or a percentage.
+pub const REPAIR_LIMIT: &str = "mortise.sh/repair-limit";
+/// Annotation of ours on claims (from the pool's template): names of hooks, separated by commas, that must be done before
+/// a node counts as registered.
+pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
+/// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
+pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";
+/// Annotation of ours on pods: how long the pod runs, such as `2h`. Without it `activeDeadlineSeconds` counts.
+pub const RUN_TIME: &str = "mortise.sh/run-time";
+/// Annotation of ours on pods: how many of the workload's pods should be on spot capacity, in per cent of those beyond
+/// [`ON_DEMAND_BASE`].
+pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
+/// Annotation of ours on pods: how many of the workload's pods should not be on spot capacity in any case.
+pub const ON_DEMAND_BASE: &str = "mortise.sh/on-demand-base";
+/// Annotation of ours on Nodes: when the extender last wanted waiting pods to be looked at again.
+pub const FREED: &str = "mortise.sh/freed";
+/// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
+pub const SCHEDULER: &str = "mortise.sh/scheduler";
+
+/// The domain of our own annotations.
+pub const OWN: &str = "mortise.sh";
+
+/// An annotation of ours that says something of one object, so that a template must not give it to all: everything in our
+/// domain but [`REGISTRATION_HOOKS`], which is made for templates.
+#[must_use]
+pub fn is_own_state(annotation: &str) -> bool {
+    domain(annotation) == OWN && annotation != REGISTRATION_HOOKS
+}

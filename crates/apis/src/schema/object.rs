@@ -1,0 +1,96 @@
+//! The shape that every Kubernetes object shares: `metadata` beside a few top-level fields.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Declares one kind: a struct with `metadata` and the given fields, usable with a Kubernetes client.
+///
+/// Reading is lenient on purpose (absent fields take their default, unknown ones are ignored), because one odd object
+/// must not stop the watch of its whole kind. Writing adds `apiVersion` and `kind` and leaves out fields that are at
+/// their default, so that an object that was read and written again gained nothing.
+macro_rules! object {
+    (
+        $(#[$doc:meta])*
+        pub struct $root:ident($group:expr, $version:expr, $kind:expr, $plural:expr, $scope:ident) {
+            $($(#[$field_doc:meta])* pub $field:ident as $json:literal: $ty:ty,)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $root {
+            /// Standard object metadata, without the record of field managers.
+            #[serde(deserialize_with = "crate::schema::object::lean_metadata")]
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $($(#[$field_doc])* #[serde(rename = $json)] pub $field: $ty,)*
+        }
+
+        impl serde::Serialize for $root {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap as _;
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("apiVersion", &<Self as kube_core::Resource>::api_version(&()))?;
+                map.serialize_entry("kind", $kind)?;
+                map.serialize_entry("metadata", &self.metadata)?;
+                $(if self.$field != <$ty>::default() {
+                    map.serialize_entry($json, &self.$field)?;
+                })*
+                map.end()
+            }
+        }
+
+        impl kube_core::Resource for $root {
+            type DynamicType = ();
+            type Scope = kube_core::$scope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(crate) use object;
+
+/// Reads `null` as the default of the type: Go programs write it for empty lists that they do not omit.
+pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de> + Default,
+{
+    use serde::Deserialize as _;
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads metadata without the record of which client set which field: it is often larger than the rest of the object,
+/// and nothing here looks at it. Updates that leave it out do not change it.
+pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
+    let mut metadata: ObjectMeta = null_as_default(deserializer)?;
+    metadata.managed_fields = None;
+    Ok(metadata)
+}
+
+/// `true` for the default of a type; keeps defaults out of what is written.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

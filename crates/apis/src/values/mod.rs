@@ -1,0 +1,22 @@
+//! Exact value types: quantities, durations, schedules and disruption budgets, with the semantics of Kubernetes and Go.
+
+mod budget;
+mod cron;
+mod duration;
+pub mod money;
+mod price;
+mod quantity;
+mod quantity_text;
+#[cfg(test)]
+mod tests;
+mod time;
+
+pub use budget::{
+    Allowance, BudgetActivity, BudgetError, BudgetEvaluation, BudgetSet, BudgetWindow,
+    CompiledBudget,
+};
+pub use cron::{CronFault, CronSchedule, ParseCronError};
+pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
+pub use price::{ParsePriceChangeError, PriceChange};
+pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use time::{after, doubled, since};

@@ -1,0 +1,20 @@
+//! The contract with a cloud: what the autoscaler asks of it, and what it reports.
+//!
+//! Invariant: nothing here names a cloud. Labels are data, errors classify themselves once (in the provider), and a
+//! number that a cloud does not know is `None`, never zero.
+
+mod capacity_type;
+mod error;
+mod instance;
+mod instance_type;
+mod interruption;
+mod launch;
+mod port;
+
+pub use capacity_type::CapacityType;
+pub use error::{CloudError, LaunchError, Retry};
+pub use instance::{Instance, TerminationStatus};
+pub use instance_type::{InstanceType, Offering};
+pub use interruption::{InterruptionKind, InterruptionNotice};
+pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
+pub use port::{BoxFuture, CloudProvider, RepairPolicy, ResolvedNodeClass};

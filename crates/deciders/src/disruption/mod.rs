@@ -1,0 +1,481 @@
+//! Disruption: machines that are empty, drifted or dearer than their pods need are taken away, and nothing else is.
+//!
+//! # Problem
+//! Every machine costs money, and every move costs its pods. Each machine is either left alone for a reason that people can
+//! read, or goes as part of a command that keeps every promise.
+//!
+//! # How
+//! - [`candidate`]: what may be disrupted, and what blocks the rest.
+//! - [`search`]: emptiness, drift, consolidation; [`simulation`] asks the solver unless [`feasibility_bound`] knows the answer, [`price`]
+//!   makes sure of the saving, [`cost`] weighs it.
+//! - [`queue`]: a command is held, looked at again, fenced, looked at again after pods on their way have arrived, marked,
+//!   replaced, and only then deleted. Several go on at once, under the budgets.
+//! - [`cleanup_queue`]: what a command left behind is cleaned, also after a restart.
+//!
+//! # Invariants (Law 9)
+//! - Machines of a command count against the budget from its decision to their end.
+//! - A command that moves pods for money never raises the bill: each type that its replacement may become costs less, at its
+//!   worst, than what goes. An equal price never moves. (Drift replaces at any price.)
+//! - Pods that a budget or an annotation protects block their node, when it is chosen and twice again before the taint; an
+//!   annotation also right before the deletion. Draining is termination's, by the Eviction API.
+//! - A machine that came by a move, or that moved pods came to, rests before it is moved itself: no A -> B -> A.
+//!
+//! # Never
+//! It never deletes Nodes or pods, and never touches machines without a claim.
+//!
+//! # Source
+//! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
+
+mod change_filter;
+mod cleanup_queue;
+mod queue;
+mod reporter;
+mod validation;
+mod writes;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::tracking::event_throttle::EventThrottle;
+use crate::tracking::request_tracker::RequestTracker;
+use change_filter::{ChangeFilter, RelevantChange};
+use cleanup_queue::CleanupQueue;
+use mortise_apis::names::{ClaimName, ObjectRef, PoolName};
+use mortise_apis::values::after;
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectError};
+use mortise_engine::freshness;
+use mortise_planning::disruption::candidate::{Candidate, DisruptionClass, Policy};
+use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
+use mortise_planning::disruption::cost::BalancedScore;
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::refusals::Refusals;
+use mortise_planning::disruption::search::{
+    self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome,
+};
+use mortise_planning::disruption::{simulation, static_drift};
+use mortise_state::index::Changes;
+use reporter::DisruptionReporter;
+use validation::InvalidatedCommand;
+use writes::CommandWrite;
+
+/// At most so long between two looks while things change. Upstream's poll.
+const POLL_MS: i64 = 10_000;
+
+/// At least so long between two looks.
+const SOON_MS: i64 = 1_000;
+
+/// A look that found nothing is repeated after this although nothing changed: budgets have schedules, prices and
+/// protections have times. Upstream's bound is the same.
+const RECHECK_MS: i64 = 5 * 60_000;
+
+/// Most commands at a time. Budgets bound them much earlier; this bounds the memory of a cluster without budgets.
+const MOST_COMMANDS: usize = 100;
+
+/// The disruption decider with its memory.
+#[derive(Debug)]
+pub struct DisruptionDecider {
+    commands: BTreeMap<u64, DisruptionCommand>,
+    next_id: u64,
+    methods: Methods,
+    /// Something changed since the last fresh look.
+    changed: bool,
+    standing: ChangeFilter,
+    /// When a fresh look is wanted, whatever changes.
+    look_at: Option<Timestamp>,
+    /// When a method goes on that had no time left, or is to ask again for what it was refused.
+    resume_at: Option<Timestamp>,
+    /// When the last fresh look was, and the last one at all.
+    begun_at: Option<Timestamp>,
+    looked_at: Option<Timestamp>,
+    suspects: CleanupQueue,
+    /// Until when machines rest that moved pods came to.
+    received: BTreeMap<ClaimName, Timestamp>,
+    flights: RequestTracker<(ObjectRef, CommandWrite)>,
+    /// Pools whose replacements failed.
+    failures: RequestTracker<PoolName>,
+    told: EventThrottle,
+}
+
+/// What each method remembers from one look to the next, so that none has to begin where another ended.
+#[derive(Debug, Default)]
+struct Methods {
+    /// Refusals of emptiness and of drift.
+    empty: Refusals,
+    drift: Refusals,
+    /// How far consolidation is.
+    search: ConsolidationSearch,
+    /// Consolidation ran out of time.
+    unfinished: bool,
+}
+
+impl Default for DisruptionDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DisruptionDecider {
+    /// A decider that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            commands: BTreeMap::new(),
+            next_id: 0,
+            methods: Methods::default(),
+            changed: true,
+            standing: ChangeFilter::default(),
+            look_at: None,
+            resume_at: None,
+            begun_at: None,
+            looked_at: None,
+            suspects: CleanupQueue::all(),
+            received: BTreeMap::new(),
+            flights: flights(),
+            // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
+            failures: RequestTracker::new(60_000, 30 * 60_000),
+            told: EventThrottle::default(),
+        }
+    }
+
+    fn read_outcomes(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for delivery in input.inbox {
+            let InboxMessage::Outcome(outcome) = delivery else {
+                continue;
+            };
+            if let Some(key) = writes::kind_of(&outcome.effect) {
+                match &outcome.result {
+                    // A conflict or a missing object is no failure: the fresh object says what is to be done.
+                    Ok(_) | Err(EffectError::Conflict(_) | EffectError::NotFound(_)) => {
+                        self.flights.succeeded(&key);
+                    }
+                    Err(_) => {
+                        let at = self.flights.failed(&key, input.now);
+                        step.wake_at(at);
+                    }
+                }
+            }
+            if let (Effect::CreateClaim(claim), Err(error)) = (&*outcome.effect, &outcome.result) {
+                let name = claim.name();
+                let of = |command: &&DisruptionCommand| {
+                    let mut replacements = command.replacements.iter();
+                    replacements.any(|replacement| replacement.claim == name)
+                };
+                if let Some(id) = self.commands.values().find(of).map(|command| command.id) {
+                    self.abandon(
+                        id,
+                        &InvalidatedCommand::replacement(&error.to_string()),
+                        input,
+                        step,
+                    );
+                }
+            }
+        }
+    }
+
+    fn read_changes(&mut self, input: &StepInput<'_>) {
+        let Changes {
+            everything,
+            pods,
+            nodes,
+            claims,
+            pools: _,
+            node_classes: _,
+            cluster_objects: surroundings,
+            ledger: _,
+            pod_events: _,
+        } = input.changes;
+        self.suspects.see(input.changes);
+        if *everything {
+            // After a time without leading, answers may have been lost. What is asked for twice is done once.
+            self.flights = flights();
+        }
+        let news = self.standing.takes(input.changes, input.snapshot);
+        if news == RelevantChange::Supply {
+            self.methods.empty.forget();
+            self.methods.drift.forget();
+        }
+        if news != RelevantChange::None {
+            self.look_soon();
+            let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
+            self.look_no_later_than(soon);
+        } else if *surroundings || !(pods.is_empty() && nodes.is_empty() && claims.is_empty()) {
+            self.look_soon();
+        }
+    }
+
+    /// Something changed: what was examined is to be examined again, at the next look.
+    fn look_soon(&mut self) {
+        self.changed = true;
+    }
+
+    fn look_no_later_than(&mut self, at: Timestamp) {
+        self.look_at = Some(self.look_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// When the next look is due that takes up what changed.
+    fn fresh_at(&self, now: Timestamp) -> Timestamp {
+        let poll = self.begun_at.map_or(now, |at| {
+            after(at, if self.changed { POLL_MS } else { RECHECK_MS })
+        });
+        self.look_at.map_or(poll, |at| at.min(poll))
+    }
+
+    /// When the next look is due.
+    fn due_at(&self, now: Timestamp) -> Timestamp {
+        let fresh = self.fresh_at(now);
+        let wanted = self.resume_at.map_or(fresh, |at| at.min(fresh));
+        // Resumed and repeated looks say when; a fresh one keeps its distance.
+        let last = self.looked_at;
+        wanted.max(last.map_or(now, |at| after(at, RESUME_MS)))
+    }
+
+    fn resume_no_later_than(&mut self, at: Timestamp) {
+        self.resume_at = Some(self.resume_at.map_or(at, |known| known.min(at)));
+    }
+
+    fn look(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
+        let is_fresh = self.fresh_at(input.now) <= input.now;
+        self.looked_at = Some(input.now);
+        self.resume_at = None;
+        // What consolidation has begun it ends first; the other methods begin anew at each look.
+        if is_fresh && !self.methods.unfinished {
+            self.begun_at = Some(input.now);
+            self.look_at = None;
+            self.changed = false;
+            self.methods.search.restart();
+        }
+        if self.commands.len() >= MOST_COMMANDS {
+            return;
+        }
+        self.received.retain(|_, until| *until > input.now);
+        let world = DisruptionView::new(input.context(), &self.commands, None);
+        let mut words = DisruptionReporter {
+            told: &mut self.told,
+            input,
+            step,
+        };
+        tell_budgets(&world, &mut words);
+        let mut wakes = None;
+        let (found, resume) = find(
+            &world,
+            &mut self.methods,
+            &self.received,
+            &mut self.failures,
+            &mut words,
+            &mut wakes,
+            stop,
+        );
+        if let Some(at) = resume {
+            self.resume_no_later_than(at);
+        }
+        if let Some(found) = found {
+            self.start(*found, input, step);
+            self.changed = true;
+            self.look_at = Some(after(input.now, RESUME_MS));
+        } else if let Some(at) = wakes {
+            self.changed = true; // a rest is over then
+            self.look_no_later_than(at);
+        }
+    }
+
+    fn start(&mut self, found: FoundCommand, input: &StepInput<'_>, step: &mut Step) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let approvals: Vec<(PoolName, BalancedScore)> = {
+            let world = DisruptionView::new(input.context(), &self.commands, None);
+            let candidates: Vec<&Candidate> = found.candidates.iter().collect();
+            let is_scored = found.method.is_consolidation()
+                && candidates
+                    .iter()
+                    .any(|each| each.policy() == Policy::Balanced);
+            let scores = is_scored.then(|| simulation::scores(&found.moves, &candidates, &world));
+            scores.unwrap_or_default()
+        };
+        let command = DisruptionCommand {
+            id,
+            method: found.method,
+            targets: queue::targets(&found.candidates),
+            moves: found.moves,
+            decided: input.now,
+            phase: queue::first_phase(found.method, input),
+            replacements: Vec::new(),
+        };
+        self.told_words(input, step, |words| {
+            for (pool, score) in &approvals {
+                words.approved(&command, pool, *score);
+            }
+            words.considered(&command);
+        });
+        if let CommandPhase::Held(until) = command.phase {
+            step.wake_at(until);
+        }
+        self.commands.insert(id, command);
+    }
+}
+
+/// Writes that fail are tried again after 1 s, doubling to 30 s.
+const fn flights() -> RequestTracker<(ObjectRef, CommandWrite)> {
+    RequestTracker::new(1_000, 30_000)
+}
+
+/// A look that ran out of time goes on after this, so that other deciders have their turn.
+const RESUME_MS: i64 = 100;
+
+fn tell_budgets(world: &DisruptionView<'_>, words: &mut DisruptionReporter<'_, '_>) {
+    for (pool, object) in &*world.snapshot().pools {
+        if object.is_static() || world.budgets.nodes(pool) == 0 {
+            continue;
+        }
+        for reason in DisruptionReason::ALL {
+            if world.budgets.allowed(pool, reason) == Some(0) {
+                words.no_budget(pool, reason);
+            }
+        }
+    }
+}
+
+/// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Beside what was
+/// found: when to go on with what there was no time for.
+fn find(
+    world: &DisruptionView<'_>,
+    methods: &mut Methods,
+    received: &BTreeMap<ClaimName, Timestamp>,
+    failures: &mut RequestTracker<PoolName>,
+    words: &mut DisruptionReporter<'_, '_>,
+    wakes: &mut Option<Timestamp>,
+    stop: &dyn Fn() -> bool,
+) -> (Option<Box<FoundCommand>>, Option<Timestamp>) {
+    let mut resume: Option<Timestamp> = None;
+    let soon = after(world.now, RESUME_MS);
+    let mut ended = |looked: SearchOutcome| {
+        let at = match looked {
+            SearchOutcome::Found(found) => return Some(found),
+            SearchOutcome::Unfinished => Some(soon),
+            SearchOutcome::Waiting(at) => Some(at),
+            SearchOutcome::Nothing => None,
+        };
+        resume = resume.into_iter().chain(at).min();
+        None
+    };
+    let mut graceful: Vec<Candidate> = Vec::new();
+    let mut eventual: Vec<Candidate> = Vec::new();
+    let mut sooner =
+        |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
+    for node in world.machines() {
+        match Candidate::of(node, world, DisruptionClass::Graceful) {
+            Ok(candidate) => {
+                eventual.push(candidate.clone());
+                graceful.push(candidate);
+            }
+            Err(blocker) => {
+                words.blocked(node, &blocker);
+                node.pods
+                    .iter()
+                    .filter_map(|pod| pod.protected_until())
+                    .filter(|until| *until > world.now)
+                    .for_each(&mut sooner);
+                eventual.extend(Candidate::of(node, world, DisruptionClass::Eventual));
+            }
+        }
+    }
+    words.eligible("empty", search::count_empty(&graceful, world));
+    words.eligible("drifted", search::count_drifted(&eventual));
+    methods.empty.keep(&graceful);
+    methods.drift.keep(&eventual);
+    world.give_share();
+    let empty = search::empty(&graceful, world, &mut methods.empty, stop);
+    if let Some(found) = ended(empty) {
+        return (Some(found), resume);
+    }
+    let now = world.now;
+    let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
+    let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
+        words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
+    };
+    world.give_share();
+    let refusals = &mut methods.drift;
+    let drifted = search::drifted(&eventual, world, rests, refusals, &mut stays, stop);
+    if let Some(found) = ended(drifted) {
+        return (Some(found), resume);
+    }
+    let drifted = static_drift::drifted(&eventual, world, rests, stays);
+    if let Some(found) = ended(drifted) {
+        return (Some(found), resume);
+    }
+    let mut eligible: Vec<&Candidate> = Vec::new();
+    for candidate in &graceful {
+        match search::eligible(candidate, world, received) {
+            Ok(()) => eligible.push(candidate),
+            Err(Ineligible::NotYet) => {}
+            Err(Ineligible::Refused(refusal)) => words.unconsolidatable(candidate, &refusal),
+            Err(Ineligible::Resting(until)) => {
+                sooner(until);
+                words.rests(candidate, until);
+            }
+        }
+    }
+    eligible.retain(|candidate| !rests(&candidate.pool_name));
+    words.eligible("underutilized", eligible.len());
+    let refused = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
+        words.unconsolidatable(candidate, refusal);
+    };
+    world.give_rest();
+    let looked = methods.search.look(eligible, world, refused, stop);
+    methods.unfinished = matches!(looked, SearchOutcome::Unfinished);
+    let found = ended(looked);
+    (found, resume)
+}
+
+impl Decider for DisruptionDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::Disruption
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        let Changes {
+            everything,
+            pods,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            cluster_objects: surroundings,
+            ledger: _,
+            pod_events: _,
+        } = changes;
+        // Nodes change with their pods. Pods without a Node matter to what-ifs only, and only at the next look.
+        *everything
+            || *surroundings
+            || !(nodes.is_empty() && claims.is_empty() && pools.is_empty())
+            || !node_classes.is_empty()
+            || (!pods.is_empty() && !self.changed)
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        self.told.sweep(input.now);
+        self.read_outcomes(input, &mut step);
+        self.read_changes(input);
+        if let Some(old) = input.held_by(DeciderId::Disruption) {
+            self.told_words(input, &mut step, |words| words.outdated(&old));
+            step.wake_in(input.now, freshness::RECHECK_MS);
+            return step;
+        }
+        self.advance(input, &mut step, stop);
+        self.clean_leftovers(input, &mut step);
+        if self.due_at(input.now) <= input.now {
+            self.look(input, &mut step, stop);
+            // A command that is not held goes on at once.
+            self.advance(input, &mut step, stop);
+        }
+        step.wake_at(self.due_at(input.now));
+        step
+    }
+}

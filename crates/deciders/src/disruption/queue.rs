@@ -1,0 +1,590 @@
+//! Carrying commands out, a phase at a time. Nothing here waits: each step looks at the objects and goes as far as they allow.
+//!
+//! ```text
+//! Held ─► revalidate ─► Fencing ─► Grace ─► revalidate ─► Marking ─► Launching ─► last look ─► Deleting ─► done
+//!   └──────────┴───────────┴─────────┴─────────┴────────────┴───────────┴────────────┘ abandoned: left-overs are cleaned
+//! ```
+//!
+//! Phases go on when the *objects* show what was asked for, so a lost or doubled answer changes nothing.
+
+use jiff::Timestamp;
+
+use super::reporter::DisruptionReporter;
+use super::validation::{InvalidatedCommand, revalidate};
+use super::writes::{self, CommandWrite, Taint};
+use super::{DisruptionDecider, RESUME_MS};
+use crate::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::names::{ClaimName, ObjectRef};
+use mortise_apis::values::after;
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::effect::Effect;
+use mortise_planning::disruption::candidate::Candidate;
+use mortise_planning::disruption::command::{
+    CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
+};
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::reason::Reason;
+use mortise_state::ledger::{Fence, FenceReason, LedgerOp};
+use mortise_state::snapshot::StateNode;
+
+/// Writes on Nodes and claims may take this long with all retries; a command whose writes take longer is abandoned.
+const WRITE_MS: i64 = 60_000;
+
+/// Replacements must be ready after this (upstream: 10 minutes, more with very many commands at once).
+const LAUNCH_MS: i64 = 10 * 60_000;
+
+/// How a command goes on.
+enum NextPhase {
+    /// To this phase, at once.
+    Phase(CommandPhase),
+    /// It waits for the objects, or until a time that the step was told.
+    Waits,
+    /// It is done.
+    Done,
+    /// It is given up.
+    Abandon(InvalidatedCommand),
+}
+
+impl DisruptionDecider {
+    /// Takes every command as far as it goes.
+    pub(super) fn advance(
+        &mut self,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) {
+        let ids: Vec<u64> = self.commands.keys().copied().collect();
+        for id in ids {
+            self.drop_vanished(id, input, step);
+            while let Some(command) = self.commands.get(&id).cloned() {
+                match self.next(&command, input, step, stop) {
+                    NextPhase::Phase(phase) => {
+                        if let Some(command) = self.commands.get_mut(&id) {
+                            command.phase = phase;
+                        }
+                    }
+                    NextPhase::Waits => break,
+                    NextPhase::Done => {
+                        self.finish(&command, input);
+                        self.commands.remove(&id);
+                    }
+                    NextPhase::Abandon(stale) => self.abandon(id, &stale, input, step),
+                }
+            }
+        }
+    }
+
+    fn next(
+        &mut self,
+        command: &DisruptionCommand,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) -> NextPhase {
+        let now = input.now;
+        match command.phase {
+            CommandPhase::Held(until) | CommandPhase::Grace(until) if now < until => {
+                step.wake_at(until);
+                NextPhase::Waits
+            }
+            CommandPhase::Held(_) => match self.look_again(command.id, input, step, stop) {
+                Ok(true) => NextPhase::Phase(CommandPhase::Fencing(after(now, WRITE_MS))),
+                Ok(false) => NextPhase::Waits,
+                Err(stale) => NextPhase::Abandon(stale),
+            },
+            CommandPhase::Fencing(until) => self.fence(command, until, input, step),
+            CommandPhase::Grace(_) => match self.look_again(command.id, input, step, stop) {
+                Ok(true) => {
+                    if let Some(fresh) = self.commands.get(&command.id).cloned() {
+                        self.told_words(input, step, |words| words.carried_out(&fresh));
+                    }
+                    NextPhase::Phase(CommandPhase::Marking(after(now, WRITE_MS)))
+                }
+                Ok(false) => NextPhase::Waits,
+                Err(stale) => NextPhase::Abandon(stale),
+            },
+            CommandPhase::Marking(until) => self.mark(command, until, input, step),
+            CommandPhase::Launching(until) => self.launch(command, until, input, step),
+            CommandPhase::Deleting => self.delete(command, input, step),
+        }
+    }
+
+    /// Looks at the premises of a command again. `Ok(false)`: time ran out.
+    fn look_again(
+        &mut self,
+        id: u64,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<bool, InvalidatedCommand> {
+        let world = DisruptionView::new(input.context(), &self.commands, Some(id));
+        let Some(command) = self.commands.get(&id) else {
+            return Ok(false);
+        };
+        match revalidate(command, &world, &self.received, stop) {
+            Ok(fresh) => {
+                for (target, reasons) in &fresh.dropped {
+                    self.suspects.leaves(&target.key);
+                    step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
+                    step.record(
+                        input,
+                        mortise_engine::decider_id::DeciderId::Disruption,
+                        ObjectRef::Node(target.node.clone()),
+                        mortise_engine::record::Verdict::Abandoned,
+                        reasons.clone(),
+                    );
+                }
+                if let Some(command) = self.commands.get_mut(&id) {
+                    command.targets = fresh.targets;
+                    command.moves = fresh.moves;
+                }
+                Ok(true)
+            }
+            Err(stale) if stale.is_stopped() => {
+                step.wake_in(input.now, RESUME_MS);
+                Ok(false)
+            }
+            Err(stale) => Err(stale),
+        }
+    }
+
+    fn fence(
+        &mut self,
+        command: &DisruptionCommand,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> NextPhase {
+        let mut done = true;
+        for target in &command.targets {
+            let Some(claim) = input.snapshot.claims.get(&*target.claim) else {
+                continue; // seen when it is looked at again
+            };
+            if input.snapshot.ledger.fence(&target.claim).is_none() {
+                step.ledger.push(LedgerOp::Fence(Fence {
+                    claim: target.claim.clone(),
+                    reason: FenceReason::Disruption,
+                    from: input.now,
+                }));
+            }
+            done &= self.say_why(claim, target, command.reason(), input, step);
+        }
+        if done {
+            return NextPhase::Phase(CommandPhase::Grace(after(
+                input.now,
+                input.settings.bind_grace_ms,
+            )));
+        }
+        give_up_after(until, "the fence could not be written", input, step)
+    }
+
+    /// Fences a machine by the condition that says why it goes. `true`: the claim has it.
+    fn say_why(
+        &mut self,
+        claim: &NodeClaim,
+        target: &DisruptedNode,
+        reason: DisruptionReason,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> bool {
+        let is_told = writes::is_marked(claim, Some(reason));
+        if !is_told {
+            let effect = || writes::condition(claim, Some(reason), input.now);
+            self.write(
+                claim_ref(target),
+                CommandWrite::Condition,
+                effect,
+                input,
+                step,
+            );
+        }
+        is_told
+    }
+
+    fn mark(
+        &mut self,
+        command: &DisruptionCommand,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> NextPhase {
+        let mut done = true;
+        for target in &command.targets {
+            let machine = input.snapshot.nodes.get(&*target.key);
+            let Some(StateNode {
+                node: Some(node),
+                claim: Some(claim),
+                ..
+            }) = machine.map(|machine| &**machine)
+            else {
+                return NextPhase::Abandon(InvalidatedCommand::vanished(target));
+            };
+            if !writes::is_tainted(node) {
+                done = false;
+                let waits = !command.moves.claims.is_empty();
+                let taint = if waits { Taint::On } else { Taint::Leaving };
+                let effect = || writes::taint(node, &target.node, taint);
+                let subject = ObjectRef::Node(target.node.clone());
+                self.write(subject, CommandWrite::Taint, effect, input, step);
+            }
+            // It was there before the grace began; somebody may have taken it away.
+            done &= self.say_why(claim, target, command.reason(), input, step);
+        }
+        if !done {
+            return give_up_after(
+                until,
+                "taint and condition could not be written",
+                input,
+                step,
+            );
+        }
+        let deadline = after(input.now, LAUNCH_MS);
+        if let Err(stale) = self.order_replacements(command, input, step) {
+            return NextPhase::Abandon(stale);
+        }
+        self.promise(command, deadline, input, step);
+        NextPhase::Phase(CommandPhase::Launching(deadline))
+    }
+
+    fn order_replacements(
+        &mut self,
+        command: &DisruptionCommand,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> Result<(), InvalidatedCommand> {
+        let mut namer = NameGenerator::new(input.seed ^ command.id);
+        let replaces: Vec<ClaimName> = command
+            .targets
+            .iter()
+            .map(|each| each.claim.clone())
+            .collect();
+        let mut replacements = Vec::new();
+        let mut orders = Step::default();
+        for planned in &command.moves.claims {
+            let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
+                return Err(InvalidatedCommand::scheduling(format!(
+                    "pool {} is gone",
+                    planned.pool
+                )));
+            };
+            let claim = NodeClaimRequest {
+                planned,
+                pool,
+                name: namer.claim(&planned.pool, input.snapshot),
+                replaces: &replaces,
+            };
+            claim.order(input, &mut orders);
+            orders.record(
+                input,
+                mortise_engine::decider_id::DeciderId::Disruption,
+                ObjectRef::Claim(claim.name.clone()),
+                mortise_engine::record::Verdict::NodePlanned,
+                claim.reasons(),
+            );
+            replacements.push(ReplacementClaim {
+                claim: claim.name,
+                seen: false,
+            });
+        }
+        step.effects.append(&mut orders.effects);
+        step.ledger.append(&mut orders.ledger);
+        step.records.append(&mut orders.records);
+        self.told_words(input, step, |words| {
+            for replacement in &replacements {
+                words.launching(&replacement.claim, command.reason());
+            }
+        });
+        if let Some(command) = self.commands.get_mut(&command.id) {
+            command.replacements = replacements;
+        }
+        Ok(())
+    }
+
+    /// Holds the room on which the pods will land. A change of a pod takes its promise away, so this is done anew at each step.
+    fn promise(
+        &self,
+        command: &DisruptionCommand,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for placement in &command.moves.placements {
+            let pod = input.snapshot.pods.get(&placement.pod.key);
+            let Some(pod) = pod.filter(|pod| pod.uid == placement.pod.uid && pod.is_active())
+            else {
+                continue;
+            };
+            if input.snapshot.ledger.nomination(&pod.uid).is_none() {
+                let place = placement.place.clone();
+                step.ledger.push(nominate(pod, place, input.now, until));
+            }
+        }
+    }
+
+    fn launch(
+        &mut self,
+        command: &DisruptionCommand,
+        until: Timestamp,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> NextPhase {
+        let mut replacements = command.replacements.clone();
+        let mut ready = true;
+        for replacement in &mut replacements {
+            let claim = input.snapshot.claims.get(&*replacement.claim);
+            let gone = claim.map_or(replacement.seen, |claim| {
+                claim.metadata.deletion_timestamp.is_some()
+            });
+            if gone {
+                return NextPhase::Abandon(InvalidatedCommand::replacement(
+                    "replacement was deleted",
+                ));
+            }
+            replacement.seen = claim.is_some();
+            let initialized = claim.is_some_and(|claim| claim.is_true("Initialized"));
+            let launched = claim.is_some_and(|claim| claim.provider_id().is_some());
+            if launched && !initialized {
+                let name = &replacement.claim;
+                self.told_words(input, step, |words| words.waits(name));
+            }
+            ready &= initialized;
+        }
+        if let Some(command) = self.commands.get_mut(&command.id) {
+            command.replacements = replacements;
+        }
+        if !ready {
+            if until <= input.now {
+                return NextPhase::Abandon(InvalidatedCommand::replacement(
+                    "replacements were not ready in time",
+                ));
+            }
+            step.wake_at(until);
+            self.promise(command, until, input, step);
+            return NextPhase::Waits;
+        }
+        match last_look(command, input) {
+            Ok(()) => NextPhase::Phase(CommandPhase::Deleting),
+            Err(stale) => NextPhase::Abandon(stale),
+        }
+    }
+
+    fn delete(
+        &mut self,
+        command: &DisruptionCommand,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> NextPhase {
+        let mut done = true;
+        for target in &command.targets {
+            let claim = input.snapshot.claims.get(&*target.claim);
+            let Some(claim) = claim.filter(|claim| {
+                claim.uid() == target.uid && claim.metadata.deletion_timestamp.is_none()
+            }) else {
+                continue;
+            };
+            done = false;
+            let uid = claim.uid();
+            let effect = || Effect::Delete {
+                target: claim_ref(target),
+                uid,
+                grace_seconds: None,
+            };
+            if self.write(claim_ref(target), CommandWrite::Delete, effect, input, step) {
+                let reason = command.reason();
+                self.told_words(input, step, |words| words.terminating(target, reason));
+            }
+        }
+        if done {
+            NextPhase::Done
+        } else {
+            NextPhase::Waits
+        }
+    }
+
+    /// Asks for a write unless it is on its way, or failed a moment ago. Returns whether it was asked for.
+    pub(super) fn write(
+        &mut self,
+        subject: ObjectRef,
+        write: CommandWrite,
+        effect: impl FnOnce() -> Effect,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) -> bool {
+        let key = (subject, write);
+        let begins = self.flights.begin(&key, input.now);
+        if begins {
+            step.effect(effect());
+        } else if let Some(at) = self.flights.waits_until(&key) {
+            step.wake_at(at);
+        }
+        begins
+    }
+
+    fn finish(&mut self, command: &DisruptionCommand, input: &StepInput<'_>) {
+        let until = after(input.now, input.settings.churn_rest_ms);
+        for placement in &command.moves.placements {
+            let machine = input.snapshot.nodes.get(&*placement.node);
+            if let Some(claim) = machine.and_then(|machine| machine.claim_name()) {
+                self.received.insert(claim, until);
+            }
+        }
+        for target in &command.targets {
+            self.failures.succeeded(&target.pool);
+            self.suspects.leaves(&target.key);
+        }
+        self.look_soon();
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        id: u64,
+        stale: &InvalidatedCommand,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let Some(command) = self.commands.remove(&id) else {
+            return;
+        };
+        self.told_words(input, step, |words| {
+            words.abandoned(&command, stale.word, &stale.reasons);
+        });
+        for target in &command.targets {
+            self.suspects.leaves(&target.key);
+            if !matches!(command.phase, CommandPhase::Held(_)) {
+                step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
+            }
+            if matches!(command.phase, CommandPhase::Launching(_)) {
+                let at = self.failures.failed(&target.pool, input.now);
+                step.wake_at(at);
+            }
+        }
+        if command.phase.is_promised() {
+            for placement in &command.moves.placements {
+                step.ledger
+                    .push(LedgerOp::Withdraw(placement.pod.uid.clone()));
+            }
+        }
+        self.look_soon();
+    }
+
+    /// Machines that go by themselves leave their command; a command that depended on them is given up.
+    fn drop_vanished(&mut self, id: u64, input: &StepInput<'_>, step: &mut Step) {
+        let Some(command) = self.commands.get_mut(&id) else {
+            return;
+        };
+        if command.phase == CommandPhase::Deleting {
+            return;
+        }
+        let going = |target: &DisruptedNode| {
+            input
+                .snapshot
+                .claims
+                .get(&*target.claim)
+                .is_none_or(|claim| {
+                    claim.uid() != target.uid || claim.metadata.deletion_timestamp.is_some()
+                })
+        };
+        let Some(first) = command.targets.iter().find(|target| going(target)).cloned() else {
+            return;
+        };
+        let goes_on = command.method == Method::Emptiness || command.phase.is_promised();
+        if goes_on {
+            command.targets.retain(|target| {
+                let goes = going(target);
+                if goes {
+                    self.suspects.leaves(&target.key);
+                }
+                !goes
+            });
+        }
+        if !goes_on || command.targets.is_empty() {
+            self.abandon(id, &InvalidatedCommand::vanished(&first), input, step);
+        }
+    }
+
+    pub(super) fn told_words<'b>(
+        &mut self,
+        input: &StepInput<'b>,
+        step: &mut Step,
+        say: impl FnOnce(&mut DisruptionReporter<'_, 'b>),
+    ) {
+        say(&mut DisruptionReporter {
+            told: &mut self.told,
+            input,
+            step,
+        });
+    }
+}
+
+fn claim_ref(target: &DisruptedNode) -> ObjectRef {
+    ObjectRef::Claim(target.claim.clone())
+}
+
+fn give_up_after(
+    until: Timestamp,
+    what: &str,
+    input: &StepInput<'_>,
+    step: &mut Step,
+) -> NextPhase {
+    if until <= input.now {
+        return NextPhase::Abandon(InvalidatedCommand::new("unknown", what));
+    }
+    step.wake_at(until);
+    NextPhase::Waits
+}
+
+/// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.
+fn last_look(command: &DisruptionCommand, input: &StepInput<'_>) -> Result<(), InvalidatedCommand> {
+    for target in &command.targets {
+        let Some(node) = input.snapshot.nodes.get(&*target.key) else {
+            continue;
+        };
+        if node.do_not_disrupt() {
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptNode,
+            ));
+        }
+        let eventual = command.reason() == DisruptionReason::Drifted
+            && node
+                .claim
+                .as_ref()
+                .is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+        let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
+        if let Some(pod) = protected.filter(|_| !eventual) {
+            let pod = pod.key.clone();
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptPod { pod },
+            ));
+        }
+        let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();
+        if command.method == Method::Emptiness
+            && !moves_pods
+            && let Some(pod) = node.reschedulable().next()
+        {
+            return Err(InvalidatedCommand::scheduling(format!(
+                "pod {} came",
+                pod.key
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where a command begins.
+pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> CommandPhase {
+    match method {
+        // Drift saves no money, so there is nothing that a moment's change could make untrue.
+        Method::Drift => CommandPhase::Held(input.now),
+        Method::Emptiness | Method::Multi | Method::Single => {
+            CommandPhase::Held(after(input.now, input.settings.hold_ms))
+        }
+    }
+}
+
+/// Machines of a command.
+pub(super) fn targets(candidates: &[Candidate]) -> Vec<DisruptedNode> {
+    candidates.iter().map(DisruptedNode::from).collect()
+}

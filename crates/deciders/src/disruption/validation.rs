@@ -1,0 +1,245 @@
+//! Looking at the premises of a command again, on a fresh picture of the cluster.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use mortise_apis::names::ClaimName;
+use mortise_planning::disruption::candidate::Candidate;
+use mortise_planning::disruption::command::{
+    DisruptedNode, DisruptionCommand, Method, RelocationPlan,
+};
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::price::only;
+use mortise_planning::disruption::search::{Ineligible, eligible};
+use mortise_planning::disruption::simulation::{SimulationRules, what_if};
+use mortise_planning::disruption::static_drift;
+use mortise_planning::reason::Reason;
+
+/// Why a command is given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InvalidatedCommand {
+    /// Upstream's word: `budget`, `scheduling`, `churn` or `unknown`.
+    pub(super) word: &'static str,
+    /// Why.
+    pub(super) reasons: Vec<Reason>,
+}
+
+const STOPPED: &str = "stopped";
+
+impl InvalidatedCommand {
+    /// With a text.
+    pub(super) fn new(word: &'static str, what: impl Into<String>) -> Self {
+        Self::because(word, Reason::PremiseChanged { what: what.into() })
+    }
+
+    /// With a reason.
+    pub(super) fn because(word: &'static str, reason: Reason) -> Self {
+        Self {
+            word,
+            reasons: vec![reason],
+        }
+    }
+
+    /// The pods have another place to go now, or none.
+    pub(super) fn scheduling(what: impl Into<String>) -> Self {
+        Self::new("scheduling", what)
+    }
+
+    /// A machine is gone, or goes by itself.
+    pub(super) fn vanished(target: &DisruptedNode) -> Self {
+        Self::new("churn", format!("node {} is there", target.node))
+    }
+
+    /// A replacement failed.
+    pub(super) fn replacement(error: &str) -> Self {
+        let error = error.to_owned();
+        Self::because("unknown", Reason::Failed { error })
+    }
+
+    /// It is not known: time ran out.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.word == STOPPED
+    }
+}
+
+/// A command as it is now.
+pub(super) struct RevalidatedCommand {
+    /// Machines that go. Never empty.
+    pub(super) targets: Vec<DisruptedNode>,
+    /// Where their pods go.
+    pub(super) moves: RelocationPlan,
+    /// Machines that stay after all.
+    pub(super) dropped: Vec<(DisruptedNode, Vec<Reason>)>,
+}
+
+/// Whether the command still holds.
+///
+/// Empty machines that are no longer empty leave their command. Any other command stands or falls as a whole: its machines
+/// must all still be candidates, the budgets must still allow them, its pods must still have a place, and no more must be
+/// bought than was decided, of no other types.
+pub(super) fn revalidate(
+    command: &DisruptionCommand,
+    world: &DisruptionView<'_>,
+    received: &BTreeMap<ClaimName, Timestamp>,
+    stop: &dyn Fn() -> bool,
+) -> Result<RevalidatedCommand, InvalidatedCommand> {
+    let mut kept: Vec<Candidate> = Vec::new();
+    let mut dropped: Vec<(DisruptedNode, Vec<Reason>)> = Vec::new();
+    let mut purse = world.budgets.purse(command.reason());
+    for target in &command.targets {
+        let found = still(target, command.method, world, received).and_then(|candidate| {
+            if purse.take(&candidate.pool_name) {
+                return Ok(candidate);
+            }
+            let allowed = world
+                .budgets
+                .allowed(&candidate.pool_name, command.reason())
+                .unwrap_or(i64::MAX);
+            let pool = candidate.pool_name.clone();
+            Err(InvalidatedCommand::because(
+                "budget",
+                Reason::Budget { pool, allowed },
+            ))
+        });
+        match found {
+            Ok(candidate) => kept.push(candidate),
+            Err(stale) if command.method == Method::Emptiness => {
+                dropped.push((target.clone(), stale.reasons));
+            }
+            Err(stale) => return Err(stale),
+        }
+    }
+    if kept.is_empty() {
+        let reasons = dropped.pop().map(|(_, reasons)| reasons);
+        return Err(InvalidatedCommand {
+            word: "churn",
+            reasons: reasons.unwrap_or_default(),
+        });
+    }
+    let moves = moves(command, &kept, world, stop)?;
+    let targets = kept
+        .iter()
+        .map(|candidate| {
+            let mut target = DisruptedNode::from(candidate);
+            let before = command.targets.iter().find(|each| each.key == target.key);
+            target.detail = before
+                .and_then(|before| before.detail.clone())
+                .or(target.detail);
+            target
+        })
+        .collect();
+    Ok(RevalidatedCommand {
+        targets,
+        moves,
+        dropped,
+    })
+}
+
+fn still(
+    target: &DisruptedNode,
+    method: Method,
+    world: &DisruptionView<'_>,
+    received: &BTreeMap<ClaimName, Timestamp>,
+) -> Result<Candidate, InvalidatedCommand> {
+    let node = world.snapshot().nodes.get(&*target.key);
+    let node = node.ok_or_else(|| InvalidatedCommand::vanished(target))?;
+    let candidate = Candidate::of(node, world, method.candidate_class())
+        .map_err(|blocker| InvalidatedCommand::because("churn", blocker.reason()))?;
+    if candidate.claim.uid() != target.uid {
+        return Err(InvalidatedCommand::vanished(target));
+    }
+    let holds = match method {
+        Method::Emptiness => candidate.is_empty() && candidate.is_consolidatable(),
+        Method::Drift => candidate.drifted().is_some(),
+        Method::Multi | Method::Single => match eligible(&candidate, world, received) {
+            Ok(()) => true,
+            // Without pods it is a better candidate than before.
+            Err(Ineligible::NotYet) => candidate.is_empty() && candidate.is_consolidatable(),
+            Err(Ineligible::Resting(until)) => {
+                return Err(InvalidatedCommand::because(
+                    "churn",
+                    Reason::CooldownActive { until },
+                ));
+            }
+            Err(Ineligible::Refused(refusal)) => {
+                return Err(InvalidatedCommand {
+                    word: "churn",
+                    reasons: refusal.reasons,
+                });
+            }
+        },
+    };
+    if holds {
+        return Ok(candidate);
+    }
+    let what = match method {
+        Method::Emptiness => format!("node {} is empty and consolidatable", target.node),
+        Method::Drift => format!("node {} is drifted", target.node),
+        Method::Multi | Method::Single => format!("node {} is consolidatable", target.node),
+    };
+    Err(InvalidatedCommand::new("churn", what))
+}
+
+fn moves(
+    command: &DisruptionCommand,
+    kept: &[Candidate],
+    world: &DisruptionView<'_>,
+    stop: &dyn Fn() -> bool,
+) -> Result<RelocationPlan, InvalidatedCommand> {
+    if let ([only], Method::Drift) = (kept, command.method)
+        && only.pool.is_static()
+    {
+        return static_drift::replacement(only, world).map_err(|refusal| InvalidatedCommand {
+            word: "scheduling",
+            reasons: refusal.reasons,
+        });
+    }
+    let candidates: Vec<&Candidate> = kept.iter().collect();
+    let rules = match command.method {
+        Method::Emptiness if kept.iter().all(|each| each.pods.is_empty()) => {
+            return Ok(RelocationPlan::default());
+        }
+        Method::Emptiness => SimulationRules::ExistingOnly,
+        Method::Drift => SimulationRules::AnyPrice,
+        Method::Multi | Method::Single => SimulationRules::Cheaper,
+    };
+    let mut moves =
+        what_if(&candidates, rules, world, stop).map_err(|refusal| InvalidatedCommand {
+            word: if refusal.stopped {
+                STOPPED
+            } else {
+                "scheduling"
+            },
+            reasons: refusal.reasons,
+        })?;
+    if !command.method.is_consolidation() {
+        return Ok(moves);
+    }
+    if moves.claims.len() > command.moves.claims.len() {
+        return Err(InvalidatedCommand::scheduling(
+            "its pods fit without a new node",
+        ));
+    }
+    let mut claims = Vec::new();
+    for (fresh, decided) in moves.claims.into_iter().zip(&command.moves.claims) {
+        let same = fresh.pool == decided.pool
+            && decided
+                .instance_types
+                .iter()
+                .all(|name| fresh.instance_types.contains(name));
+        if !same {
+            return Err(InvalidatedCommand::scheduling(
+                "the replacement can be one of the types decided",
+            ));
+        }
+        // What was decided is kept: a type that only now became cheap was not weighed.
+        claims.push(only(fresh, &decided.instance_types, world));
+    }
+    moves.new = claims
+        .iter()
+        .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
+        .sum();
+    moves.claims = claims;
+    Ok(moves)
+}

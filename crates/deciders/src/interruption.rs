@@ -1,0 +1,407 @@
+//! What the cloud announces about machines, turned into graceful replacement.
+//!
+//! May: fence the machine of a claim and delete the claim when the cloud will take the machine back, maintains it, or
+//! stopped it; send events; acknowledge a message once what it asks for has been decided and written.
+//!
+//! Must never: acknowledge a message whose claim is not deleted yet (a killed process gets it again); act on machines
+//! that are not ours; take a rebalance recommendation for an order. That an offering is empty is the provider's to note.
+//!
+//! The pods of a deleted claim are planned by provisioning as pods of a machine that goes, so replacements start while
+//! the drain is under way. Everything is idempotent: a message that comes twice finds the claim deleted.
+//!
+//! Implements karpenter-aws 6.2 and 6.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, ObjectRef, Uid};
+use mortise_cloudprovider::{InterruptionKind, InterruptionNotice};
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectError, Event};
+use mortise_engine::record::Verdict;
+use mortise_engine::writes;
+use mortise_planning::reason::Reason;
+use mortise_state::index::Changes;
+use mortise_state::ledger::{Fence, FenceReason, LedgerOp};
+
+/// A message: which provider's, and its handle.
+type MessageKey = (Arc<str>, Arc<str>);
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct InterruptionDecider {
+    /// Claims by the last part of their provider id; and that part by claim, to remove it.
+    instances: BTreeMap<Arc<str>, ClaimName>,
+    ids: BTreeMap<ClaimName, Arc<str>>,
+    /// Claims that must be deleted before the message may go.
+    open: BTreeMap<MessageKey, BTreeSet<Uid>>,
+    /// Claims to be deleted.
+    claims_to_delete: BTreeMap<Uid, ClaimName>,
+    outbox: WriteTracker,
+}
+
+impl Default for InterruptionDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl InterruptionDecider {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            instances: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            open: BTreeMap::new(),
+            claims_to_delete: BTreeMap::new(),
+            outbox: WriteTracker::new(),
+        }
+    }
+
+    fn index(&mut self, input: &StepInput<'_>) {
+        let mut changed: BTreeSet<ClaimName> = input.changes.claims.clone();
+        if input.changes.everything {
+            changed.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
+            changed.extend(self.ids.keys().cloned());
+        }
+        for name in changed {
+            let id = input
+                .snapshot
+                .claims
+                .get(&name)
+                .and_then(|claim| last_part(claim.machine_id()?));
+            if let Some(old) = self.ids.remove(&name)
+                && self.instances.get(&old) == Some(&name)
+            {
+                self.instances.remove(&old);
+            }
+            if let Some(id) = id {
+                self.instances.insert(Arc::clone(&id), name.clone());
+                self.ids.insert(name, id);
+            }
+        }
+    }
+
+    fn notice(
+        &mut self,
+        input: &StepInput<'_>,
+        provider: &Arc<str>,
+        notice: &InterruptionNotice,
+        step: &mut Step,
+    ) {
+        let key: MessageKey = (Arc::clone(provider), Arc::clone(&notice.id));
+        let mut waits = BTreeSet::new();
+        for instance in &notice.instances {
+            let Some(claim) = self
+                .instances
+                .get(instance)
+                .and_then(|name| input.snapshot.claims.get(name))
+            else {
+                continue;
+            };
+            if let Some(uid) = self.announced(input, notice.kind, claim, step) {
+                waits.insert(uid);
+            }
+        }
+        if waits.is_empty() {
+            acknowledge(&key, step);
+        } else {
+            self.open.insert(key, waits);
+        }
+    }
+
+    /// Says what was announced. Returns the claim's UID if it must be deleted.
+    fn announced(
+        &mut self,
+        input: &StepInput<'_>,
+        kind: InterruptionKind,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Uid> {
+        let name = claim.name();
+        let target = ObjectRef::Claim(name.clone());
+        let node = input
+            .snapshot
+            .node_of_claim(&name)
+            .and_then(|machine| machine.node_name())
+            .map(ObjectRef::Node);
+        let (event, text, warning) = words(kind)?;
+        for target in [Some(target.clone()), node.clone()].into_iter().flatten() {
+            step.event(Event {
+                warning,
+                ..Event::normal(target, event, text)
+            });
+        }
+        let what = Reason::Note {
+            text: kind.label().to_owned(),
+        };
+        if kind == InterruptionKind::RebalanceRecommendation {
+            let reasons = vec![what];
+            step.record(
+                input,
+                DeciderId::Interruption,
+                target,
+                Verdict::Notified,
+                reasons,
+            );
+            return None;
+        }
+        let reasons = vec![Reason::Interrupted, what];
+        let uid = claim
+            .uid()
+            .filter(|_| claim.metadata.deletion_timestamp.is_none())?;
+        step.event(Event::warning(
+            target.clone(),
+            "TerminatingOnInterruption",
+            "Interruption triggered termination for the NodeClaim",
+        ));
+        if let Some(node) = node {
+            step.event(Event::warning(
+                node,
+                "TerminatingOnInterruption",
+                "Interruption triggered termination for the Node",
+            ));
+        }
+        step.record(
+            input,
+            DeciderId::Interruption,
+            target,
+            Verdict::Notified,
+            reasons,
+        );
+        self.claims_to_delete.insert(uid.clone(), name);
+        Some(uid)
+    }
+
+    /// Fences and deletes what must go, and asks again where that failed.
+    fn delete(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for (uid, name) in self.claims_to_delete.clone() {
+            let claim = input.snapshot.claims.get(&name).filter(|claim| {
+                claim.uid().as_ref() == Some(&uid) && claim.metadata.deletion_timestamp.is_none()
+            });
+            let Some(claim) = claim else {
+                self.done(&uid, step);
+                continue;
+            };
+            step.ledger.push(LedgerOp::Fence(Fence {
+                claim: name.clone(),
+                reason: FenceReason::Interruption,
+                from: input.now,
+            }));
+            let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
+            // The deletion does not wait for the fence: writes to one object are carried out in order.
+            for write in [
+                writes::unversioned(ObjectRef::Claim(name), fence),
+                writes::delete_claim(claim),
+            ] {
+                if let Err(Some(at)) = self.outbox.send(input.now, write, step) {
+                    step.wake_at(at);
+                }
+            }
+        }
+    }
+
+    /// The claim is deleted: messages that waited for it, and for nothing else, may go.
+    fn done(&mut self, uid: &Uid, step: &mut Step) {
+        self.claims_to_delete.remove(uid);
+        for waits in self.open.values_mut() {
+            waits.remove(uid);
+        }
+        let over: Vec<MessageKey> = self
+            .open
+            .iter()
+            .filter(|(_, waits)| waits.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in over {
+            self.open.remove(&key);
+            acknowledge(&key, step);
+        }
+    }
+}
+
+fn acknowledge((provider, notice): &MessageKey, step: &mut Step) {
+    step.effect(Effect::Acknowledge {
+        provider: Arc::clone(provider),
+        notice: Arc::clone(notice),
+    });
+}
+
+/// `i-0123` of `aws:///us-east-1a/i-0123`.
+fn last_part(id: &str) -> Option<Arc<str>> {
+    id.rsplit('/')
+        .next()
+        .filter(|last| !last.is_empty())
+        .map(Arc::from)
+}
+
+/// Reason, text and whether it is a warning; `None` for a message that asks for nothing.
+const fn words(kind: InterruptionKind) -> Option<(&'static str, &'static str, bool)> {
+    match kind {
+        InterruptionKind::SpotInterruption => Some((
+            "SpotInterrupted",
+            "Spot interruption warning was triggered",
+            true,
+        )),
+        InterruptionKind::RebalanceRecommendation => Some((
+            "SpotRebalanceRecommendation",
+            "Spot rebalance recommendation was triggered",
+            false,
+        )),
+        InterruptionKind::ScheduledChange => Some((
+            "InstanceUnhealthy",
+            "An unhealthy warning was triggered for the instance",
+            true,
+        )),
+        InterruptionKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
+        InterruptionKind::Terminated => {
+            Some(("InstanceTerminating", "Instance is terminating", true))
+        }
+        InterruptionKind::Other => None,
+    }
+}
+
+impl Decider for InterruptionDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::Interruption
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything || !changes.claims.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        self.index(input);
+        for delivery in input.inbox {
+            match delivery {
+                InboxMessage::Notice { provider, notice } => {
+                    self.notice(input, provider, notice, &mut step)
+                }
+                InboxMessage::Outcome(outcome) => {
+                    self.outbox
+                        .answered(input.now, &outcome.effect, &outcome.result);
+                    if let Effect::Delete { uid: Some(uid), .. } = &*outcome.effect
+                        && let Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_)) =
+                            &outcome.result
+                    {
+                        self.done(uid, &mut step);
+                    }
+                }
+            }
+        }
+        self.delete(input, &mut step);
+        self.outbox.sweep(input.now, input.snapshot);
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::testing::TestCluster;
+    use mortise_apis::labels;
+    use mortise_cloudprovider::InterruptionKind;
+    use mortise_engine::record::Verdict;
+
+    #[test]
+    fn an_interruption_fences_deletes_and_then_acknowledges() {
+        let mut world = TestCluster::new();
+        let node = world.up("c", &json!({}));
+        world.pod("web", &node, &json!({}));
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
+        world.settle();
+        assert!(
+            world.get("NodeClaim/c")["metadata"]
+                .get("deletionTimestamp")
+                .is_some()
+        );
+        assert_eq!(
+            world.get("NodeClaim/c")["metadata"]["annotations"][labels::FENCE],
+            "interruption"
+        );
+        assert!(world.snapshot().ledger.fence("c").is_some());
+        let at = |what: &str| world.done.iter().position(|each| each == what).unwrap();
+        assert!(at("delete nodeclaim/c") < at("acknowledge "));
+        assert_eq!(world.acknowledged, ["m1"]);
+        let reasons: Vec<(&str, String)> = world
+            .events
+            .iter()
+            .map(|event| (&*event.reason, event.target.to_string()))
+            .filter(|(reason, _)| reason.contains("nterrupt"))
+            .collect();
+        let target = format!("node/{node}");
+        assert_eq!(
+            reasons,
+            [
+                ("SpotInterrupted", "nodeclaim/c".to_owned()),
+                ("SpotInterrupted", target.clone()),
+                ("TerminatingOnInterruption", "nodeclaim/c".to_owned()),
+                ("TerminatingOnInterruption", target),
+            ]
+        );
+        assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Notified));
+
+        // The same message again, and others about the same machine, change nothing.
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-1");
+        world.notice("m3", InterruptionKind::Terminated, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert_eq!(
+            world
+                .done
+                .iter()
+                .filter(|each| *each == "delete nodeclaim/c")
+                .count(),
+            1
+        );
+        world.pass(30_000);
+        assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
+    }
+
+    #[test]
+    fn a_recommendation_is_only_told_and_strangers_are_acknowledged() {
+        let mut world = TestCluster::new();
+        world.up("c", &json!({}));
+        world.notice("m1", InterruptionKind::RebalanceRecommendation, "i-1");
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-99");
+        world.notice("m3", InterruptionKind::Other, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert!(
+            world
+                .event("SpotRebalanceRecommendation")
+                .is_some_and(|event| !event.warning)
+        );
+        assert!(
+            world.get("NodeClaim/c")["metadata"]
+                .get("deletionTimestamp")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn killed_before_the_deletion_was_answered_the_message_is_not_acknowledged() {
+        let mut world = TestCluster::new();
+        world.up("c", &json!({}));
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
+        world.die_after = Some("delete");
+        world.settle();
+        assert!(world.acknowledged.is_empty());
+        world.notice("m1-again", InterruptionKind::SpotInterruption, "i-1");
+        world.settle();
+        assert_eq!(world.acknowledged, ["m1-again"]);
+    }
+}

@@ -1,0 +1,59 @@
+//! Deciders: the state machines that turn snapshots into effects, one folder or file each.
+//!
+//! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking` and
+//! `node_claim_request`. See [`mortise_engine::decider`] for the contract.
+
+mod conditions;
+mod disruption;
+mod expiration;
+mod garbage_collection;
+mod interruption;
+mod lifecycle;
+mod node_claim_request;
+mod node_class;
+mod node_overlay;
+mod node_pool;
+mod provisioning;
+mod repair;
+mod static_capacity;
+mod termination;
+#[cfg(test)]
+mod testing;
+mod tracking;
+
+pub use conditions::ClaimConditionsDecider;
+pub use disruption::DisruptionDecider;
+pub use expiration::ExpirationDecider;
+pub use garbage_collection::GarbageCollectionDecider;
+pub use interruption::InterruptionDecider;
+pub use lifecycle::LifecycleDecider;
+pub use node_class::NodeClassDecider;
+pub use node_overlay::NodeOverlayDecider;
+pub use node_pool::NodePoolDecider;
+pub use provisioning::ProvisioningDecider;
+pub use repair::RepairDecider;
+pub use static_capacity::StaticCapacityDecider;
+pub use termination::TerminationDecider;
+pub use tracking::request_tracker::RequestTracker;
+
+use mortise_engine::decider::Decider;
+
+/// Every decider, in the order in which they are stepped: what tells about the world first, what spends last.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Decider>> {
+    vec![
+        Box::new(NodeClassDecider::default()),
+        Box::new(NodePoolDecider::default()),
+        Box::new(NodeOverlayDecider::default()),
+        Box::new(InterruptionDecider::default()),
+        Box::new(LifecycleDecider::default()),
+        Box::new(TerminationDecider::default()),
+        Box::new(ClaimConditionsDecider::default()),
+        Box::new(ExpirationDecider::default()),
+        Box::new(GarbageCollectionDecider::default()),
+        Box::new(RepairDecider::default()),
+        Box::new(StaticCapacityDecider::default()),
+        Box::new(ProvisioningDecider::default()),
+        Box::new(DisruptionDecider::default()),
+    ]
+}

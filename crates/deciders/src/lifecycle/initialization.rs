@@ -1,0 +1,237 @@
+//! From a launched machine to an initialized node.
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::launch::machine_fields;
+use super::{LifecycleDecider, registration};
+use crate::conditions::at_initialization;
+use crate::tracking::timer_queue::earlier;
+use mortise_apis::k8s::Node;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{ObjectRef, Uid};
+use mortise_apis::values::after;
+use mortise_cloudprovider::LaunchedInstance;
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::effect::Event;
+use mortise_engine::writes;
+
+impl LifecycleDecider {
+    /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.
+    pub(super) fn hydrate(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let class = &claim.spec.node_class_ref;
+        let key = labels::node_class_key(&class.group, &class.kind);
+        let target = ObjectRef::Claim(claim.name());
+        if let Some(merge) = registration::class_label(claim, claim.label(&key)) {
+            let write = writes::unversioned(target, merge);
+            return self.outbox.send(input.now, write, step).err().flatten();
+        }
+        let machine = claim
+            .provider_id()
+            .and_then(|id| input.snapshot.nodes.get(id))?;
+        let node = machine
+            .node
+            .as_deref()
+            .filter(|_| claim.is_true("Registered"))?;
+        let merge = registration::class_label(claim, node.label(&key))?;
+        let write = writes::unversioned(writes::node_ref(node), merge);
+        self.outbox.send(input.now, write, step).err().flatten()
+    }
+
+    /// Launched: registration, then initialization. `launched` is the machine that status does not name yet: then the same
+    /// write of status tells of its launch too.
+    pub(super) fn come_up(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        launched: Option<&LaunchedInstance>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let id = launched.map_or_else(|| claim.provider_id(), |known| Some(&known.provider_id));
+        let machine = id.and_then(|id| input.snapshot.nodes.get(id));
+        let node = machine
+            .and_then(|machine| machine.node.as_deref())
+            .filter(|node| node.metadata.deletion_timestamp.is_none());
+        let mut again = None;
+        let mut registered = claim.is_true("Registered");
+        let twins = machine.map_or(&[][..], |machine| &machine.duplicate_nodes);
+        let unready = (!registered && !twins.is_empty()).then(|| {
+            let names = node
+                .and_then(|node| node.metadata.name.as_deref())
+                .into_iter();
+            let names: Vec<&str> = names
+                .chain(twins.iter().map(|twin| twin.as_str()))
+                .collect();
+            format!(
+                "several nodes have the machine's provider id: {}",
+                names.join(", ")
+            )
+        });
+        if !registered {
+            if launched.is_none() {
+                again = self.check_deadline(input, claim, &uid, "Registered", step);
+                match self.delete_timed_out(input.now, claim, &uid, step) {
+                    Ok(true) => return None,
+                    Ok(false) => {}
+                    Err(at) => return at,
+                }
+            }
+            if let Some(node) = node.filter(|_| unready.is_none()) {
+                if let Some(at) = self.settles(input, node, &uid) {
+                    return earlier(again, Some(at));
+                }
+                match registration::node_patch(claim, node, input) {
+                    Some(patch) => {
+                        return earlier(again, self.register(input.now, claim, node, patch, step));
+                    }
+                    None => registered = registration::is_marked(node, labels::REGISTERED),
+                }
+            }
+        } else if input.settings.initialization_timeout_ms > 0 {
+            again = self.check_deadline(input, claim, &uid, "Initialized", step);
+            match self.delete_timed_out(input.now, claim, &uid, step) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(at) => return at,
+            }
+        }
+        let missing = node.map(|node| registration::missing(claim, node, input));
+        if let (true, Some(node), Some(None)) = (registered, node, &missing)
+            && !registration::is_marked(node, labels::INITIALIZED)
+        {
+            let target = writes::node_ref(node);
+            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, mark), step);
+            return earlier(again, sent.err().flatten());
+        }
+        let is_initialized = matches!(missing, Some(None));
+        let list = writes::edited_claim(claim, input.now, |conditions| {
+            conditions.set_true("Launched");
+            if registered {
+                conditions.set_true("Registered");
+            } else {
+                let hooks = node.map(|node| registration::pending_hooks(claim, node));
+                match (&unready, hooks) {
+                    (Some(text), _) => {
+                        conditions.set_false("Registered", "MultipleNodesFound", text)
+                    }
+                    (None, Some(hooks)) if !hooks.is_empty() => conditions.set_unknown(
+                        "Registered",
+                        "RegistrationHookPending",
+                        &hooks.join(", "),
+                    ),
+                    _ => conditions.set_unknown(
+                        "Registered",
+                        "NodeNotFound",
+                        "node has not registered yet",
+                    ),
+                };
+                return;
+            }
+            match missing {
+                Some(None) => {
+                    let pool = claim
+                        .pool()
+                        .and_then(|name| input.snapshot.pools.get(&name));
+                    let promised = launched.map(|known| &known.capacity);
+                    let promised = promised.or(claim.status.capacity.as_ref());
+                    if let Some(node) = node.filter(|_| !conditions.is_true("Initialized")) {
+                        let pool = pool.map(|pool| &**pool);
+                        at_initialization(conditions, claim, promised, node, pool);
+                    }
+                    conditions.set_true("Initialized")
+                }
+                Some(Some((reason, message))) => {
+                    conditions.set_unknown("Initialized", reason, &message)
+                }
+                None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
+            };
+        });
+        let node_name = node
+            .filter(|_| registered)
+            .and_then(|node| node.metadata.name.clone());
+        let renamed = node_name.is_some() && claim.status.node_name != node_name;
+        if list.is_none() && !renamed && launched.is_none() {
+            self.unsaid.remove(&uid);
+            return again;
+        }
+        // Another reason why it is not initialized yet: the next one, or the end of waiting, may come in a moment.
+        let is_detail = !is_initialized && !renamed && claim.is_true("Registered");
+        if is_detail && launched.is_none() {
+            let first = *self.unsaid.entry(uid.clone()).or_insert(input.now);
+            let at = after(first, input.settings.reason_grace_ms);
+            if at > input.now {
+                return earlier(again, Some(at));
+            }
+        }
+        self.unsaid.remove(&uid);
+        let mut fields = launched.map_or_else(Map::new, machine_fields);
+        if renamed {
+            fields.insert("nodeName".to_owned(), json!(node_name));
+        }
+        let list = list.as_deref().unwrap_or(&claim.status.conditions);
+        let sent = self
+            .outbox
+            .send(input.now, writes::claim_status(claim, fields, list), step);
+        earlier(again, sent.err().flatten())
+    }
+
+    /// When to register a Node that has just joined; `None` = now. Only one that may be ready in a moment is waited for: its
+    /// kubelet has said nothing of `Ready` yet, or that it is, and kube-controller-manager is about to take the taint away. One
+    /// that says it is not Ready takes its time, and what waits for its registration must not.
+    fn settles(&mut self, input: &StepInput<'_>, node: &Node, uid: &Uid) -> Option<Timestamp> {
+        let is_late = node.condition("Ready").is_some_and(|ready| {
+            let mut taints = node.spec.taints.iter();
+            ready.status != "True" || !taints.any(|taint| taint.key == labels::NOT_READY_TAINT)
+        });
+        if is_late || registration::is_marked(node, labels::REGISTERED) {
+            self.joined.remove(uid);
+            return None;
+        }
+        let first = *self.joined.entry(uid.clone()).or_insert(input.now);
+        let at = after(first, input.settings.join_grace_ms);
+        (at > input.now).then_some(at)
+    }
+
+    fn register(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        node: &Node,
+        patch: serde_json::Value,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = writes::node_ref(node);
+        let write = writes::versioned(target.clone(), &node.metadata, patch);
+        if let Err(at) = self.outbox.send(now, write, step) {
+            return at;
+        }
+        let born_tainted = node
+            .spec
+            .taints
+            .iter()
+            .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+        if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
+            let text = format!(
+                "node {} joined without taint {}, pods may have been bound too early",
+                target,
+                labels::UNREGISTERED_TAINT
+            );
+            step.event(Event::warning(
+                ObjectRef::Claim(claim.name()),
+                "UnregisteredTaintMissing",
+                text,
+            ));
+        }
+        None
+    }
+}

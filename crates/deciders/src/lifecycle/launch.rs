@@ -1,0 +1,490 @@
+//! Launching: from a claim to the machine that its status names, or to a claim that is given up or released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::breaker::LaunchDecision;
+use super::{LifecycleDecider, MESSAGE_CHARS};
+use crate::tracking::timer_queue::{attempt, earlier};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::object_ext::{LAUNCH_HELD_BACK, has_finalizer};
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, ObjectRef, ProviderId, Uid};
+use mortise_apis::values::after;
+use mortise_cloudprovider::{Instance, LaunchError, LaunchRequest, LaunchedInstance};
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, Event, ProviderRef, machines_for};
+use mortise_engine::record::Verdict;
+use mortise_engine::writes;
+use mortise_planning::reason::Reason;
+use mortise_state::snapshot::Snapshot;
+
+/// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
+const JOINS_MS: i64 = 1_000;
+/// A Node that is there, and was waited for ([`mortise_planning::settings::Settings::join_grace_ms`]), is registered within this, or status
+/// tells of the launch alone: a refused write must not hide a machine.
+const REGISTERS_MS: i64 = 4_000;
+
+impl LifecycleDecider {
+    /// What became of a launch.
+    pub(super) fn launched(
+        &mut self,
+        input: &StepInput<'_>,
+        request: &LaunchRequest,
+        result: &Result<EffectOutput, EffectError>,
+        step: &mut Step,
+    ) {
+        let Some(uid) = request.claim.uid() else {
+            return;
+        };
+        let name = request.claim.name();
+        match result {
+            Ok(EffectOutput::Launched(machine)) => {
+                self.launches.succeeded(&uid);
+                self.failures.remove(&uid);
+                self.empty.remove(&uid);
+                if current(input.snapshot, &name, &uid).is_some() {
+                    self.machines.insert(uid, (**machine).clone());
+                } else {
+                    // Somebody took the finalizer off by force: the machine has no object that termination could follow.
+                    let class = request.claim.node_class_key();
+                    step.effect(Effect::Terminate {
+                        provider: ProviderRef::OfClass(class),
+                        provider_id: machine.provider_id.clone(),
+                        claim: name.clone(),
+                    });
+                    let text = format!(
+                        "machine {} was launched for a claim that is gone",
+                        machine.provider_id
+                    );
+                    step.record(
+                        input,
+                        DeciderId::Lifecycle,
+                        ObjectRef::Claim(name),
+                        Verdict::Removed,
+                        vec![Reason::Note { text }],
+                    );
+                }
+            }
+            Ok(_) => self.launches.succeeded(&uid),
+            Err(error) => {
+                self.launches.failed(&uid, input.now);
+                self.launch_failed(input, &request.claim, uid, error, step);
+            }
+        }
+    }
+
+    pub(super) fn launch_failed(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        error: &EffectError,
+        step: &mut Step,
+    ) {
+        let name = claim.name();
+        let target = ObjectRef::Claim(name.clone());
+        let why = match error {
+            EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
+                self.health.ended(&uid);
+                self.empty.insert(uid.clone());
+                self.doomed.insert(uid);
+                step.event(Event::warning(
+                    target.clone(),
+                    "InsufficientCapacityError",
+                    format!("NodeClaim {name} event: {error}"),
+                ));
+                "insufficient_capacity".to_owned()
+            }
+            EffectError::Launch(LaunchError::NodeClassNotReady { .. }) => {
+                self.health.ended(&uid);
+                self.empty.insert(uid.clone());
+                self.doomed.insert(uid);
+                "nodeclass_not_ready".to_owned()
+            }
+            EffectError::Launch(LaunchError::Create { reason, message }) => {
+                self.health.ended(&uid);
+                self.empty.insert(uid.clone());
+                self.failures.insert(uid, (reason.clone(), cut(message)));
+                reason.clone()
+            }
+            // Whether there is a machine is not known: the call may have failed on its way back.
+            _ => {
+                self.empty.remove(&uid);
+                self.failures
+                    .insert(uid, ("LaunchFailed".to_owned(), cut(&error.to_string())));
+                "LaunchFailed".to_owned()
+            }
+        };
+        let reasons = vec![
+            launched_is("False", why),
+            Reason::Failed {
+                error: cut(&error.to_string()),
+            },
+        ];
+        step.record(
+            input,
+            DeciderId::Lifecycle,
+            target,
+            Verdict::LaunchFailed,
+            reasons,
+        );
+    }
+
+    /// Finds the machines of claims that were deleted before their status named one.
+    pub(super) fn listed(
+        &mut self,
+        input: &StepInput<'_>,
+        result: &Result<EffectOutput, EffectError>,
+        todo: &mut BTreeSet<ClaimName>,
+    ) {
+        let asked = std::mem::take(&mut self.asked);
+        let Ok(EffectOutput::Instances(listings)) = result else {
+            self.search.failed(&(), input.now);
+            return;
+        };
+        let mut unanswered = false;
+        for (uid, name) in asked {
+            let Some(claim) = current(input.snapshot, &name, &uid) else {
+                self.wanted.remove(&uid); // gone in the meantime
+                continue;
+            };
+            let Some(machines) = machines_for(listings, &claim.node_class_key()) else {
+                unanswered = true;
+                continue;
+            };
+            self.wanted.remove(&uid);
+            let found = machines.iter().find(|machine| {
+                !machine.terminating && machine.claim.as_deref() == Some(name.as_str())
+            });
+            match found {
+                Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),
+                None => drop(self.empty.insert(uid)),
+            }
+            todo.insert(name);
+        }
+        if unanswered {
+            self.search.failed(&(), input.now);
+        } else {
+            self.search.succeeded(&());
+        }
+    }
+
+    /// Finalizer, then launch.
+    pub(super) fn launch(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &Arc<NodeClaim>,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let now = input.now;
+        let target = ObjectRef::Claim(claim.name());
+        if !self.launches.is_running(&uid) {
+            if !self.doomed.contains(&uid)
+                && let Some(again) = self.hold_back(input, claim, &uid, step)
+            {
+                return again;
+            }
+            let deadline = self.check_deadline(input, claim, &uid, "Launched", step);
+            match self.delete_timed_out(now, claim, &uid, step) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(at) => return at,
+            }
+            if !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
+                let write =
+                    writes::with_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
+                let sent = self.outbox.send(now, write, step);
+                return earlier(deadline, sent.err().flatten());
+            }
+            let again = match attempt(&mut self.launches, &uid, now) {
+                Ok(()) => {
+                    self.health.unregistered(claim, &uid, now);
+                    let node_class = input
+                        .snapshot
+                        .node_classes
+                        .get(&claim.node_class_key())
+                        .cloned();
+                    step.effect(Effect::Launch(Box::new(LaunchRequest {
+                        claim: Arc::clone(claim),
+                        node_class,
+                    })));
+                    None
+                }
+                Err(at) => at,
+            };
+            let noted = self.note_failure(now, claim, &uid, step);
+            return earlier(deadline, earlier(again, noted));
+        }
+        self.note_failure(now, claim, &uid, step)
+    }
+
+    /// Keeps the claim from being launched while machines of its pool do not register, or gives it up. `None` = go on.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn hold_back(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: &Uid,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        match self.health.gate(input, claim, uid) {
+            LaunchDecision::Allow => {
+                if self.health.release(claim) {
+                    self.released.insert(uid.clone(), input.now);
+                }
+                None
+            }
+            LaunchDecision::Wait(why, at) => {
+                let since = self.health.hold(claim, input.now);
+                let told_at = after(since, input.settings.held_grace_ms);
+                if told_at > input.now {
+                    return Some(earlier(at, Some(told_at)));
+                }
+                self.failures
+                    .insert(uid.clone(), (LAUNCH_HELD_BACK.to_owned(), why));
+                let noted = self.note_failure(input.now, claim, uid, step);
+                Some(earlier(at, noted))
+            }
+            LaunchDecision::Reject(why) => {
+                self.health.release(claim);
+                self.doomed.insert(uid.clone());
+                step.record(
+                    input,
+                    DeciderId::Lifecycle,
+                    ObjectRef::Claim(claim.name()),
+                    Verdict::LaunchFailed,
+                    vec![
+                        launched_is("Unknown", LAUNCH_HELD_BACK.to_owned()),
+                        Reason::Note { text: why },
+                    ],
+                );
+                None
+            }
+        }
+    }
+
+    /// Writes why the last launch failed into the condition.
+    pub(super) fn note_failure(
+        &mut self,
+        now: Timestamp,
+        claim: &NodeClaim,
+        uid: &Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let (reason, message) = self.failures.get(uid)?.clone();
+        let list = writes::edited_claim(claim, now, |conditions| {
+            conditions.set_unknown("Launched", &reason, &message);
+        });
+        let Some(list) = list else {
+            self.failures.remove(uid);
+            return None;
+        };
+        let sent = self
+            .outbox
+            .send(now, writes::claim_status(claim, Map::new(), &list), step);
+        sent.err().flatten()
+    }
+
+    /// The machine is known, the claim does not say so yet: labels and annotations first, so that capacity is never seen
+    /// without the labels that tell where it is; then status.
+    pub(super) fn adopt(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        machine: &LaunchedInstance,
+        deleting: bool,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = ObjectRef::Claim(claim.name());
+        let labels: BTreeMap<_, _> = machine
+            .labels
+            .iter()
+            .filter(|(key, _)| claim.label(key).is_none())
+            .collect();
+        let mut annotations: BTreeMap<&str, &str> = machine
+            .annotations
+            .iter()
+            .filter(|(key, value)| claim.annotation(key) != Some(value))
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        let complete = labels.is_empty() && annotations.is_empty();
+        if !deleting && !complete {
+            let deadline = claim
+                .uid()
+                .and_then(|uid| self.check_deadline(input, claim, &uid, "Launched", step));
+            if deadline.is_none() {
+                let delete = writes::delete_claim(claim);
+                return self.outbox.send(input.now, delete, step).err().flatten();
+            }
+            // With it, whoever sees the Node knows whose it is, although status does not say so yet.
+            annotations.insert(labels::PROVIDER_ID, &machine.provider_id);
+            let merge = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, merge), step);
+            return earlier(deadline, sent.err().flatten());
+        }
+        if !deleting && let Some(again) = self.launched_and_there(input, claim, machine, step) {
+            return again;
+        }
+        let fields = machine_fields(machine);
+        let list = writes::edited_claim(claim, input.now, |conditions| {
+            conditions.set_true("Launched");
+            if !conditions.is_true("Registered") {
+                conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
+            }
+        });
+        let list = list.as_deref().unwrap_or(&claim.status.conditions);
+        let sent = self
+            .outbox
+            .send(input.now, writes::claim_status(claim, fields, list), step);
+        sent.err().flatten()
+    }
+
+    /// A machine whose Node joins in a moment is registered first, so that status tells of its launch and its registration
+    /// at once. `None` = nothing is to be waited for.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn launched_and_there(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        machine: &LaunchedInstance,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        // Only a claim that says which machine it has is one with its Node before status tells.
+        let uid = claim
+            .uid()
+            .filter(|_| claim.annotation(labels::PROVIDER_ID) == Some(&machine.provider_id))?;
+        let known = *self.labelled.entry(uid.clone()).or_insert(input.now);
+        let is_there = input
+            .snapshot
+            .nodes
+            .get(&*machine.provider_id)
+            .and_then(|machine| machine.node.as_deref())
+            .is_some_and(|node| node.metadata.deletion_timestamp.is_none());
+        let join_grace_ms = input.settings.join_grace_ms;
+        let patience = if is_there {
+            join_grace_ms.saturating_add(REGISTERS_MS)
+        } else {
+            join_grace_ms.min(JOINS_MS)
+        };
+        let until = Some(after(known, patience)).filter(|until| *until > input.now)?;
+        let again = is_there
+            .then(|| self.come_up(input, claim, uid, Some(machine), step))
+            .flatten();
+        Some(earlier(again, Some(until)))
+    }
+
+    /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
+    pub(super) fn abandon(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: Uid,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        if self.launches.is_running(&uid)
+            || !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER)
+        {
+            return None;
+        }
+        if !self.empty.contains(&uid) {
+            self.wanted.insert(uid, claim.name());
+            return None;
+        }
+        let target = ObjectRef::Claim(claim.name());
+        let write = writes::without_finalizer(
+            target.clone(),
+            &claim.metadata,
+            labels::TERMINATION_FINALIZER,
+        );
+        if let Err(at) = self.outbox.send(input.now, write, step) {
+            return at;
+        }
+        step.record(
+            input,
+            DeciderId::Lifecycle,
+            target,
+            Verdict::Removed,
+            vec![Reason::Deleted],
+        );
+        None
+    }
+
+    /// Asks for the list of machines if somebody waits for it.
+    pub(super) fn search(&mut self, now: Timestamp, step: &mut Step) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        match attempt(&mut self.search, &(), now) {
+            Ok(()) => {
+                self.asked.clone_from(&self.wanted);
+                step.effect(Effect::ListInstances);
+            }
+            Err(Some(at)) => step.wake_at(at),
+            Err(None) => {}
+        }
+    }
+}
+
+/// The claim of that name, if it is still the same object.
+fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'a Arc<NodeClaim>> {
+    snapshot
+        .claims
+        .get(name)
+        .filter(|claim| claim.uid().as_ref() == Some(uid))
+}
+
+/// What status says of a machine.
+pub(super) fn machine_fields(machine: &LaunchedInstance) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("providerID".to_owned(), json!(machine.provider_id));
+    if let Some(image) = &machine.image_id {
+        fields.insert("imageID".to_owned(), json!(image));
+    }
+    for (field, amounts) in [
+        ("capacity", &machine.capacity),
+        ("allocatable", &machine.allocatable),
+    ] {
+        if !amounts.is_empty() {
+            fields.insert(field.to_owned(), json!(amounts));
+        }
+    }
+    fields
+}
+
+/// What is known of a machine that was only found in a list.
+fn machine_of(instance: &Instance) -> LaunchedInstance {
+    LaunchedInstance {
+        provider_id: ProviderId::clone(&instance.provider_id),
+        image_id: None,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        capacity: BTreeMap::new(),
+        allocatable: BTreeMap::new(),
+    }
+}
+
+fn launched_is(status: &str, why: String) -> Reason {
+    Reason::ConditionIs {
+        condition: "Launched".to_owned(),
+        status: status.to_owned(),
+        why,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS).collect()
+}

@@ -1,0 +1,562 @@
+//! Node classes: status, hash annotations, finalizer, catalogue.
+//!
+//! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
+//! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm; keep the finalizer of a deleted class while claims use it, then remove it.
+//!
+//! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
+//! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look as
+//! if it had not).
+//!
+//! The catalogue in an answer is put into the index by the engine. This decider is the only writer of the status.
+//!
+//! Implements karpenter-aws 1.7, 1.10 and 7 (node class status, hash versions, termination) as far as all providers share it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::tracking::event_throttle::EventThrottle;
+use crate::tracking::request_tracker::RequestTracker;
+use crate::tracking::timer_queue::{TimerQueue, attempt, earlier};
+use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::object_ext::has_finalizer;
+use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::values::after;
+use mortise_cloudprovider::ResolvedNodeClass;
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectOutput, Event, Outcome, Patch};
+use mortise_engine::record::Verdict;
+use mortise_engine::writes;
+use mortise_planning::reason::Reason;
+use mortise_state::index::Changes;
+
+/// Most names in an event.
+const NAMES_IN_EVENT: usize = 5;
+
+/// What is known of one class.
+#[derive(Clone, Debug, Default)]
+struct NodeClassState {
+    /// Generation that was resolved, or is being resolved.
+    generation: Option<i64>,
+    /// When to resolve again.
+    next: Option<Timestamp>,
+    answer: Option<Arc<ResolvedNodeClass>>,
+    /// The answer's status was written. Compared with the object only until then: a server may leave out what it does
+    /// not know, and comparing would then write for ever.
+    written: bool,
+    /// Finalizer that the provider asked for at some time.
+    finalizer: Option<&'static str>,
+}
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct NodeClassDecider {
+    agenda: TimerQueue<NodeClassKey>,
+    known: BTreeMap<NodeClassKey, NodeClassState>,
+    resolves: RequestTracker<NodeClassKey>,
+    outbox: WriteTracker,
+    /// Claims to be stamped once their last write has been answered or has rested.
+    stamps: TimerQueue<ClaimName>,
+    told: EventThrottle,
+}
+
+impl Default for NodeClassDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NodeClassDecider {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: TimerQueue::new(),
+            known: BTreeMap::new(),
+            resolves: RequestTracker::new(1_000, 60_000),
+            outbox: WriteTracker::new(),
+            stamps: TimerQueue::new(),
+            told: EventThrottle::default(),
+        }
+    }
+
+    fn outcome(
+        &mut self,
+        input: &StepInput<'_>,
+        outcome: &Outcome,
+        step: &mut Step,
+    ) -> Option<NodeClassKey> {
+        match &*outcome.effect {
+            Effect::Resolve(class) => {
+                let target = ObjectRef::NodeClass(class.key.clone());
+                let known = self.known.entry(class.key.clone()).or_default();
+                match &outcome.result {
+                    Ok(EffectOutput::Resolved(answer)) => {
+                        self.resolves.succeeded(&class.key);
+                        let wait = answer.again_ms.unwrap_or(input.settings.resolve_ms);
+                        let wait = wait.clamp(1_000, input.settings.resolve_ms.max(1_000));
+                        known.next = Some(after(input.now, wait));
+                        known.finalizer = answer.finalizer.or(known.finalizer);
+                        known.answer = Some(Arc::clone(answer));
+                        known.written = false;
+                        self.told.forget(&target, "resolve");
+                    }
+                    Ok(_) => self.resolves.succeeded(&class.key),
+                    Err(error) => {
+                        known.next = Some(self.resolves.failed(&class.key, input.now));
+                        let text = error.to_string();
+                        if self
+                            .told
+                            .is_news(&target, "resolve", &text, input.now, 600_000)
+                        {
+                            step.record(
+                                input,
+                                DeciderId::NodeClass,
+                                target,
+                                Verdict::Condition,
+                                vec![Reason::Failed { error: text }],
+                            );
+                        }
+                    }
+                }
+                Some(class.key.clone())
+            }
+            Effect::Patch(Patch {
+                target: ObjectRef::NodeClass(key),
+                status,
+                merge,
+                ..
+            }) => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                if let Some(known) = self.known.get_mut(key)
+                    && *status
+                    && outcome.result.is_ok()
+                {
+                    // There may be a newer answer than the one that was written.
+                    let answer = known
+                        .answer
+                        .as_ref()
+                        .and_then(|answer| answer.status.as_ref());
+                    known.written = merge.get("status") == answer;
+                }
+                Some(key.clone())
+            }
+            Effect::Patch(Patch {
+                target: ObjectRef::Claim(name),
+                ..
+            }) => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                self.stamps.sooner(name, input.now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        key: &NodeClassKey,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let Some(class) = input.snapshot.node_classes.get(key) else {
+            self.known.remove(key);
+            self.resolves.retain(|each| each != key);
+            return None;
+        };
+        let meta = metadata(class);
+        let again = self.resolve(input.now, class, meta.generation, step);
+        let Some(write) = self.next_write(input, class, &meta, step) else {
+            return again;
+        };
+        let sent = self.outbox.send(input.now, write, step);
+        earlier(again, sent.err().flatten())
+    }
+
+    /// Has the class resolved if its spec is new or its time has come.
+    fn resolve(
+        &mut self,
+        now: Timestamp,
+        class: &NodeClassObject,
+        generation: Option<i64>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let known = self.known.entry(class.key.clone()).or_default();
+        let new = known.generation != generation || known.next.is_none();
+        if let Some(next) = known.next.filter(|next| !new && *next > now) {
+            return Some(next);
+        }
+        if let Err(at) = attempt(&mut self.resolves, &class.key, now) {
+            return at;
+        }
+        known.generation = generation;
+        known.next.get_or_insert(now);
+        step.effect(Effect::Resolve(class.clone()));
+        None
+    }
+
+    /// The next thing to write to the object: finalizer, annotations, status, and at the end the finalizer's removal.
+    fn next_write(
+        &mut self,
+        input: &StepInput<'_>,
+        class: &NodeClassObject,
+        meta: &ObjectMeta,
+        step: &mut Step,
+    ) -> Option<Effect> {
+        let known = self.known.get(&class.key)?;
+        let target = ObjectRef::NodeClass(class.key.clone());
+        if meta.deletion_timestamp.is_some() {
+            // After a restart a class may be deleted before it could be resolved: the name follows upstream's rule.
+            let finalizer = known
+                .finalizer
+                .map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
+            if !has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
+                return None;
+            }
+            return Some(writes::without_finalizer(target, meta, &finalizer));
+        }
+        let answer = known.answer.as_ref()?;
+        if let Some(finalizer) = answer
+            .finalizer
+            .filter(|finalizer| !has_finalizer(meta, finalizer))
+        {
+            return Some(writes::with_finalizer(target, meta, finalizer));
+        }
+        let there = |key: &str, value: &str| {
+            meta.annotations
+                .as_ref()
+                .and_then(|all| all.get(key))
+                .is_some_and(|has| has == value)
+        };
+        let annotations: BTreeMap<&String, &String> = answer
+            .annotations
+            .iter()
+            .filter(|(key, value)| !there(key, value))
+            .collect();
+        if !annotations.is_empty() {
+            return Some(writes::unversioned(
+                target,
+                json!({ "metadata": { "annotations": annotations } }),
+            ));
+        }
+        let status = answer.status.as_ref().filter(|_| !known.written)?;
+        let now = class.object.get("status").unwrap_or(&Value::Null);
+        if !would_change(now, status) {
+            return None;
+        }
+        Some(Effect::Patch(Patch {
+            target,
+            status: true,
+            resource_version: None,
+            merge: json!({ "status": status }),
+        }))
+    }
+
+    /// Stamps a claim whose hash of the class was made by another version of the algorithm.
+    fn stamp(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
+        let known = self.known.get(&claim.node_class_key());
+        let Some(answer) = known.and_then(|known| known.answer.as_ref()) else {
+            return;
+        };
+        let versioned = answer.annotations.iter().find_map(|(key, version)| {
+            let hash = key.strip_suffix("-version")?;
+            Some((key, version, hash, answer.annotations.get(hash)?))
+        });
+        let Some((version_key, version, hash_key, hash)) = versioned else {
+            return;
+        };
+        // The launch itself writes both; before it there is nothing that could have drifted.
+        if !claim.is_true("Launched") {
+            return;
+        }
+        let Some(stamp) = writes::stamped(claim, (version_key, version), hash_key, || hash.clone())
+        else {
+            return;
+        };
+        if let Err(Some(at)) = self.outbox.send(input.now, stamp, step) {
+            self.stamps.sooner(&claim.name(), at);
+        }
+    }
+
+    /// Claims use the class. Says so once in ten minutes.
+    fn is_used(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> bool {
+        let users: BTreeSet<_> = input
+            .snapshot
+            .claims
+            .values()
+            .filter(|claim| claim.node_class_key() == *key)
+            .map(|claim| claim.name())
+            .collect();
+        if users.is_empty() {
+            return false;
+        }
+        let names: Vec<&str> = users
+            .iter()
+            .take(NAMES_IN_EVENT)
+            .map(|name| name.as_str())
+            .collect();
+        let text = format!("Waiting on NodeClaim termination for {}", names.join(", "));
+        let target = ObjectRef::NodeClass(key.clone());
+        if self
+            .told
+            .is_news(&target, "users", &text, input.now, 600_000)
+        {
+            step.event(Event::normal(target, "WaitingOnNodeClaimTermination", text));
+        }
+        true
+    }
+}
+
+/// The object's metadata, as far as it can be read.
+fn metadata(class: &NodeClassObject) -> ObjectMeta {
+    class
+        .object
+        .get("metadata")
+        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
+        .unwrap_or_default()
+}
+
+/// Whether a merge patch changes the value it is applied to.
+fn would_change(now: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => {
+            fields
+                .iter()
+                .any(|(name, wanted)| match (now.get(name), wanted) {
+                    (None, Value::Null) => false,
+                    (None, _) => true,
+                    (Some(now), wanted) => would_change(now, wanted),
+                })
+        }
+        other => now != other,
+    }
+}
+
+impl Decider for NodeClassDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::NodeClass
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        // The last claim of a deleted class frees it, and claims of an older age are stamped.
+        changes.everything || !changes.node_classes.is_empty() || !changes.claims.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut todo: BTreeSet<NodeClassKey> = self.agenda.due(input.now).into_iter().collect();
+        for delivery in input.inbox {
+            if let InboxMessage::Outcome(outcome) = delivery {
+                todo.extend(self.outcome(input, outcome, &mut step));
+            }
+        }
+        let classes = &input.snapshot.node_classes;
+        if input.changes.everything {
+            todo.extend(classes.keys().cloned());
+            todo.extend(self.known.keys().cloned());
+        }
+        todo.extend(input.changes.node_classes.iter().cloned());
+        if !input.changes.claims.is_empty() {
+            let deleted = |class: &NodeClassObject| {
+                class
+                    .object
+                    .pointer("/metadata/deletionTimestamp")
+                    .is_some()
+            };
+            todo.extend(
+                classes
+                    .values()
+                    .filter(|class| deleted(class))
+                    .map(|class| class.key.clone()),
+            );
+        }
+        let mut claims = input.changes.claims.clone();
+        claims.extend(self.stamps.due(input.now));
+        if input.changes.everything || !todo.is_empty() {
+            let concerned = input.snapshot.claims.iter().filter(|(_, claim)| {
+                input.changes.everything || todo.contains(&claim.node_class_key())
+            });
+            claims.extend(concerned.map(|(name, _)| name.clone()));
+        }
+        for key in todo {
+            let again = self.look(input, &key, &mut step);
+            self.agenda.set(&key, again);
+        }
+        for name in claims {
+            if let Some(claim) = input.snapshot.claims.get(&name) {
+                self.stamp(input, claim, &mut step);
+            }
+        }
+        self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
+        if let Some(at) = earlier(self.agenda.next(), self.stamps.next()) {
+            step.wake_at(at);
+        }
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::would_change;
+    use crate::testing::{KIND, TestCluster};
+    use mortise_planning::settings::Settings;
+
+    fn resolves(world: &TestCluster) -> usize {
+        world
+            .done
+            .iter()
+            .filter(|each| each.starts_with("resolve "))
+            .count()
+    }
+
+    #[test]
+    fn a_provider_that_soon_knows_more_is_asked_again_soon() {
+        let mut world = TestCluster::bare(Settings::default());
+        world.again_ms = Some(5_000);
+        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
+        world.settle();
+        assert_eq!(resolves(&world), 1);
+        world.again_ms = None;
+        world.pass(6_000);
+        assert_eq!(resolves(&world), 2);
+        world.pass(60_000);
+        assert_eq!(resolves(&world), 2, "every five minutes from then on");
+    }
+
+    #[test]
+    fn claims_with_a_hash_of_another_version_are_stamped_and_drifted_ones_stay_drifted() {
+        let mut world = TestCluster::new();
+        let key = "fake.test/fakenodeclass-hash";
+        let version_key = format!("{key}-version");
+        let of = |world: &TestCluster, claim: &str| {
+            let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
+            [key, &version_key].map(|key| annotations[key].as_str().unwrap_or_default().to_owned())
+        };
+        for name in ["calm", "drifted"] {
+            world.claim(name, &json!({}));
+        }
+        world.settle();
+        let old = json!({ "metadata": { "annotations": { key: "old", &version_key: "v5" } } });
+        for name in ["calm", "drifted"] {
+            world.edit(&format!("NodeClaim/{name}"), &old);
+        }
+        let drifted = json!({ "type": "Drifted", "status": "True", "reason": "NodeClassDrift", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" });
+        let mut list = world.get("NodeClaim/drifted")["status"]["conditions"].clone();
+        list.as_array_mut().unwrap().push(drifted);
+        world
+            .drifted
+            .insert("drifted".to_owned(), "NodeClassDrift".to_owned());
+        world.edit(
+            "NodeClaim/drifted",
+            &json!({ "status": { "conditions": list } }),
+        );
+        world.class_hash = Some(["v6", "new"]);
+        world.restart();
+        world.settle();
+        assert_eq!(of(&world, "calm"), ["new", "v6"]);
+        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
+        world.pass(60_000);
+        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
+    }
+
+    #[test]
+    fn a_class_is_resolved_written_once_and_resolved_again_when_it_changes() {
+        let mut world = TestCluster::bare(Settings::default());
+        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
+        world.settle();
+        let class = world.get("FakeNodeClass/default");
+        assert_eq!(class["status"]["conditions"][0]["status"], "True");
+        assert_eq!(class["metadata"]["annotations"]["fake.test/hash"], "1");
+        assert_eq!(
+            class["metadata"]["finalizers"],
+            json!(["fake.test/termination"])
+        );
+        let writes = |world: &TestCluster| {
+            world
+                .done
+                .iter()
+                .filter(|each| each.starts_with("patch"))
+                .count()
+        };
+        assert_eq!(
+            (resolves(&world), writes(&world)),
+            (1, 3),
+            "finalizer, annotations, status"
+        );
+        world.pass(299_000);
+        assert_eq!((resolves(&world), writes(&world)), (1, 3));
+        world.pass(1_000);
+        assert_eq!(
+            (resolves(&world), writes(&world)),
+            (2, 3),
+            "the same answer is not written again"
+        );
+        world.edit(
+            "FakeNodeClass/default",
+            &json!({ "metadata": { "generation": 2 }, "spec": { "image": "2" } }),
+        );
+        world.settle();
+        assert_eq!(resolves(&world), 3);
+        assert!(
+            world
+                .snapshot()
+                .catalogs
+                .values()
+                .next()
+                .unwrap()
+                .get("small")
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_deleted_class_waits_for_its_claims() {
+        let mut world = TestCluster::new();
+        world.up("c", &json!({}));
+        world.delete("FakeNodeClass/default");
+        world.pass(60_000);
+        assert!(world.has("FakeNodeClass/default"));
+        assert_eq!(
+            world
+                .event("WaitingOnNodeClaimTermination")
+                .unwrap()
+                .message,
+            "Waiting on NodeClaim termination for c"
+        );
+        world.restart();
+        world.delete("NodeClaim/c");
+        world.pass(30_000);
+        assert!(!world.has("NodeClaim/c") && !world.has("FakeNodeClass/default"));
+    }
+
+    #[test]
+    fn a_patch_is_worth_sending_only_if_it_changes_something() {
+        let now = json!({ "a": { "b": 1, "c": [1, 2] } });
+        for (patch, changes) in [
+            (json!({ "a": { "b": 1 } }), false),
+            (json!({ "a": { "c": [1, 2] } }), false),
+            (json!({ "a": { "d": null } }), false),
+            (json!({ "a": { "b": null } }), true),
+            (json!({ "a": { "c": [1] } }), true),
+            (json!({ "x": {} }), true),
+        ] {
+            assert_eq!(would_change(&now, &patch), changes, "{patch}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Pools: readiness, validation, counters, hash.
+//!
+//! May: write the conditions `NodeClassReady`, `ValidationSucceeded` and with them `Ready`, the counters of status and
+//! the hash annotations of pools; stamp claims whose hash was made by another version of the algorithm.
+//!
+//! Must never: write counters more than once in 5 s; give a claim that drifted a new hash (it would look as if
+//! it had not); change anything about what a pool asks for.
+//!
+//! Counters are kept as sums that change with each machine that changed, so that a step costs what changed.
+//!
+//! Implements karpenter-core 1.1 (conditions, counters, hash).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::tracking::event_throttle::EventThrottle;
+use crate::tracking::timer_queue::{TimerQueue, earlier};
+use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool as Pool;
+use mortise_apis::karpenter::object_ext::resources_of;
+use mortise_apis::names::{ClaimName, ObjectRef, PoolName};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
+use mortise_apis::schema::conditions::{self, ConditionStatus, Conditions};
+use mortise_apis::validation::{in_words, template_faults};
+use mortise_apis::values::{Quantity, after};
+use mortise_apis::{Condition, labels};
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, Outcome, Patch};
+use mortise_engine::writes;
+use mortise_state::index::Changes;
+use mortise_state::snapshot::{NodeKey, StateNode};
+
+/// Counters of one pool are written at most this often: upstream counts every 5 s.
+const COUNTERS_MS: i64 = 5_000;
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct NodePoolDecider {
+    agenda: TimerQueue<PoolName>,
+    outbox: WriteTracker,
+    /// What each machine was counted as.
+    counted: BTreeMap<NodeKey, (PoolName, Resources)>,
+    sums: BTreeMap<PoolName, Sum>,
+    /// When counters may be written again.
+    not_before: BTreeMap<PoolName, Timestamp>,
+    /// Claims to be stamped once their last write has been answered or has rested.
+    stamps: TimerQueue<ClaimName>,
+    told: EventThrottle,
+}
+
+/// What a pool has.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Sum {
+    nodes: i64,
+    capacity: Resources,
+}
+
+impl Default for NodePoolDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NodePoolDecider {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
+            counted: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+            stamps: TimerQueue::new(),
+            told: EventThrottle::default(),
+        }
+    }
+
+    /// Counts the machines that changed. Returns the pools whose sums changed.
+    fn count(&mut self, input: &StepInput<'_>) -> BTreeSet<PoolName> {
+        let keys: BTreeSet<NodeKey> = if input.changes.everything {
+            input
+                .snapshot
+                .nodes
+                .iter()
+                .map(|(key, _)| key.clone())
+                .chain(self.counted.keys().cloned())
+                .collect()
+        } else {
+            input.changes.nodes.clone()
+        };
+        let mut pools = BTreeSet::new();
+        for key in keys {
+            let machine = input
+                .snapshot
+                .nodes
+                .get(&key)
+                .filter(|machine| !machine.deleting);
+            let now = machine.and_then(|machine| Some((machine.pool()?, counts(machine))));
+            let before = self.counted.get(&key);
+            if before == now.as_ref() {
+                continue;
+            }
+            if let Some((pool, capacity)) = self.counted.remove(&key) {
+                let sum = self.sums.entry(pool.clone()).or_default();
+                sum.nodes -= 1;
+                sum.capacity.sub_assign(&capacity);
+                pools.insert(pool);
+            }
+            if let Some((pool, capacity)) = now {
+                let sum = self.sums.entry(pool.clone()).or_default();
+                sum.nodes += 1;
+                sum.capacity.add_assign(&capacity);
+                pools.insert(pool.clone());
+                self.counted.insert(key, (pool, capacity));
+            }
+        }
+        pools
+    }
+
+    fn outcome(
+        &mut self,
+        now: Timestamp,
+        outcome: &Outcome,
+        pools: &mut BTreeSet<PoolName>,
+        claims: &mut BTreeSet<ClaimName>,
+    ) {
+        let Effect::Patch(Patch { target, .. }) = &*outcome.effect else {
+            return;
+        };
+        self.outbox.answered(now, &outcome.effect, &outcome.result);
+        match target {
+            ObjectRef::Pool(name) => drop(pools.insert(name.clone())),
+            ObjectRef::Claim(name) => drop(claims.insert(name.clone())),
+            _ => {}
+        }
+    }
+
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &PoolName,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let Some(pool) = input.snapshot.pools.get(name) else {
+            self.not_before.remove(name);
+            if self.sums.get(name).is_some_and(|sum| sum.nodes == 0) {
+                self.sums.remove(name);
+            }
+            return None;
+        };
+        let target = ObjectRef::Pool(name.clone());
+        if let Some(annotations) = hash_annotations(pool) {
+            let merge = json!({ "metadata": { "annotations": annotations } });
+            let sent = self
+                .outbox
+                .send(input.now, writes::unversioned(target, merge), step);
+            return sent.err().flatten();
+        }
+        let list = writes::edited(
+            conditions::NODE_POOL,
+            &pool.metadata,
+            &pool.status.conditions,
+            input.now,
+            |conditions| judge(conditions, input, pool),
+        );
+        let sum = self.sums.get(name).cloned().unwrap_or_default();
+        let mut fields = counters(pool, &sum);
+        if list.is_none() {
+            if fields.is_empty() {
+                return None;
+            }
+            if let Some(at) = self.not_before.get(name).filter(|at| **at > input.now) {
+                return Some(*at);
+            }
+        }
+        let counts = !fields.is_empty();
+        if let Some(list) = &list {
+            fields.insert("conditions".to_owned(), json!(list));
+        }
+        let resource_version = pool
+            .metadata
+            .resource_version
+            .clone()
+            .filter(|_| list.is_some());
+        let write = Effect::Patch(Patch {
+            target,
+            status: true,
+            resource_version,
+            merge: json!({ "status": fields }),
+        });
+        if let Err(at) = self.outbox.send(input.now, write, step) {
+            return at;
+        }
+        if let Some(list) = &list {
+            self.note(input, name, list, step);
+        }
+        if !counts {
+            return None;
+        }
+        let at = after(input.now, COUNTERS_MS);
+        self.not_before.insert(name.clone(), at);
+        Some(at)
+    }
+
+    /// Records conditions that keep the pool from being used.
+    fn note(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &PoolName,
+        list: &[Condition],
+        step: &mut Step,
+    ) {
+        let target = ObjectRef::Pool(name.clone());
+        for type_ in conditions::NODE_POOL.dependents.iter().copied() {
+            let Some(condition) = conditions::find(list, type_) else {
+                continue;
+            };
+            if condition.status == ConditionStatus::True {
+                self.told.forget(&target, type_);
+                continue;
+            }
+            let by = (input, DeciderId::NodePool);
+            self.told.condition(by, &target, type_, condition, step);
+        }
+    }
+
+    /// Stamps a claim whose hash another version of the algorithm made.
+    fn stamp(&mut self, input: &StepInput<'_>, claim: &NodeClaim, step: &mut Step) {
+        let Some(pool) = claim
+            .pool()
+            .and_then(|pool| input.snapshot.pools.get(&pool))
+        else {
+            return;
+        };
+        let version = (
+            labels::NODEPOOL_HASH_VERSION,
+            labels::NODEPOOL_HASH_VERSION_VALUE,
+        );
+        let Some(stamp) = writes::stamped(claim, version, labels::NODEPOOL_HASH, || {
+            pool.hash().to_string()
+        }) else {
+            return;
+        };
+        if let Err(Some(at)) = self.outbox.send(input.now, stamp, step) {
+            self.stamps.sooner(&claim.name(), at);
+        }
+    }
+}
+
+/// What a machine counts as: what it is known to have.
+fn counts(machine: &StateNode) -> Resources {
+    machine.capacity.clone()
+}
+
+/// The hash annotations that the pool lacks.
+fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
+    let wanted = [
+        (labels::NODEPOOL_HASH, pool.hash().to_string()),
+        (
+            labels::NODEPOOL_HASH_VERSION,
+            labels::NODEPOOL_HASH_VERSION_VALUE.to_owned(),
+        ),
+    ];
+    let there = |key: &str| {
+        pool.metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(key))
+    };
+    let same = wanted.iter().all(|(key, value)| there(key) == Some(value));
+    (!same).then(|| {
+        wanted
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .collect()
+    })
+}
+
+/// Sets the conditions of a pool from its template and its node class.
+fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
+    let faults = template_faults(pool, &input.snapshot.well_known);
+    if faults.is_empty() {
+        conditions.set_true("ValidationSucceeded");
+    } else {
+        conditions.set_false(
+            "ValidationSucceeded",
+            "NodePoolValidationFailed",
+            &in_words(&faults),
+        );
+    }
+    let Some(class) = input.snapshot.node_classes.get(&pool.node_class_key()) else {
+        conditions.set_false(
+            "NodeClassReady",
+            "NodeClassNotFound",
+            "NodeClass not found on cluster",
+        );
+        return;
+    };
+    if class
+        .object
+        .pointer("/metadata/deletionTimestamp")
+        .is_some()
+    {
+        conditions.set_false(
+            "NodeClassReady",
+            "NodeClassTerminating",
+            "NodeClass is Terminating",
+        );
+        return;
+    }
+    match ready_of(class) {
+        Some(ready) if ready.status == ConditionStatus::True => {
+            conditions.set_true("NodeClassReady")
+        }
+        Some(ready) if ready.status == ConditionStatus::False => {
+            // The schema wants a reason.
+            let reason = Some(ready.reason.as_str()).filter(|reason| !reason.is_empty());
+            conditions.set_false(
+                "NodeClassReady",
+                reason.unwrap_or("NodeClassNotReady"),
+                &ready.message,
+            )
+        }
+        _ => conditions.set_false(
+            "NodeClassReady",
+            "NodeClassReadinessUnknown",
+            "Node Class Readiness Unknown",
+        ),
+    };
+}
+
+/// The root condition of a node class.
+fn ready_of(class: &NodeClassObject) -> Option<Condition> {
+    let list = class.object.pointer("/status/conditions")?.as_array()?;
+    let ready = list
+        .iter()
+        .find(|each| each.get("type").and_then(Value::as_str) == Some(conditions::READY))?;
+    Condition::deserialize(ready).ok()
+}
+
+/// The counters that status does not show yet, as a merge patch of status.
+fn counters(pool: &Pool, sum: &Sum) -> Map<String, Value> {
+    let mut wanted: BTreeMap<String, String> = sum
+        .capacity
+        .to_api()
+        .into_iter()
+        .map(|(name, amount)| (name, amount.0))
+        .collect();
+    for name in [CPU, MEMORY, PODS, EPHEMERAL_STORAGE] {
+        wanted
+            .entry(name.to_owned())
+            .or_insert_with(|| "0".to_owned());
+    }
+    wanted.insert(
+        NODES.to_owned(),
+        Quantity::from_units(sum.nodes).to_string(),
+    );
+    let written = pool.status.resources.clone().unwrap_or_default();
+    let same_names = written.keys().eq(wanted.keys());
+    let same = same_names
+        && resources_of(&written) == sum.capacity.clone().with(NODES, sum.nodes)
+        && pool.status.nodes == Some(sum.nodes);
+    let mut fields = Map::new();
+    if same {
+        return fields;
+    }
+    let mut resources: Map<String, Value> = wanted
+        .into_iter()
+        .map(|(name, amount)| (name, json!(amount)))
+        .collect();
+    for name in written.keys() {
+        resources.entry(name.clone()).or_insert(Value::Null);
+    }
+    fields.insert("resources".to_owned(), Value::Object(resources));
+    fields.insert("nodes".to_owned(), json!(sum.nodes));
+    fields
+}
+
+impl Decider for NodePoolDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::NodePool
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        let Changes {
+            everything,
+            nodes,
+            claims,
+            pools,
+            node_classes,
+            ..
+        } = changes;
+        *everything
+            || !nodes.is_empty()
+            || !claims.is_empty()
+            || !pools.is_empty()
+            || !node_classes.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        let mut pools = self.count(input);
+        let mut claims = input.changes.claims.clone();
+        claims.extend(self.stamps.due(input.now));
+        pools.extend(self.agenda.due(input.now));
+        for delivery in input.inbox {
+            if let InboxMessage::Outcome(outcome) = delivery {
+                self.outcome(input.now, outcome, &mut pools, &mut claims);
+            }
+        }
+        if input.changes.everything {
+            self.outbox.forgive();
+            pools.extend(input.snapshot.pools.keys().cloned());
+            claims.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
+        }
+        pools.extend(input.changes.pools.iter().cloned());
+        if !input.changes.node_classes.is_empty() {
+            let of_class =
+                |pool: &Pool| input.changes.node_classes.contains(&pool.node_class_key());
+            pools.extend(
+                input
+                    .snapshot
+                    .pools
+                    .values()
+                    .filter(|pool| of_class(pool))
+                    .map(|pool| pool.name()),
+            );
+        }
+        for name in pools {
+            let again = self.look(input, &name, &mut step);
+            self.agenda.set(&name, again);
+        }
+        for name in claims {
+            if let Some(claim) = input.snapshot.claims.get(&name) {
+                self.stamp(input, claim, &mut step);
+            }
+        }
+        self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
+        if let Some(at) = earlier(self.agenda.next(), self.stamps.next()) {
+            step.wake_at(at);
+        }
+        step
+    }
+}

@@ -1,0 +1,425 @@
+//! Carrying out what a solve has found: promises, claims, and words for pods without a place.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use super::{
+    NODE_PROMISE_MS, PendingPod, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since,
+};
+use crate::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
+use mortise_apis::names::ObjectRef;
+use mortise_apis::values::after;
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::Event;
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::Reason;
+use mortise_planning::scheduling::{
+    LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve,
+};
+use mortise_state::ledger::{LedgerOp, NominationTarget};
+use mortise_state::snapshot::{Pod, PodClass, Snapshot, StateNode};
+
+/// A pod that is not confirmed and that might fit somewhere, were it not for other pending pods, waits this long before
+/// a machine is bought for it. The scheduler answers within 10 to 200 ms when it is idle.
+const DEBOUNCE_MS: i64 = 300;
+
+/// Most classes whose certainty is looked into at one step; further ones count as uncertain. Each costs a small solve.
+const MAX_CERTAINTIES: usize = 16;
+
+/// Most `Nominated` events of one step. They are limited to 5 a second with a burst of 10 on their way out.
+const MAX_NOMINATED_EVENTS: usize = 50;
+
+/// Most pods without a place that one step speaks of; the others are spoken of at the next.
+const MAX_FAILED_EVENTS: usize = 1_000;
+
+impl ProvisioningDecider {
+    /// Promises room to pods that fit on what is there or coming.
+    pub(super) fn commit_placements(
+        &mut self,
+        plan: &LaunchPlan,
+        view: &Snapshot,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let mut events = MAX_NOMINATED_EVENTS;
+        for placement in &plan.placements {
+            let Some(machine) = view.nodes.get(&*placement.node) else {
+                continue;
+            };
+            let pod = &placement.pod;
+            let waits = pod.node.is_none();
+            let on_node =
+                matches!(placement.place, NominationTarget::Node(_)) && machine.initialized;
+            if waits && on_node && !pod.unschedulable && !placement.kept {
+                continue; // the scheduler will see the same room
+            }
+            if !placement.kept {
+                promise(placement, machine, input, step);
+            }
+            if !waits {
+                continue;
+            }
+            let name = machine
+                .claim_name()
+                .map_or_else(|| machine.name().to_owned(), |claim| claim.to_string());
+            let Some(waiting) = self.waiting.get_mut(&pod.key) else {
+                continue;
+            };
+            if waiting.machine.as_ref() == Some(&name) {
+                continue;
+            }
+            waiting.machine = Some(name);
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                ObjectRef::Pod(pod.key.clone()),
+                Verdict::Nominated,
+                vec![destination(&placement.place)],
+            );
+            if events > 0 && !pod.virtual_pod {
+                events -= 1;
+                step.event(Event::normal(
+                    ObjectRef::Pod(pod.key.clone()),
+                    "Nominated",
+                    should_schedule_on(machine),
+                ));
+            }
+        }
+    }
+
+    /// Asks for the claims of which it is certain that they are needed.
+    pub(super) fn commit_claims(
+        &mut self,
+        plan: &LaunchPlan,
+        view: &Snapshot,
+        input: &StepInput<'_>,
+        step: &mut Step,
+        stop: &dyn Fn() -> bool,
+    ) {
+        let mut namer = NameGenerator::new(input.seed);
+        let mut certain = UnschedulableProof::new(view);
+        let mut events = MAX_NOMINATED_EVENTS;
+        for planned in &plan.claims {
+            let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
+                continue;
+            };
+            if let Some(at) = self.pools.waits_until(&planned.pool)
+                && at > input.now
+            {
+                self.look_no_later_than(at);
+                let text = format!("NodePool {} cannot make NodeClaims now", planned.pool);
+                self.hold_up(&planned.pods, &Reason::Note { text });
+                continue;
+            }
+            if let Err(ready) = self.is_ready(planned, input, &mut certain, stop) {
+                self.look_no_later_than(ready);
+                continue;
+            }
+            let claim = NodeClaimRequest {
+                planned,
+                pool,
+                name: namer.claim(&planned.pool, input.snapshot),
+                replaces: &[],
+            };
+            claim.order(input, step);
+            let subject = ObjectRef::Claim(claim.name.clone());
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject,
+                Verdict::NodePlanned,
+                claim.reasons(),
+            );
+            for pod in &planned.pods {
+                let Some(waiting) = self.waiting.get_mut(&pod.key) else {
+                    continue;
+                };
+                waiting.machine = Some(claim.name.to_string());
+                let subject = ObjectRef::Pod(pod.key.clone());
+                let reasons = vec![Reason::OnClaim {
+                    claim: claim.name.clone(),
+                }];
+                step.record(
+                    input,
+                    DeciderId::Provisioning,
+                    subject.clone(),
+                    Verdict::Nominated,
+                    reasons,
+                );
+                if events > 0 && !pod.virtual_pod {
+                    events -= 1;
+                    let text = format!("Pod should schedule on: nodeclaim/{}", claim.name);
+                    step.event(Event::normal(subject, "Nominated", text));
+                }
+            }
+        }
+    }
+
+    /// Whether the claim is certainly needed; if not, when it will have waited long enough.
+    fn is_ready(
+        &self,
+        planned: &PlannedClaim,
+        input: &StepInput<'_>,
+        certain: &mut UnschedulableProof<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), jiff::Timestamp> {
+        let mut ready = None;
+        for pod in &planned.pods {
+            let waiting = self.waiting.get(&pod.key);
+            let Some(PendingPod { since: first, .. }) =
+                waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)
+            else {
+                return Ok(()); // confirmed, or on a machine that goes
+            };
+            let at = after(*first, DEBOUNCE_MS);
+            if at <= input.now || certain.is(pod, input, stop) {
+                return Ok(());
+            }
+            ready = Some(ready.map_or(at, |known: jiff::Timestamp| known.min(at)));
+        }
+        ready.map_or(Ok(()), Err)
+    }
+
+    /// Withdraws promises that do not hold any more. Pods that found another place get a new promise after this.
+    pub(super) fn withdraw_broken(
+        &mut self,
+        report: &SolveReport,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for (uid, why) in &report.broken {
+            let Some(promise) = input.snapshot.ledger.nomination(uid) else {
+                continue;
+            };
+            step.ledger.push(LedgerOp::Withdraw(uid.clone()));
+            if let Some(waiting) = self.waiting.get_mut(&promise.pod) {
+                waiting.machine = None;
+            }
+            let machine = input.snapshot.machine_at(&promise.place);
+            let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
+            let subject = ObjectRef::Pod(promise.pod.clone());
+            let why = why.clone();
+            let reasons = vec![Reason::NominationInvalid { node, why }];
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject,
+                Verdict::Withdrawn,
+                reasons,
+            );
+        }
+    }
+
+    /// Says of pods that kube-scheduler has a node for them, and looks again should it come to nothing.
+    pub(super) fn leave_to_scheduler(
+        &mut self,
+        placeable: &[(Arc<Pod>, jiff::Timestamp)],
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        let note = Reason::Note {
+            text: LEFT_TO_SCHEDULER.to_owned(),
+        };
+        for (pod, until) in placeable {
+            self.look_no_later_than(*until);
+            let subject = ObjectRef::Pod(pod.key.clone());
+            self.hold_up(std::slice::from_ref(pod), &note);
+            if self.is_news(&subject, LEFT_TO_SCHEDULER, input) {
+                let note = note.clone();
+                let verdict = Verdict::LeftToScheduler;
+                step.record(input, DeciderId::Provisioning, subject, verdict, vec![note]);
+            }
+        }
+    }
+
+    fn hold_up(&mut self, pods: &[Arc<Pod>], why: &Reason) {
+        for pod in pods {
+            if let Some(waiting) = self.waiting.get_mut(&pod.key) {
+                waiting.held_up = Some(why.clone());
+            }
+        }
+    }
+
+    /// Says which pools can make no machine at all.
+    pub(super) fn tell_pools(
+        &mut self,
+        report: &SolveReport,
+        input: &StepInput<'_>,
+        step: &mut Step,
+    ) {
+        for (pool, why) in &report.typeless {
+            let subject = ObjectRef::Pool(pool.clone());
+            let now = input.now;
+            if self
+                .told
+                .is_news(&subject, "types", why, now, TYPELESS_EVERY_MS)
+            {
+                let event = Event::warning(subject, "NoCompatibleInstanceTypes", why.clone());
+                step.event(event.every(TYPELESS_EVERY_MS));
+            }
+        }
+    }
+
+    /// Says which pods have no place, and why.
+    pub(super) fn tell(&mut self, report: &SolveReport, input: &StepInput<'_>, step: &mut Step) {
+        let mut left = MAX_FAILED_EVENTS;
+        for unplaced in &report.unplaced {
+            for (key, _) in &unplaced.pods {
+                let Some(waiting) = self.waiting.get(key) else {
+                    continue;
+                };
+                let silent =
+                    !waiting.confirmed && since(input.now, waiting.since) < SPEAK_UNCONFIRMED_MS;
+                let subject = ObjectRef::Pod(key.clone());
+                if silent || left == 0 || !self.is_news(&subject, &unplaced.message, input) {
+                    continue;
+                }
+                left -= 1;
+                step.record(
+                    input,
+                    DeciderId::Provisioning,
+                    subject.clone(),
+                    Verdict::Unschedulable,
+                    unplaced.reasons.clone(),
+                );
+                let virtual_pod = input
+                    .snapshot
+                    .pending
+                    .get(key)
+                    .is_some_and(|pod| pod.virtual_pod);
+                // Those that wait for reserved capacity are looked at again: upstream tells nobody either.
+                if !virtual_pod && !unplaced.deferred {
+                    step.event(failed_scheduling(subject, &unplaced.message));
+                }
+            }
+        }
+        for (key, why) in &report.ignored {
+            let subject = ObjectRef::Pod(key.clone());
+            if left == 0 || !self.is_news(&subject, why, input) {
+                continue;
+            }
+            left -= 1;
+            let note = Reason::Note { text: why.clone() };
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject.clone(),
+                Verdict::Ignored,
+                vec![note],
+            );
+            // A pod that asks not to be ours is told nothing.
+            let pod = input.snapshot.pods.get(key);
+            if pod.is_some_and(|pod| !pod.class.opts_out() && !pod.virtual_pod) {
+                step.event(failed_scheduling(subject, why));
+            }
+        }
+    }
+
+    pub(super) fn is_news(&mut self, pod: &ObjectRef, text: &str, input: &StepInput<'_>) -> bool {
+        self.told
+            .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
+    }
+}
+
+/// Why nothing is bought for a pod that a plan had no place for.
+const LEFT_TO_SCHEDULER: &str = "kube-scheduler has a node for it: it has asked the extender";
+
+/// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
+const TYPELESS_EVERY_MS: i64 = 60_000;
+
+/// `FailedScheduling` is repeated after five minutes, as upstream.
+const FAILED_EVERY_MS: i64 = 5 * 60_000;
+
+pub(super) fn failed_scheduling(pod: ObjectRef, message: &str) -> Event {
+    let text = format!("Failed to schedule pod, {message}");
+    Event::warning(pod, "FailedScheduling", text).every(FAILED_EVERY_MS)
+}
+
+/// Promises a pod its place. While the machine comes up, as long as its claim may take to register; on a machine that is
+/// ready, until kube-scheduler has surely tried the pod. It ends earlier once it is refused, and every pass looks at it again.
+fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, step: &mut Step) {
+    let now = input.now;
+    let short = after(now, NODE_PROMISE_MS);
+    let until = match machine.created().filter(|_| !machine.initialized) {
+        Some(created) => short.max(after(created, input.settings.registration_timeout_ms)),
+        None => short,
+    };
+    let place = placement.place.clone();
+    step.ledger
+        .push(nominate(&placement.pod, place, now, until));
+}
+
+/// Upstream's text: the claim and the Node, as far as there are any.
+fn should_schedule_on(machine: &StateNode) -> String {
+    let claim = machine
+        .claim_name()
+        .map(|claim| ObjectRef::Claim(claim).to_string());
+    let node = machine
+        .node_name()
+        .map(|node| ObjectRef::Node(node).to_string());
+    let parts: Vec<String> = claim.into_iter().chain(node).collect();
+    format!("Pod should schedule on: {}", parts.join(", "))
+}
+
+fn destination(place: &NominationTarget) -> Reason {
+    match place {
+        NominationTarget::Node(node) => Reason::OnNode { node: node.clone() },
+        NominationTarget::Claim(claim) => Reason::OnClaim {
+            claim: claim.clone(),
+        },
+    }
+}
+
+/// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing that
+/// the scheduler may yet do with the others can help, and there is no reason to wait.
+struct UnschedulableProof<'a> {
+    view: &'a Snapshot,
+    /// The same with every promise kept, once it is needed.
+    assumed: OnceCell<Snapshot>,
+    alone: bool,
+    known: Vec<(Arc<PodClass>, bool)>,
+}
+
+impl<'a> UnschedulableProof<'a> {
+    fn new(view: &'a Snapshot) -> Self {
+        let going = !view.deleting.is_empty();
+        Self {
+            view,
+            assumed: OnceCell::new(),
+            // The solve itself has answered for a pod with no other before it.
+            alone: view.pending.len() < 2 && !going,
+            known: Vec::new(),
+        }
+    }
+
+    fn is(&mut self, pod: &Arc<Pod>, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> bool {
+        if self.alone {
+            return true;
+        }
+        let known = self
+            .known
+            .iter()
+            .find(|(class, _)| Arc::ptr_eq(class, &pod.class));
+        if let Some((_, certain)) = known {
+            return *certain;
+        }
+        if self.known.len() >= MAX_CERTAINTIES || stop() {
+            return false;
+        }
+        let options = SolveOptions {
+            pending: false,
+            extra: vec![Arc::clone(pod)],
+            existing_only: true,
+            ..options(input)
+        };
+        let view = self.view;
+        let assumed = self
+            .assumed
+            .get_or_init(|| view.assume(view.ledger.nominations()));
+        let (_, report) = solve(input.now, assumed, &options, stop);
+        let certain = !report.unplaced.is_empty();
+        self.known.push((Arc::clone(&pod.class), certain));
+        certain
+    }
+}

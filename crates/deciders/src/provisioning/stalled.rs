@@ -1,0 +1,170 @@
+//! Pods that kube-scheduler refuses where they were expected, and pods that nothing is on its way for.
+//!
+//! # Rule
+//! A promise on a ready machine ends some time after kube-scheduler was seen to refuse its pod
+//! ([`mortise_state::index::Index::expire_ledger`]). Then our picture of the machine or of the pod is wrong, and the pod is expected
+//! elsewhere: on another machine, or on a new one. If that is refused too, a third would hardly help; nothing more is
+//! launched for the pod for an hour. A promise that ends although nobody was seen to refuse the pod (kube-scheduler is slow,
+//! or away) is made again on the same machine.
+//!
+//! Whatever the cause, a pod that has been unschedulable for a minute, and for which no node is on its way, has a record
+//! and an event with the reason at least every five minutes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::commit::failed_scheduling;
+use super::{PendingPod, ProvisioningDecider, after, since};
+use mortise_apis::names::{ObjectRef, PodKey, Uid};
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::Reason;
+use mortise_state::snapshot::{NodeKey, Pod, Snapshot, Stalled};
+
+/// A machine on which a pod was refused is no place for it for so long.
+const REFUSED_MS: i64 = 60 * 60_000;
+/// After so many refusals nothing is launched for a pod.
+const MOST_REFUSALS: usize = 2;
+/// How often such pods are looked for. Cost: the number of waiting pods.
+const REVIEW_MS: i64 = 10_000;
+/// Most of them that one step speaks of.
+const MOST_SAID: usize = 200;
+
+/// A ready machine on which a pod was expected and refused.
+#[derive(Clone, Debug)]
+pub(super) struct RejectedNode {
+    machine: NodeKey,
+    name: String,
+    /// When the pod was given up there.
+    at: Timestamp,
+}
+
+impl PendingPod {
+    /// Takes in what kube-scheduler says of the pod; returns whether its promise has ended.
+    pub(super) fn hear(
+        &mut self,
+        pod: &Pod,
+        promised: bool,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> bool {
+        if self.refusal != pod.refusal {
+            self.refusal.clone_from(&pod.refusal);
+            let on = snapshot.ledger.nomination(&pod.uid);
+            let machine = on.and_then(|promise| snapshot.machine_at(&promise.place));
+            self.refused |=
+                self.refusal.is_some() && machine.is_some_and(|machine| machine.initialized);
+        }
+        if promised {
+            return false;
+        }
+        let Some(name) = self.machine.take() else {
+            return false;
+        };
+        let machine = snapshot
+            .node_of_claim(&name)
+            .or_else(|| snapshot.node(&name));
+        let machine = machine.filter(|machine| machine.initialized && !machine.deleting);
+        if let Some(machine) = machine.filter(|_| self.refused) {
+            self.refused_on.push(RejectedNode {
+                machine: machine.key.clone(),
+                name: machine.name().to_owned(),
+                at: now,
+            });
+        }
+        self.refused = false;
+        true
+    }
+
+    fn refusals(&self, now: Timestamp) -> impl Iterator<Item = &RejectedNode> {
+        let all = self.refused_on.iter();
+        all.filter(move |refused| since(now, refused.at) < REFUSED_MS)
+    }
+}
+
+impl ProvisioningDecider {
+    /// Machines on which pods are not expected any more.
+    pub(super) fn refused_machines(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
+        let refused = self.waiting.values().filter_map(|waiting| {
+            let refusals = waiting.refusals(now);
+            let machines: BTreeSet<NodeKey> = refusals.map(|it| it.machine.clone()).collect();
+            (!machines.is_empty()).then(|| (waiting.uid.clone(), machines))
+        });
+        refused.collect()
+    }
+
+    /// Pods for which nothing more is done for now.
+    pub(super) fn given_up(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
+        let (now, ledger) = (input.now, &input.snapshot.ledger);
+        let given_up = self.waiting.iter().filter(move |(_, waiting)| {
+            let pauses = waiting.launch_backoff.pauses_until(now).is_some();
+            waiting.refusals(now).count() >= MOST_REFUSALS
+                || (pauses && ledger.nomination(&waiting.uid).is_none())
+        });
+        given_up.map(|(key, _)| key)
+    }
+
+    /// Speaks of pods that nothing is on its way for, from time to time.
+    pub(super) fn review(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        if self.waiting.is_empty() || self.review_at.is_some_and(|at| at > input.now) {
+            return;
+        }
+        self.review_at = Some(after(input.now, REVIEW_MS));
+        let mut left = MOST_SAID;
+        let stalled: Vec<(PodKey, Reason)> = self
+            .waiting
+            .iter()
+            .filter_map(|(key, waiting)| Some((key.clone(), waiting.stalled(key, input)?)))
+            .collect();
+        for (key, reason) in stalled {
+            let subject = ObjectRef::Pod(key);
+            let text = reason.to_string();
+            if left == 0 || !self.is_news(&subject, &text, input) {
+                continue;
+            }
+            left -= 1;
+            step.record(
+                input,
+                DeciderId::Provisioning,
+                subject.clone(),
+                Verdict::Stalled,
+                vec![reason],
+            );
+            step.event(failed_scheduling(subject, &text));
+        }
+    }
+}
+
+impl PendingPod {
+    /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve has
+    /// said why already.
+    fn stalled(&self, key: &PodKey, input: &StepInput<'_>) -> Option<Reason> {
+        let pod = input.snapshot.pending.get(key)?;
+        let stalled = input.snapshot.stalled(pod, input.now)?;
+        let message = pod.refusal.as_ref()?.message.to_string();
+        let refusals = self.refusals(input.now);
+        let nodes: Vec<String> = refusals.map(|refused| refused.name.clone()).collect();
+        if nodes.len() >= MOST_REFUSALS {
+            return Some(Reason::RejectedOn { nodes, message });
+        }
+        if let (Stalled::NoNode, Some(reason)) = (stalled, self.launch_backoff.reason(input.now)) {
+            return Some(reason);
+        }
+        match stalled {
+            Stalled::NoNode => self.held_up.clone(),
+            Stalled::OnReadyNode => {
+                let promise = input.snapshot.ledger.nomination(&self.uid)?;
+                let machine = input.snapshot.machine_at(&promise.place)?;
+                // Not one that it was promised until just now.
+                let (node, claim) = machine.names();
+                self.machine
+                    .as_deref()
+                    .filter(|own| [node, claim].contains(&Some(own)))?;
+                let node = machine.name().to_owned();
+                Some(Reason::NotTakenOn { node, message })
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Nodes whose conditions have been bad for too long are replaced.
+//!
+//! May: delete the claim of a registered node one of whose conditions the provider calls bad, once that has lasted as long
+//! as the provider (or the pool) bears it; before that, unless the pool asks for grace, end the claim's termination grace
+//! period, so that its pods are deleted at once and volumes are not waited for.
+//!
+//! Must never: act while more machines of the pool are sick than its limit (20 %, rounded up): then it is more likely the
+//! network or a rollout than the machines; act without the feature gate; act on a pool that has switched it off.
+//!
+//! Budgets, protecting annotations and disruption budgets of pods do not hold a forceful repair up, as upstream: a machine
+//! that does not answer runs nothing that could be protected. With grace they do.
+//!
+//! Everything is decided from objects at each look; what is kept here only saves repeated calls and words.
+//!
+//! Implements karpenter-core 7.1, with settings per pool (`mortise.sh/repair`, `-after`, `-limit`).
+
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::tracking::event_throttle::EventThrottle;
+use crate::tracking::timer_queue::{TimerQueue, earlier};
+use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{ObjectRef, PoolName};
+use mortise_apis::values::after;
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, Event};
+use mortise_engine::record::Verdict;
+use mortise_engine::{freshness, writes};
+use mortise_planning::reason::Reason;
+use mortise_planning::settings::RepairPolicies as Served;
+use mortise_state::index::Changes;
+use mortise_state::snapshot::{NodeKey, StateNode};
+use rules::{RepairMode, RepairRules, UnhealthyCondition, ailment};
+
+/// A repair that is held up is looked at again after this. Upstream waits 5 min.
+const RECHECK_MS: i64 = 30_000;
+/// That it is held up is said again after this, as upstream.
+const BLOCKED_EVERY_MS: i64 = 15 * 60_000;
+/// That a setting cannot be read is said again after this.
+const FAULT_EVERY_MS: i64 = 15 * 60_000;
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct RepairDecider {
+    agenda: TimerQueue<NodeKey>,
+    outbox: WriteTracker,
+    told: EventThrottle,
+}
+
+impl Default for RepairDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How many machines there are and how many of them are sick, of one pool, or of the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+struct HealthCount {
+    nodes: i64,
+    sick: i64,
+}
+
+/// Counts, found when first needed in a step.
+type HealthCounts = Option<BTreeMap<Option<PoolName>, HealthCount>>;
+
+impl RepairDecider {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            agenda: TimerQueue::new(),
+            outbox: WriteTracker::new(),
+            told: EventThrottle::default(),
+        }
+    }
+
+    /// Replaces the machine if it is sick for too long. Returns when to look again although nothing changes.
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        key: &NodeKey,
+        counts: &mut HealthCounts,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let machine = input.snapshot.nodes.get(key)?;
+        let (claim, rules, ailment) = sick(input, machine)?;
+        if claim.metadata.deletion_timestamp.is_some() || rules.mode == RepairMode::Off {
+            return None;
+        }
+        if ailment.due > input.now {
+            return Some(ailment.due);
+        }
+        if let Some(old) = input.held_by(DeciderId::Repair) {
+            let target = ObjectRef::Claim(claim.name());
+            let told = (input, DeciderId::Repair);
+            self.told.outdated(told, &target, old, step);
+            return Some(after(input.now, freshness::RECHECK_MS));
+        }
+        let counts = counts.get_or_insert_with(|| count(input));
+        let pool = machine.pool();
+        let HealthCount { nodes, sick } = counts.get(&pool).copied().unwrap_or_default();
+        if sick > rules.limit.of(nodes) {
+            self.held_up(input, machine, &rules, (sick, nodes), step);
+            return Some(after(input.now, RECHECK_MS));
+        }
+        self.replace(input, machine, claim, rules.mode, &ailment, step)
+    }
+
+    fn replace(
+        &mut self,
+        input: &StepInput<'_>,
+        machine: &StateNode,
+        claim: &NodeClaim,
+        mode: RepairMode,
+        ailment: &UnhealthyCondition,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let now = input.now;
+        let target = ObjectRef::Claim(claim.name());
+        let mut again = None;
+        let over = |text: &str| text.parse::<Timestamp>().is_ok_and(|at| at <= now);
+        if mode == RepairMode::Forceful
+            && !claim
+                .annotation(labels::TERMINATION_TIMESTAMP)
+                .is_some_and(over)
+        {
+            let text = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let by = format!("{}: {}", DeciderId::Repair, reason(ailment));
+            let merge = json!({ "metadata": { "annotations": {
+                labels::TERMINATION_TIMESTAMP: text, labels::ENDED_BY: by,
+            } } });
+            let write = writes::unversioned(target.clone(), merge);
+            again = self.outbox.send(now, write, step).err().flatten();
+        }
+        let why = (DeciderId::Repair, &reason(ailment));
+        if let Err(at) = self.outbox.end(now, claim, why, step) {
+            return earlier(again, at);
+        }
+        let about = [
+            Some(target.clone()),
+            machine.node_name().map(ObjectRef::Node),
+        ];
+        for object in about.into_iter().flatten() {
+            let text = format!(
+                "Disrupting {}: Unhealthy, {}",
+                object.kind(),
+                reason(ailment)
+            );
+            step.event(Event::normal(object, "DisruptionTerminating", text));
+        }
+        step.record(
+            input,
+            DeciderId::Repair,
+            target,
+            Verdict::Disrupted,
+            vec![reason(ailment)],
+        );
+        again
+    }
+
+    /// Says that too many machines are sick.
+    fn held_up(
+        &mut self,
+        input: &StepInput<'_>,
+        machine: &StateNode,
+        rules: &RepairRules,
+        (sick, nodes): (i64, i64),
+        step: &mut Step,
+    ) {
+        let limit = rules.limit_text();
+        let pool = machine
+            .pool()
+            .filter(|pool| input.snapshot.pools.contains_key(pool));
+        // Upstream's texts, its spelling included.
+        let text = match pool {
+            Some(_) => format!("more than {limit} nodes are unhealthy in the nodepool"),
+            None => format!("more then {limit} nodes are unhealthy in the cluster"),
+        };
+        let about = [
+            machine.node_name().map(ObjectRef::Node),
+            machine.claim_name().map(ObjectRef::Claim),
+            pool.map(ObjectRef::Pool),
+        ];
+        for object in about.into_iter().flatten() {
+            if !self
+                .told
+                .is_news(&object, "blocked", "", input.now, BLOCKED_EVERY_MS)
+            {
+                continue;
+            }
+            let event = Event::warning(object.clone(), "NodeRepairBlocked", text.clone());
+            step.event(event.every(BLOCKED_EVERY_MS));
+            let text = format!("{sick} of {nodes} nodes are unhealthy, and {limit} may be");
+            step.record(
+                input,
+                DeciderId::Repair,
+                object,
+                Verdict::Blocked,
+                vec![Reason::Note { text }],
+            );
+        }
+    }
+
+    /// Says which settings of pools cannot be read.
+    fn tell_faults(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for name in input.changes.pools.iter().chain(everything(input)) {
+            let Some(pool) = input.snapshot.pools.get(name) else {
+                continue;
+            };
+            for text in RepairRules::of(pool).1 {
+                let target = ObjectRef::Pool(name.clone());
+                if self
+                    .told
+                    .is_news(&target, "settings", &text, input.now, FAULT_EVERY_MS)
+                {
+                    step.event(Event::warning(
+                        target.clone(),
+                        "InvalidRepairSetting",
+                        text.clone(),
+                    ));
+                    let reasons = vec![Reason::Note { text }];
+                    step.record(input, DeciderId::Repair, target, Verdict::Blocked, reasons);
+                }
+            }
+        }
+    }
+}
+
+/// Every pool, at the first step.
+fn everything<'a>(input: &StepInput<'a>) -> impl Iterator<Item = &'a PoolName> + use<'a> {
+    let first = input.changes.everything;
+    input.snapshot.pools.keys().filter(move |_| first)
+}
+
+fn reason(ailment: &UnhealthyCondition) -> Reason {
+    Reason::Unhealthy {
+        condition: ailment.condition.to_owned(),
+        status: ailment.status.to_owned(),
+        since: ailment.since,
+    }
+}
+
+/// The claim, its rules and what is bad, of a registered machine of ours that is sick.
+fn sick<'a>(
+    input: &StepInput<'_>,
+    machine: &'a StateNode,
+) -> Option<(&'a NodeClaim, RepairRules, UnhealthyCondition)> {
+    let claim = machine
+        .claim
+        .as_deref()
+        .filter(|claim| claim.is_true("Registered"))?;
+    let node = machine.node.as_deref()?;
+    let class = claim.node_class_key();
+    let served = input
+        .settings
+        .repair
+        .iter()
+        .find(|each: &&Served| each.serves.covers(&class))?;
+    let pool = machine
+        .pool()
+        .and_then(|pool| input.snapshot.pools.get(&pool));
+    let rules = pool.map_or_else(RepairRules::default, |pool| RepairRules::of(pool).0);
+    let ailment = ailment(node, &served.policies, &rules)?;
+    Some((claim, rules, ailment))
+}
+
+/// Machines that have a node, by pool; those without a pool count against all machines. Cost: one pass over the machines.
+fn count(input: &StepInput<'_>) -> BTreeMap<Option<PoolName>, HealthCount> {
+    let mut counts: BTreeMap<Option<PoolName>, HealthCount> = BTreeMap::new();
+    for machine in input.snapshot.nodes.values() {
+        if machine.node.is_none() || machine.claim.is_none() {
+            continue;
+        }
+        let is_sick = i64::from(sick(input, machine).is_some());
+        let pool = machine.pool();
+        for key in [None, pool.clone()]
+            .into_iter()
+            .take(if pool.is_some() { 2 } else { 1 })
+        {
+            let count = counts.entry(key).or_default();
+            count.nodes += 1;
+            count.sick += is_sick;
+        }
+    }
+    counts
+}
+
+impl Decider for RepairDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::Repair
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything || !changes.nodes.is_empty() || !changes.pools.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        if !input.settings.gates.node_repair || input.settings.repair.is_empty() {
+            return step;
+        }
+        let mut todo: BTreeSet<NodeKey> = self.agenda.due(input.now).into_iter().collect();
+        for delivery in input.inbox {
+            let InboxMessage::Outcome(outcome) = delivery else {
+                continue;
+            };
+            self.outbox
+                .answered(input.now, &outcome.effect, &outcome.result);
+            if let Effect::Patch(mortise_engine::effect::Patch { target, .. })
+            | Effect::Delete { target, .. } = &*outcome.effect
+                && let ObjectRef::Claim(name) = target
+            {
+                todo.extend(
+                    input
+                        .snapshot
+                        .node_of_claim(name)
+                        .map(|machine| machine.key.clone()),
+                );
+            }
+        }
+        todo.extend(input.changes.nodes.iter().cloned());
+        if input.changes.everything || !input.changes.pools.is_empty() {
+            let of_changed = |machine: &StateNode| {
+                input.changes.everything
+                    || machine
+                        .pool()
+                        .is_some_and(|pool| input.changes.pools.contains(&pool))
+            };
+            let machines = input
+                .snapshot
+                .nodes
+                .iter()
+                .filter(|(_, machine)| of_changed(machine));
+            todo.extend(machines.map(|(key, _)| key.clone()));
+            self.tell_faults(input, &mut step);
+        }
+        let mut counts = None;
+        for key in todo {
+            let again = self.look(input, &key, &mut counts, &mut step);
+            self.agenda.set(&key, again);
+        }
+        self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
+        if let Some(at) = self.agenda.next() {
+            step.wake_at(at);
+        }
+        step
+    }
+}

@@ -1,0 +1,368 @@
+//! Pools with `spec.replicas`: exactly so many nodes, whatever the pods ask for.
+//!
+//! May: create claims from the pool's template until there are `replicas` of them, and delete claims of which there are
+//! too many, those first with which least is lost.
+//!
+//! Must never: exceed `limits.nodes`, counted with the machines that are still going; make a machine for one that is only
+//! on its way; take away a machine because its drifted neighbour is being replaced; touch pools without `replicas`, or do
+//! anything while the feature gate is off.
+//!
+//! A drifted machine is replaced by disruption, under the pool's budgets. Its replacement says on itself whom it replaces
+//! (`mortise.sh/replaces`), so that the pair counts as one machine in every process ([`ReplicaCounts`]).
+//!
+//! Everything is counted from objects and the ledger at each look; what is kept here only saves repeated calls.
+//!
+//! Implements karpenter-core 7.2, without what 10.4#16 suspects.
+
+mod deletion_order;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mortise_planning::replica_counts::ReplicaCounts;
+
+use super::node_claim_request::{NameGenerator, NodeClaimRequest};
+use crate::tracking::event_throttle::EventThrottle;
+use crate::tracking::request_tracker::RequestTracker;
+use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::names::{ObjectRef, PoolName, Uid};
+use mortise_apis::schema::conditions::{self, ConditionStatus};
+use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectError, Event, Outcome};
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::Reason;
+use mortise_planning::scheduling::plan_static_claim;
+use mortise_state::index::Changes;
+
+/// Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
+const BACKOFF_MS: (i64, i64) = (1_000, 60_000);
+/// That a pool has fewer nodes than it should is said again after this.
+const SHORT_EVERY_MS: i64 = 5 * 60_000;
+/// Most claims of one step: the next one goes on. A typo in `replicas` is noticed before a thousand machines are there.
+const MOST_AT_ONCE: i64 = 100;
+/// After so many the step is repeated at once.
+const AGAIN_MS: i64 = 100;
+
+/// The decider. See the module's documentation.
+#[derive(Debug)]
+pub struct StaticCapacityDecider {
+    outbox: WriteTracker,
+    /// Claims whose deletion was asked for and does not show yet.
+    leaving: BTreeSet<Uid>,
+    pools: RequestTracker<PoolName>,
+    told: EventThrottle,
+}
+
+impl Default for StaticCapacityDecider {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StaticCapacityDecider {
+    /// A decider that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            outbox: WriteTracker::new(),
+            leaving: BTreeSet::new(),
+            pools: RequestTracker::new(BACKOFF_MS.0, BACKOFF_MS.1),
+            told: EventThrottle::default(),
+        }
+    }
+
+    fn outcome(&mut self, input: &StepInput<'_>, outcome: &Outcome, step: &mut Step) {
+        match &*outcome.effect {
+            Effect::CreateClaim(claim) => {
+                let Some(pool) = claim.pool() else { return };
+                match &outcome.result {
+                    Ok(_) => self.pools.succeeded(&pool),
+                    Err(error) => {
+                        self.pools.failed(&pool, input.now);
+                        let target = ObjectRef::Pool(pool.clone());
+                        let reason = match error {
+                            EffectError::Limit(message) => Reason::Limit {
+                                pool,
+                                message: message.clone(),
+                            },
+                            other => Reason::Failed {
+                                error: other.to_string(),
+                            },
+                        };
+                        self.short(
+                            input,
+                            &target,
+                            &format!("no claim was made: {reason}"),
+                            reason,
+                            step,
+                        );
+                    }
+                }
+            }
+            Effect::Patch(_) => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+            }
+            Effect::Delete { uid, .. } => {
+                self.outbox
+                    .answered(input.now, &outcome.effect, &outcome.result);
+                let failed = !matches!(
+                    outcome.result,
+                    Ok(_) | Err(EffectError::NotFound(_) | EffectError::Conflict(_))
+                );
+                if let Some(uid) = uid.as_ref().filter(|_| failed) {
+                    self.leaving.remove(uid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the pool have as many nodes as it is to have.
+    fn look(
+        &mut self,
+        input: &StepInput<'_>,
+        pool: &Arc<NodePool>,
+        census: &ReplicaCounts,
+        namer: &mut NameGenerator,
+        step: &mut Step,
+    ) {
+        let Some(replicas) = pool.spec.replicas else {
+            return;
+        };
+        let target = ObjectRef::Pool(pool.name());
+        if !input.settings.gates.static_capacity {
+            let text = "spec.replicas has no effect: the feature gate StaticCapacity is off \
+                        (--feature-gates StaticCapacity=true)";
+            let reason = Reason::Note {
+                text: text.to_owned(),
+            };
+            self.short(input, &target, text, reason, step);
+            return;
+        }
+        match census.missing(replicas) {
+            0 => self.told.forget(&target, "short"),
+            missing if missing > 0 => {
+                self.grow(input, pool, (replicas, missing), census, namer, step);
+            }
+            surplus => {
+                self.told.forget(&target, "short");
+                self.shrink(input, &pool.name(), (replicas, -surplus), census, step);
+            }
+        }
+    }
+
+    fn grow(
+        &mut self,
+        input: &StepInput<'_>,
+        pool: &Arc<NodePool>,
+        (replicas, missing): (i64, i64),
+        census: &ReplicaCounts,
+        namer: &mut NameGenerator,
+        step: &mut Step,
+    ) {
+        let (name, now) = (pool.name(), input.now);
+        let target = ObjectRef::Pool(name.clone());
+        let there = replicas - missing;
+        let is_coming_up = !pool.is_ready()
+            && conditions::status_of(&pool.status.conditions, conditions::READY)
+                != ConditionStatus::False;
+        if is_coming_up || input.snapshot.catalog_of(pool).is_none() {
+            return; // a moment after its creation; what keeps it from being ready stands in its conditions
+        }
+        let planned = match plan_static_claim(pool, input.snapshot, &input.settings.solve_options())
+        {
+            Ok(planned) => planned,
+            Err(why) => {
+                let text = format!("{there} of {replicas} nodes: {why}");
+                self.short(input, &target, &text, Reason::Note { text: why }, step);
+                return;
+            }
+        };
+        if let Some(at) = self.pools.waits_until(&name).filter(|at| *at > now) {
+            step.wake_at(at);
+            return;
+        }
+        let room = pool.limits().nodes.map_or(i64::MAX, |limit| {
+            limit.saturating_sub(census.machines()).max(0)
+        });
+        if room < missing {
+            let limit = pool.limits().nodes.unwrap_or_default();
+            let message = format!(
+                "limit of nodes is {limit}, and {} machines are there, {} of them still going",
+                census.machines(),
+                census.going
+            );
+            let text = format!("{} of {replicas} nodes: {message}", there + room);
+            let reason = Reason::Limit {
+                pool: name.clone(),
+                message,
+            };
+            self.short(input, &target, &text, reason, step);
+        } else {
+            self.told.forget(&target, "short");
+        }
+        let wanted = missing.min(room);
+        for _ in 0..wanted.min(MOST_AT_ONCE) {
+            let claim = NodeClaimRequest {
+                planned: &planned,
+                pool,
+                name: namer.claim(&name, input.snapshot),
+                replaces: &[],
+            };
+            claim.order(input, step);
+            let mut reasons = vec![Reason::Replicas {
+                pool: name.clone(),
+                wanted: replicas,
+                there,
+            }];
+            reasons.extend(claim.reasons().into_iter().skip(1));
+            let subject = ObjectRef::Claim(claim.name);
+            step.record(
+                input,
+                DeciderId::StaticCapacity,
+                subject,
+                Verdict::NodePlanned,
+                reasons,
+            );
+        }
+        if wanted > MOST_AT_ONCE {
+            step.wake_in(now, AGAIN_MS);
+        }
+    }
+
+    fn shrink(
+        &mut self,
+        input: &StepInput<'_>,
+        pool: &PoolName,
+        (replicas, surplus): (i64, i64),
+        census: &ReplicaCounts,
+        step: &mut Step,
+    ) {
+        let there = replicas + surplus;
+        let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
+        let order = deletion_order::by_loss(&census.counted, input.snapshot, input.now);
+        for claim in order.iter().take(surplus) {
+            let reason = Reason::Replicas {
+                pool: pool.clone(),
+                wanted: replicas,
+                there,
+            };
+            let why = (DeciderId::StaticCapacity, &reason);
+            if let Err(at) = self.outbox.end(input.now, claim, why, step) {
+                // Somebody keeps it (a webhook, a conflict): it still counts as the one that goes.
+                at.into_iter().for_each(|at| step.wake_at(at));
+                continue;
+            }
+            self.leaving.extend(claim.uid());
+            let subject = ObjectRef::Claim(claim.name());
+            step.event(Event::normal(
+                subject.clone(),
+                "DisruptionTerminating",
+                format!("Disrupting NodeClaim: NodePool {pool} is scaled to {replicas}"),
+            ));
+            step.record(
+                input,
+                DeciderId::StaticCapacity,
+                subject,
+                Verdict::Disrupted,
+                vec![reason],
+            );
+        }
+    }
+
+    /// Says that a pool has fewer nodes than it should, and why.
+    fn short(
+        &mut self,
+        input: &StepInput<'_>,
+        pool: &ObjectRef,
+        text: &str,
+        reason: Reason,
+        step: &mut Step,
+    ) {
+        if !self
+            .told
+            .is_news(pool, "short", text, input.now, SHORT_EVERY_MS)
+        {
+            return;
+        }
+        step.event(Event::warning(pool.clone(), "StaticCapacityShort", text).every(SHORT_EVERY_MS));
+        step.record(
+            input,
+            DeciderId::StaticCapacity,
+            pool.clone(),
+            Verdict::Blocked,
+            vec![reason],
+        );
+    }
+}
+
+impl Decider for StaticCapacityDecider {
+    fn id(&self) -> DeciderId {
+        DeciderId::StaticCapacity
+    }
+
+    fn fresh(&self) -> Box<dyn Decider> {
+        Box::new(Self::default())
+    }
+
+    fn is_interested(&self, changes: &Changes) -> bool {
+        changes.everything
+            || !changes.claims.is_empty()
+            || !changes.pools.is_empty()
+            || !changes.node_classes.is_empty()
+    }
+
+    fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
+        let mut step = Step::default();
+        for delivery in input.inbox {
+            if let InboxMessage::Outcome(outcome) = delivery {
+                self.outcome(input, outcome, &mut step);
+            }
+        }
+        if input.changes.everything {
+            // After a time without leading, answers may have been lost.
+            self.leaving.clear();
+        }
+        let all: BTreeMap<PoolName, ReplicaCounts> =
+            ReplicaCounts::all(input.snapshot, &self.leaving);
+        if all.is_empty() {
+            return step;
+        }
+        let mut namer = NameGenerator::new(input.seed);
+        for (name, census) in &all {
+            let pool = input.snapshot.pools.get(name);
+            if let Some(pool) = pool.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
+                self.look(input, pool, census, &mut namer, &mut step);
+            }
+        }
+        self.forget_gone(input);
+        self.told.sweep(input.now);
+        self.outbox.sweep(input.now, input.snapshot);
+        step
+    }
+}
+
+impl StaticCapacityDecider {
+    /// A deletion that shows is no longer expected.
+    fn forget_gone(&mut self, input: &StepInput<'_>) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let staying = |claim: &Arc<mortise_apis::karpenter::nodeclaim::NodeClaim>| {
+            claim
+                .metadata
+                .deletion_timestamp
+                .is_none()
+                .then(|| claim.uid())
+                .flatten()
+        };
+        let there: BTreeSet<Uid> = input.snapshot.claims.values().filter_map(staying).collect();
+        self.leaving.retain(|uid| there.contains(uid));
+    }
+}

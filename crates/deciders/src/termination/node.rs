@@ -1,0 +1,312 @@
+//! A node on its way out: taint, drain, volumes, machine, finalizer.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::objects::{going_patch, why};
+use super::{
+    ASK_AGAIN_MS, ConditionUpdate, LOOK_MS, NAMES_IN_EVENT, TerminationDecider, TerminationState,
+};
+use crate::tracking::timer_queue::{attempt, earlier};
+use mortise_apis::k8s::Node;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::ObjectRef;
+use mortise_apis::schema::conditions;
+use mortise_apis::values::{after, since};
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, Event};
+use mortise_engine::record::Verdict;
+use mortise_engine::writes;
+use mortise_planning::drain::groups::Drain;
+use mortise_planning::drain::volumes::{self, Attached};
+use mortise_planning::reason::Reason;
+use mortise_state::snapshot::Pod;
+
+impl TerminationDecider {
+    /// From the taint to the node's finalizer.
+    pub(super) fn end_node(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut TerminationState<'_>,
+        node: &Node,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let target = writes::node_ref(node);
+        let id = going.machine.provider_id();
+        let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
+        if !known_gone || going.machine.is_ready() {
+            if let Some(patch) = going_patch(node) {
+                let write = writes::versioned(target, &node.metadata, patch);
+                return self.send(input.now, write, step);
+            }
+            if let Some(again) = self.outdated(input, &target, step) {
+                return Some(again);
+            }
+            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
+                self.lost.insert(id);
+            }
+            if let Some(again) = self.drain(input, going, node, step) {
+                return again;
+            }
+            if let Some(again) = self.detach(input, going, node, attached, step) {
+                return again;
+            }
+            if let Some(claim) = going.claim {
+                if let Some(again) = self.last_look(input, going, step) {
+                    return again;
+                }
+                if let Some(again) = self.end_machine(input, claim, going, step) {
+                    return again;
+                }
+            }
+        }
+        if self
+            .told
+            .is_news(&target, "removed", "", input.now, i64::MAX)
+        {
+            let reason = going
+                .claim
+                .map_or_else(|| Reason::Deleted, |claim| why(claim));
+            step.record(
+                input,
+                DeciderId::Termination,
+                target.clone(),
+                Verdict::Removed,
+                vec![reason],
+            );
+        }
+        // Nothing is waited for any more, and the claim goes next.
+        going.settings.clear();
+        let write =
+            writes::without_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
+        self.send(input.now, write, step)
+    }
+
+    /// Empties the node. `None` = it is empty and was for long enough; else when to look again.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    pub(super) fn drain(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut TerminationState<'_>,
+        node: &Node,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let now = input.now;
+        let since = *self.tainted.entry(going.key.clone()).or_insert(now);
+        let drain = Drain::of(&going.machine.pods, now, going.deadline);
+        if drain.waiting.is_empty() {
+            let drained = going
+                .claim
+                .map(|claim| conditions::find(&claim.status.conditions, "Drained"));
+            let hold = match drained {
+                Some(Some(condition)) if condition.status == conditions::ConditionStatus::True => {
+                    None
+                }
+                Some(Some(condition)) => {
+                    let drains = condition.last_transition_time.as_ref().map(|time| time.0);
+                    let from = tainted_before(going.claim, node).or(drains);
+                    from.map(|at| writes::passed_from_object_time(at, input.settings.min_drain_ms))
+                }
+                // Nothing is in the way, so no condition tells since when: a node whose claim went first was tainted before
+                // it was deleted, another one when it was first seen.
+                Some(None) | None => Some(match tainted_before(going.claim, node) {
+                    Some(at) => writes::passed_from_object_time(at, input.settings.min_drain_ms),
+                    None => after(since, input.settings.min_drain_ms),
+                }),
+            };
+            if let Some(hold) = hold.filter(|hold| *hold > now) {
+                return Some(Some(hold));
+            }
+            going.settings.push(("Drained", ConditionUpdate::True));
+            let target = writes::node_ref(node);
+            if self.told.is_news(&target, "drained", "", now, i64::MAX) {
+                let reason = Reason::ConditionIs {
+                    condition: "Drained".to_owned(),
+                    status: "True".to_owned(),
+                    why: "Drained".to_owned(),
+                };
+                step.record(
+                    input,
+                    DeciderId::Termination,
+                    target,
+                    Verdict::Condition,
+                    vec![reason],
+                );
+            }
+            return None;
+        }
+        self.looked.remove(going.key);
+        going.settings.push((
+            "Drained",
+            ConditionUpdate::Unknown("Draining", String::new()),
+        ));
+        let target = writes::node_ref(node);
+        if self.told.is_news(&target, "drain", "", now, 120_000) {
+            let text = format!(
+                "Failed to drain node, {} pods are waiting to be evicted",
+                drain.waiting.len()
+            );
+            let name = node.metadata.name.clone();
+            step.event(Event {
+                dedupe_key: name,
+                ..Event::warning(target, "FailedDraining", text)
+            });
+        }
+        let mut again = drain.changes;
+        let reason = &going
+            .claim
+            .map_or_else(|| Reason::Deleted, |claim| why(claim));
+        for (pod, grace) in &drain.force {
+            let effect = Effect::Delete {
+                target: ObjectRef::Pod(pod.key.clone()),
+                uid: Some(pod.uid.clone()),
+                grace_seconds: Some(*grace),
+            };
+            again = earlier(again, self.ask(now, pod, effect, reason, step));
+        }
+        for pod in &drain.evict {
+            let effect = Effect::Evict {
+                pod: pod.key.clone(),
+                uid: pod.uid.clone(),
+            };
+            again = earlier(again, self.ask(now, pod, effect, reason, step));
+        }
+        Some(again)
+    }
+
+    /// Asks the API server for the pods of a node whose machine is about to end. What it answers is in the snapshot when the
+    /// node is looked at again. `None` = it was asked a moment ago, or the machine is ending already.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    fn last_look(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut TerminationState<'_>,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let now = input.now;
+        let id = going.machine.provider_id()?;
+        let name = going.machine.node_name()?;
+        let looked = self.looked.get(going.key);
+        let is_over = self.ending.contains_key(&id) || self.gone.contains(&id);
+        if is_over || looked.is_some_and(|at| since(now, *at) < LOOK_MS) {
+            return None;
+        }
+        // The conditions wait for the cloud's answer, which comes soon after this one.
+        let first = *self.begun.entry(id).or_insert(now);
+        going.answer_due = Some(after(first, input.settings.end_grace_ms));
+        Some(match attempt(&mut self.looks, &name, now) {
+            Ok(()) => {
+                step.effect(Effect::ListPods(name));
+                None
+            }
+            Err(at) => at,
+        })
+    }
+
+    /// Asks a pod to leave, unless that was done a moment ago and only its deletion time is not visible yet.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        pod: &Pod,
+        effect: Effect,
+        reason: &Reason,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let key = (
+            pod.key.clone(),
+            pod.uid.clone(),
+            matches!(effect, Effect::Delete { .. }),
+        );
+        if let Some(asked) = self.asked.get(&key) {
+            let again = after(*asked, ASK_AGAIN_MS);
+            if again > now {
+                return Some(again);
+            }
+        }
+        match attempt(&mut self.evictions, &key, now) {
+            Ok(()) => {
+                self.asking.insert(key, (pod.node.clone(), reason.clone()));
+                step.effect(effect);
+                None
+            }
+            Err(at) => at,
+        }
+    }
+
+    /// Waits for volumes. `None` = nothing is attached that must not be, or the deadline has passed.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option says whether to wait, the inner one until when, if that is known"
+    )]
+    pub(super) fn detach(
+        &mut self,
+        input: &StepInput<'_>,
+        going: &mut TerminationState<'_>,
+        node: &Node,
+        attached: &mut Attached,
+        step: &mut Step,
+    ) -> Option<Option<Timestamp>> {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let attached = attached.get_or_insert_with(|| volumes::by_node(input.snapshot));
+        let pending = attached
+            .get(name)
+            .map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods))
+            .unwrap_or_default();
+        if pending.is_empty() {
+            going
+                .settings
+                .push(("VolumesDetached", ConditionUpdate::True));
+            return None;
+        }
+        let names: Vec<&str> = pending
+            .iter()
+            .take(NAMES_IN_EVENT)
+            .map(|name| &**name)
+            .collect();
+        let names = names.join(", ");
+        if going.deadline.is_some_and(|deadline| deadline <= input.now) {
+            going.settings.push((
+                "VolumesDetached",
+                ConditionUpdate::False(
+                    "TerminationGracePeriodElapsed",
+                    format!("still attached: {names}"),
+                ),
+            ));
+            return None;
+        }
+        going.settings.push((
+            "VolumesDetached",
+            ConditionUpdate::Unknown("AwaitingVolumeDetachment", format!("attached: {names}")),
+        ));
+        let target = writes::node_ref(node);
+        if self
+            .told
+            .is_news(&target, "volumes", "", input.now, 120_000)
+        {
+            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
+            step.event(Event {
+                dedupe_key: Some(name.to_owned()),
+                ..Event::normal(target, "AwaitingVolumeDetachment", text)
+            });
+        }
+        // A detachment wakes this decider; only the deadline comes by itself.
+        Some(going.deadline)
+    }
+}
+
+/// The deletion of a node that we deleted because its claim goes, which is after its taint.
+fn tainted_before(claim: Option<&Arc<NodeClaim>>, node: &Node) -> Option<Timestamp> {
+    let claim = claim?.metadata.deletion_timestamp.as_ref()?.0;
+    let node = node.metadata.deletion_timestamp.as_ref()?.0;
+    (claim <= node).then_some(node)
+}

@@ -1,0 +1,105 @@
+//! What the objects of a machine that goes say: whose it is, until when, why, and what they still lack.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use mortise_apis::k8s::Node;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::object_ext::has_finalizer;
+use mortise_apis::names::ObjectRef;
+use mortise_apis::schema::conditions::{self, ConditionStatus};
+use mortise_apis::values::GoDuration;
+use mortise_apis::{labels, taints};
+use mortise_engine::decider_id::DeciderId;
+use mortise_planning::reason::Reason;
+use mortise_state::snapshot::{NodeKey, Snapshot};
+
+/// It is being deleted, and our finalizer keeps it.
+pub(super) fn is_going(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some() && has_finalizer(meta, labels::TERMINATION_FINALIZER)
+}
+
+/// The machine that an object belongs to.
+pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey> {
+    match target {
+        ObjectRef::Node(name) => snapshot.node(name).map(|node| node.key.clone()),
+        ObjectRef::Claim(name) => snapshot
+            .claims
+            .get(name)
+            .map(|claim| NodeKey::of_claim(claim)),
+        _ => None,
+    }
+}
+
+/// The time to write on a claim whose grace period began and that has none yet.
+pub(super) fn new_deadline(claim: &NodeClaim) -> Option<Timestamp> {
+    if claim.annotation(labels::TERMINATION_TIMESTAMP).is_some() {
+        return None;
+    }
+    let period = GoDuration::parse(claim.spec.termination_grace_period.as_ref()?.as_str()).ok()?;
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    Some(
+        deleted
+            .checked_add(jiff::SignedDuration::from(period))
+            .unwrap_or(Timestamp::MAX),
+    )
+}
+
+/// The taint and the load balancer label of a node that goes; `None` when both are there.
+pub(super) fn going_patch(node: &Node) -> Option<Value> {
+    let mut patch = Map::new();
+    let disrupted = taints::disrupted();
+    if !node.has_taint(&disrupted.key, &disrupted.effect) {
+        let mut all = node.spec.taints.clone();
+        all.retain(|taint| taint.key != disrupted.key);
+        all.push(disrupted);
+        patch.insert("spec".to_owned(), json!({ "taints": all }));
+    }
+    if node.label(labels::EXCLUDE_LB) != Some(labels::EXCLUDE_LB_VALUE) {
+        patch.insert(
+            "metadata".to_owned(),
+            json!({ "labels": { labels::EXCLUDE_LB: labels::EXCLUDE_LB_VALUE } }),
+        );
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Why the claim goes, as the decider that deleted it wrote down.
+pub(super) fn why(claim: &NodeClaim) -> Reason {
+    let condition = conditions::find(&claim.status.conditions, "DisruptionReason")
+        .filter(|each| each.status == ConditionStatus::True);
+    match condition.map(|each| each.reason.as_str()) {
+        Some("Empty") => Reason::Empty,
+        Some("Underutilized") => Reason::Underutilized,
+        Some("Drifted") => {
+            let drifted = conditions::find(&claim.status.conditions, "Drifted")
+                .map(|each| each.reason.clone());
+            Reason::Drifted {
+                why: drifted.unwrap_or_default(),
+            }
+        }
+        _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
+        _ => match claim.annotation(labels::ENDED_BY) {
+            Some(by) => Reason::ClaimDeleted { by: by.to_owned() },
+            None => Reason::Deleted,
+        },
+    }
+}
+
+/// Upstream's word for it in events, then who decided and why.
+pub(super) fn who_and_why(reason: &Reason) -> String {
+    let by = |who: DeciderId| format!("{who}: {reason}");
+    let (word, who) = match reason {
+        Reason::Empty => ("Empty", by(DeciderId::Disruption)),
+        Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
+        Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
+        Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
+        Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
+        _ => (
+            "Forceful Termination",
+            "somebody deleted its NodeClaim or Node".to_owned(),
+        ),
+    };
+    format!("{word}; {who}")
+}

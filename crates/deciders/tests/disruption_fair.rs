@@ -1,0 +1,58 @@
+//! No method of disruption keeps another from its turn, however much it is refused.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod small_world;
+
+use mortise_engine::record::Verdict;
+use serde_json::json;
+use small_world::SmallWorld;
+
+/// A machine that has drifted and whose pod runs nowhere else.
+fn stranded(world: &mut SmallWorld, name: &str) {
+    world.machine(name, "small", "default");
+    world.pods(
+        "pinned",
+        1,
+        500,
+        &json!({
+            "spec": { "nodeName": name, "nodeSelector": { "kubernetes.io/hostname": name } },
+            "status": { "phase": "Running" },
+        }),
+    );
+    let claim = world.get("NodeClaim", name).unwrap();
+    let mut conditions = claim["status"]["conditions"].clone();
+    let mut drifted = world.condition("Drifted");
+    drifted["reason"] = json!("NodePoolDrifted");
+    conditions.as_array_mut().unwrap().push(drifted);
+    let change = json!({ "status": { "conditions": conditions } });
+    world.change("NodeClaim", name, &change);
+}
+
+/// As many as there are what-ifs in a look, and one more.
+#[test]
+fn drifted_machines_without_a_place_keep_nothing_from_being_consolidated() {
+    let mut world = SmallWorld::ordinary();
+    let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "100%" }] } } });
+    world.pool("default", budgets);
+    for at in 0..41 {
+        stranded(&mut world, &format!("d{at:02}"));
+    }
+    world.machine("m", "small", "default");
+    let running = json!({ "spec": { "nodeName": "m" }, "status": { "phase": "Running" } });
+    world.pods("web", 1, 500, &running);
+    world.run(60_000);
+    assert!(world.get("Node", "m").is_none(), "its pod fits elsewhere");
+    assert_eq!(world.names("Node").len(), 41);
+    // All of them were looked at, and none of them is looked at again and again.
+    let refused = world.records_of(Verdict::Refused);
+    let subjects: std::collections::BTreeSet<String> = refused
+        .iter()
+        .map(|record| record.subject.to_string())
+        .collect();
+    assert!(subjects.len() >= 41, "{subjects:?}");
+}

@@ -1,0 +1,244 @@
+//! Laws of disruption over random small worlds: budgets hold at every moment, protected pods are never touched, the bill
+//! never rises without new pods, and the cluster comes to rest with nothing left behind.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod small_world;
+
+use mortise_apis::names::ObjectRef;
+use mortise_engine::effect::Effect;
+use mortise_planning::settings::Settings;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use small_world::{SmallWorld, instance_type};
+
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// A machine: type, and CPU of its pods in tenths; the flag protects the first pod.
+type Machine = (usize, Vec<i64>, bool);
+
+#[derive(Clone, Debug)]
+struct Case {
+    machines: Vec<Machine>,
+    budget: i64,
+    policy: &'static str,
+    min_available: Option<i64>,
+    /// Pods that go after a minute.
+    leave: usize,
+    /// Machines that drift after two minutes.
+    drift: Vec<usize>,
+    /// Pods that come after three minutes.
+    come: usize,
+    capacity: &'static str,
+}
+
+const TYPES: [(&str, i64); 4] = [("small", 2), ("medium", 4), ("large", 8), ("huge", 16)];
+
+fn case() -> impl Strategy<Value = Case> {
+    let machine = (
+        0..TYPES.len(),
+        prop::collection::vec(1_i64..20, 0..5),
+        prop::bool::weighted(0.1),
+    );
+    let policy = prop_oneof![
+        Just("WhenEmptyOrUnderutilized"),
+        Just("WhenEmpty"),
+        Just("Balanced")
+    ];
+    (
+        prop::collection::vec(machine, 1..8),
+        0_i64..4,
+        policy,
+        prop::option::weighted(0.3, 0_i64..6),
+        0_usize..6,
+        prop::collection::vec(0_usize..8, 0..2),
+        0_usize..3,
+        prop_oneof![Just("on-demand"), Just("spot")],
+    )
+        .prop_map(
+            |(machines, budget, policy, min_available, leave, drift, come, capacity)| Case {
+                machines,
+                budget,
+                policy,
+                min_available,
+                leave,
+                drift,
+                come,
+                capacity,
+            },
+        )
+}
+
+fn world(case: &Case) -> SmallWorld {
+    let types = TYPES
+        .iter()
+        .map(|(name, cpus)| instance_type(name, *cpus, &[(case.capacity, cpus * 50 - cpus / 4)]))
+        .collect();
+    let mut settings = Settings::default();
+    settings.gates.spot_to_spot_consolidation = true;
+    let mut world = SmallWorld::new(types, settings);
+    let disruption = json!({ "consolidationPolicy": case.policy, "budgets": [{ "nodes": case.budget.to_string() }] });
+    world.pool("default", json!({ "spec": { "disruption": disruption } }));
+    for (at, (of, pods, protected)) in case.machines.iter().enumerate() {
+        let name = format!("m{at}");
+        let (of, cpus) = TYPES[*of];
+        world.machine(&name, of, "default");
+        let mut free = cpus * 10;
+        let mut protect = *protected;
+        for cpu in pods.iter().filter(|cpu| **cpu > 0) {
+            if *cpu > free {
+                continue;
+            }
+            free -= cpu;
+            let annotations = if std::mem::take(&mut protect) {
+                json!({ DO_NOT_DISRUPT: "true" })
+            } else {
+                json!({})
+            };
+            let patch = json!({ "metadata": { "annotations": annotations }, "spec": { "nodeName": name }, "status": { "phase": "Running" } });
+            world.pods("web", 1, cpu * 100, &patch);
+        }
+    }
+    if let Some(min) = case.min_available {
+        world.pdb("web", min);
+    }
+    world.checks.push(budget_holds);
+    world.checks.push(protected_pods_stay);
+    world
+}
+
+/// Nodes that are on their way out because of us.
+fn going(world: &SmallWorld) -> usize {
+    world
+        .names("NodeClaim")
+        .into_iter()
+        .filter(|name| {
+            let claim = world.get("NodeClaim", name).unwrap();
+            let tainted = world.get("Node", name).is_some_and(|node| {
+                node["spec"]["taints"]
+                    .as_array()
+                    .is_some_and(|all| !all.is_empty())
+            });
+            tainted || claim["metadata"]["deletionTimestamp"].is_string()
+        })
+        .count()
+}
+
+fn budget_holds(world: &SmallWorld) {
+    let budget =
+        &world.get("NodePool", "default").unwrap()["spec"]["disruption"]["budgets"][0]["nodes"];
+    let allowed: usize = budget.as_str().unwrap().parse().unwrap();
+    assert!(
+        going(world) <= allowed,
+        "{} of {allowed} nodes are going",
+        going(world)
+    );
+}
+
+fn protected_pods_stay(world: &SmallWorld) {
+    let Some((_, last)) = world.effects.last() else {
+        return;
+    };
+    let Effect::Delete {
+        target: ObjectRef::Claim(claim),
+        ..
+    } = &**last
+    else {
+        return;
+    };
+    for pod in world.bound().get(claim.as_str()).into_iter().flatten() {
+        let pod = world.get("Pod", pod).unwrap();
+        assert_ne!(
+            pod["metadata"]["annotations"][DO_NOT_DISRUPT], "true",
+            "{claim} has a protected pod"
+        );
+    }
+}
+
+fn drift(world: &mut SmallWorld, name: &str) {
+    let Some(claim) = world.get("NodeClaim", name).cloned() else {
+        return;
+    };
+    let mut conditions = claim["status"]["conditions"].clone();
+    let mut drifted = world.condition("Drifted");
+    drifted["reason"] = json!("NodePoolDrifted");
+    conditions.as_array_mut().unwrap().push(drifted);
+    world.change(
+        "NodeClaim",
+        name,
+        &json!({ "status": { "conditions": conditions } }),
+    );
+}
+
+fn leftovers(world: &SmallWorld) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in world.names("NodeClaim") {
+        let claim = world.get("NodeClaim", &name).unwrap();
+        if claim["metadata"]["annotations"]["mortise.sh/fence"].is_string() {
+            found.push(format!("{name} is fenced"));
+        }
+        let conditions = claim["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if conditions
+            .iter()
+            .any(|each| each["type"] == "DisruptionReason")
+        {
+            found.push(format!("{name} has a reason"));
+        }
+        let taints = world
+            .get("Node", &name)
+            .map(|node| node["spec"]["taints"].clone());
+        if taints
+            .as_ref()
+            .and_then(Value::as_array)
+            .is_some_and(|all| !all.is_empty())
+        {
+            found.push(format!("{name} is tainted"));
+        }
+    }
+    found
+}
+
+/// Few by default, because the core is built without optimisation; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(32)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn laws_hold(case in case()) {
+        let mut world = world(&case);
+        let before = world.bill();
+        world.run(60_000);
+        world.scale_down("web", case.leave);
+        world.run(60_000);
+        for at in &case.drift {
+            drift(&mut world, &format!("m{at}"));
+        }
+        world.run(60_000);
+        let grows = case.come > 0;
+        world.pods("web", case.come, 700, &json!({}));
+        world.run(30 * 60_000);
+
+        prop_assert_eq!(world.pending(), 0, "{:?}", world.node_types());
+        prop_assert_eq!(leftovers(&world), Vec::<String>::new());
+        if !grows && case.drift.is_empty() {
+            prop_assert!(world.bill() <= before, "{} -> {}", before, world.bill());
+        }
+        // Rest: half an hour later nobody has done anything.
+        let effects = world.effects.len();
+        world.run(30 * 60_000);
+        let later = world.effects.iter().skip(effects);
+        let acts: Vec<_> = later.filter(|(_, effect)| !matches!(&**effect, Effect::Event(_))).collect();
+        prop_assert!(acts.is_empty(), "{:?}", acts);
+    }
+}

@@ -1,0 +1,158 @@
+//! The contract of deciders: state machines without input or output of their own.
+//!
+//! `step(memory = self, now, snapshot, changes, inbox) -> effects, ledger changes, records, wake`. A decider never waits;
+//! it is stepped again when something it is interested in changed, when an outcome arrived, or when its wake-up time has come.
+//! Because the responses to own writes are applied to the index before their outcome is delivered, a step always sees what
+//! the decider itself has done.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::decider_id::DeciderId;
+use crate::effect::Effect;
+use crate::effect::Event;
+use crate::effect::Outcome;
+use crate::freshness::Freshness;
+use crate::metric_event::MetricEvent;
+use crate::record::Record;
+use crate::record::Verdict;
+use mortise_apis::names::ObjectRef;
+use mortise_apis::values::after;
+use mortise_cloudprovider::InterruptionNotice;
+use mortise_planning::context::PlanningContext;
+use mortise_planning::reason::Reason;
+use mortise_planning::settings::Settings;
+use mortise_state::feasible_pods::FeasiblePods;
+use mortise_state::index::Changes;
+use mortise_state::ledger::LedgerOp;
+use mortise_state::snapshot::Snapshot;
+use mortise_state::watch_age::OldWatch;
+
+/// What reaches a decider besides the snapshot.
+#[derive(Clone, Debug)]
+pub enum InboxMessage {
+    /// What became of an effect it asked for.
+    Outcome(Outcome),
+    /// A message of a provider (only the interruption decider gets these).
+    Notice {
+        /// Provider name.
+        provider: Arc<str>,
+        /// The message.
+        notice: InterruptionNotice,
+    },
+}
+
+/// Everything a step depends on.
+#[derive(Debug)]
+pub struct StepInput<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// What changed since the last step.
+    pub changes: &'a Changes,
+    /// What came in, in order.
+    pub inbox: &'a [InboxMessage],
+    /// Settings.
+    pub settings: &'a Settings,
+    /// Pods for which kube-scheduler has a node.
+    pub feasible: &'a FeasiblePods,
+    /// How old what each watch says is.
+    pub freshness: &'a Freshness,
+    /// A number for this step, for names and for spreading: same run, same numbers.
+    pub seed: u64,
+}
+
+impl<'a> StepInput<'a> {
+    /// What planners need of the input.
+    #[must_use]
+    pub const fn context(&self) -> PlanningContext<'a> {
+        PlanningContext {
+            now: self.now,
+            snapshot: self.snapshot,
+            settings: self.settings,
+            feasible: self.feasible,
+            seed: self.seed,
+        }
+    }
+
+    /// The old watch because of which this decider may do nothing now that cannot be taken back; see
+    /// [`mortise_engine::freshness::depends`].
+    #[must_use]
+    pub fn held_by(&self, decider: DeciderId) -> Option<OldWatch> {
+        self.freshness.holds(decider, self.now)
+    }
+}
+
+/// What a step wants.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// To be done, in this order, without waiting for each other.
+    pub effects: Vec<Effect>,
+    /// Ledger changes; they hold before any effect is carried out.
+    pub ledger: Vec<LedgerOp>,
+    /// What was decided and why.
+    pub records: Vec<Record>,
+    /// What is only counted.
+    pub tallies: Vec<MetricEvent>,
+    /// Step again at this time even if nothing changes.
+    pub wake: Option<Timestamp>,
+}
+
+impl Step {
+    /// Adds an effect.
+    pub fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: Event) {
+        self.effects.push(Effect::Event(event));
+    }
+
+    /// Wakes at the earlier of `at` and what was asked for already.
+    pub fn wake_at(&mut self, at: Timestamp) {
+        self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
+    }
+
+    /// Wakes after this many milliseconds.
+    pub fn wake_in(&mut self, now: Timestamp, ms: i64) {
+        self.wake_at(after(now, ms));
+    }
+
+    /// Adds a record.
+    pub fn record(
+        &mut self,
+        input: &StepInput<'_>,
+        decider: DeciderId,
+        subject: ObjectRef,
+        verdict: Verdict,
+        reasons: Vec<Reason>,
+    ) {
+        self.records.push(Record {
+            at: input.now,
+            decider,
+            subject,
+            verdict,
+            reasons,
+            generation: input.snapshot.generation,
+        });
+    }
+}
+
+/// One decider with its memory.
+pub trait Decider: Send {
+    /// Who it is.
+    fn id(&self) -> DeciderId;
+
+    /// Another one that knows nothing yet. The engine asks an instance that it never steps, at the beginning of every term:
+    /// what was decided in an earlier term is found again from objects, or was not worth doing.
+    fn fresh(&self) -> Box<dyn Decider>;
+
+    /// Whether these changes are worth a step. Outcomes, notices and wake-ups always are.
+    fn is_interested(&self, changes: &Changes) -> bool;
+
+    /// One step. `stop` turns true when the answer so far should be given (steps must be anytime).
+    fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step;
+}

@@ -1,0 +1,323 @@
+//! Everything the outside can be asked to do, and what comes back.
+//!
+//! Invariant: deciders change the world only through these values. Each effect may be carried out twice (a crash, a lost
+//! answer) and must then still be right: creations are by name, deletions by UID, patches by resource version, launches
+//! by the claim's UID.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, ProviderId, Uid};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_cloudprovider::{
+    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolvedNodeClass,
+    TerminationStatus,
+};
+
+/// A JSON merge patch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Patch {
+    /// What is patched.
+    pub target: ObjectRef,
+    /// Patches the status subresource.
+    pub status: bool,
+    /// The patch fails with a conflict unless the object is still at this version. Needed where a list is replaced whole.
+    pub resource_version: Option<String>,
+    /// The merge patch itself, without `resourceVersion`.
+    pub merge: Value,
+}
+
+/// An event for people, on an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// What it is about.
+    pub target: ObjectRef,
+    /// `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// Reason, from [`crate::events::RULES`], or the type of a condition.
+    pub reason: Cow<'static, str>,
+    /// Text.
+    pub message: String,
+    /// Events with the same target, reason and key are sent once per `dedupe_ms`; `None` = the message is the key.
+    pub dedupe_key: Option<String>,
+    /// How long it is not repeated. Upstream's default is 2 min.
+    pub dedupe_ms: i64,
+}
+
+impl Event {
+    /// A normal event with the default dedupe of two minutes.
+    pub fn normal(
+        target: ObjectRef,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            target,
+            warning: false,
+            reason: reason.into(),
+            message: message.into(),
+            dedupe_key: None,
+            dedupe_ms: 120_000,
+        }
+    }
+
+    /// A warning with the default dedupe of two minutes.
+    pub fn warning(
+        target: ObjectRef,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            warning: true,
+            ..Self::normal(target, reason, message)
+        }
+    }
+
+    /// The same event, not repeated for `ms`.
+    #[must_use]
+    pub fn every(self, ms: i64) -> Self {
+        Self {
+            dedupe_ms: ms,
+            ..self
+        }
+    }
+}
+
+/// Which provider is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProviderRef {
+    /// The one that serves classes of this kind: what a claim refers to.
+    OfClass(NodeClassKey),
+    /// The one of this name: for machines that no claim speaks for.
+    Named(Arc<str>),
+}
+
+/// One thing to be done outside.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Creates a claim under the name it has; "already exists" counts as done.
+    CreateClaim(Arc<NodeClaim>),
+    /// Patches an object.
+    Patch(Patch),
+    /// Deletes an object; "not found" counts as done.
+    Delete {
+        /// What.
+        target: ObjectRef,
+        /// Only if it still has this UID.
+        uid: Option<Uid>,
+        /// `gracePeriodSeconds` for pods.
+        grace_seconds: Option<i64>,
+    },
+    /// Asks for an eviction through the Eviction API, with UID precondition.
+    Evict {
+        /// The pod.
+        pod: PodKey,
+        /// Its UID.
+        uid: Uid,
+    },
+    /// Makes the machine of a claim.
+    Launch(Box<LaunchRequest>),
+    /// Ends a machine.
+    Terminate {
+        /// Whose machine it is.
+        provider: ProviderRef,
+        /// The machine.
+        provider_id: ProviderId,
+        /// The claim it was launched for, which may be gone; empty when the cloud does not remember.
+        claim: ClaimName,
+    },
+    /// Lists the machines of every provider.
+    ListInstances,
+    /// Lists the pods that are bound to a Node, as the API server has them now. The shell hands each to the index before the
+    /// outcome, so that the next snapshot has them whatever the watch shows.
+    ListPods(NodeName),
+    /// Asks for one machine by its id. Only "there is no such machine" says that it is gone: a list may leave one out.
+    FindInstance {
+        /// Whose machine it is.
+        provider: ProviderRef,
+        /// The machine.
+        provider_id: ProviderId,
+    },
+    /// Resolves a node class.
+    Resolve(NodeClassObject),
+    /// Asks the provider whether a claim's machine still fits its class.
+    CheckDrift {
+        /// The claim.
+        claim: Arc<NodeClaim>,
+        /// Its class.
+        class: NodeClassObject,
+    },
+    /// Removes a message from a provider's queue.
+    Acknowledge {
+        /// Provider name.
+        provider: Arc<str>,
+        /// Message handle.
+        notice: Arc<str>,
+    },
+    /// Sends an event. Nobody waits for the outcome.
+    Event(Event),
+}
+
+impl Effect {
+    /// Word for logs and metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::CreateClaim(_) => "create_claim",
+            Self::Patch(_) => "patch",
+            Self::Delete { .. } => "delete",
+            Self::Evict { .. } => "evict",
+            Self::Launch(_) => "launch",
+            Self::Terminate { .. } => "terminate",
+            Self::ListInstances => "list_instances",
+            Self::ListPods(_) => "list_pods",
+            Self::FindInstance { .. } => "find_instance",
+            Self::Resolve(_) => "resolve",
+            Self::CheckDrift { .. } => "check_drift",
+            Self::Acknowledge { .. } => "acknowledge",
+            Self::Event(_) => "event",
+        }
+    }
+
+    /// What it is about, for logs.
+    #[must_use]
+    pub fn target(&self) -> Option<ObjectRef> {
+        Some(match self {
+            Self::CreateClaim(claim) | Self::CheckDrift { claim, .. } => {
+                ObjectRef::Claim(claim.name())
+            }
+            Self::Launch(request) => ObjectRef::Claim(request.claim.name()),
+            Self::Patch(patch) => patch.target.clone(),
+            Self::Delete { target, .. } => target.clone(),
+            Self::Evict { pod, .. } => ObjectRef::Pod(pod.clone()),
+            Self::ListPods(node) => ObjectRef::Node(node.clone()),
+            Self::Terminate { claim, .. } => ObjectRef::Claim(claim.clone()),
+            Self::Resolve(class) => ObjectRef::NodeClass(class.key.clone()),
+            Self::Event(event) => event.target.clone(),
+            Self::ListInstances | Self::FindInstance { .. } | Self::Acknowledge { .. } => {
+                return None;
+            }
+        })
+    }
+}
+
+/// What one provider said when it was asked for its machines.
+#[derive(Clone, Debug)]
+pub struct InstanceListing {
+    /// Its name.
+    pub provider: Arc<str>,
+    /// Node classes whose machines it makes.
+    pub serves: ServedNodeClasses,
+    /// All its machines; an error says nothing about any of them, least of all that there are none.
+    pub machines: Result<Vec<Instance>, CloudError>,
+}
+
+/// The machines of the provider that serves a class; `None` when that provider did not answer or is not there.
+#[must_use]
+pub fn machines_for<'a>(
+    listings: &'a [InstanceListing],
+    class: &NodeClassKey,
+) -> Option<&'a [Instance]> {
+    listings
+        .iter()
+        .filter(|listing| listing.serves.covers(class))
+        .find_map(|listing| listing.machines.as_deref().ok())
+}
+
+/// What an effect gave.
+#[derive(Clone, Debug)]
+pub enum EffectOutput {
+    /// Written (created, patched); the new object was handed to the index before this outcome.
+    Written,
+    /// Deletion was accepted, or there was nothing to delete.
+    Deleted,
+    /// The eviction was accepted. A pod that was gone, or is another by now, is an error: not found, or a conflict.
+    Evicted,
+    /// The machine is there.
+    Launched(Box<LaunchedInstance>),
+    /// How far the termination is.
+    Terminated(TerminationStatus),
+    /// Machines of every provider, those included that could not be asked. Sorted by provider name.
+    Instances(Vec<InstanceListing>),
+    /// So many pods were listed, and handed to the index.
+    PodsListed(usize),
+    /// The machine that was asked for by its id; `None`: there is no such machine (any more).
+    Found(Option<Instance>),
+    /// What the class stands for.
+    Resolved(Arc<ResolvedNodeClass>),
+    /// Drift reason, if any.
+    Drift(Option<String>),
+    /// The message is gone from the queue.
+    Acknowledged,
+    /// The event was sent, or dropped by the limiter.
+    Sent,
+}
+
+/// Why an effect was not done. Transient failures of the API server were already retried by the shell.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum EffectError {
+    /// The object changed in between: decide again on the fresh one.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// The object is gone.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// 429 to an eviction: a disruption budget does not allow it now.
+    #[error("blocked by a disruption budget: {0}")]
+    Blocked(String),
+    /// Several disruption budgets select the pod, which the Eviction API does not support.
+    #[error("several disruption budgets select the pod: {0}")]
+    MultipleBudgets(String),
+    /// The server refused for good: forbidden, invalid, denied by a policy.
+    #[error("refused with {code}: {message}")]
+    Refused {
+        /// HTTP status code.
+        code: u16,
+        /// What the server said.
+        message: String,
+    },
+    /// A limit would not hold; nothing was sent.
+    #[error("limit exceeded: {0}")]
+    Limit(String),
+    /// Still failing after retries.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// The launch gave no machine.
+    #[error(transparent)]
+    Launch(LaunchError),
+    /// A provider call failed.
+    #[error(transparent)]
+    Cloud(CloudError),
+}
+
+impl EffectError {
+    /// Word for metrics and records.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Conflict(_) => "conflict",
+            Self::NotFound(_) => "not_found",
+            Self::Blocked(_) => "blocked",
+            Self::MultipleBudgets(_) => "multiple_budgets",
+            Self::Refused { .. } => "refused",
+            Self::Limit(_) => "limit",
+            Self::Unavailable(_) => "unavailable",
+            Self::Launch(_) => "launch",
+            Self::Cloud(error) => error.label,
+        }
+    }
+}
+
+/// What became of an effect; it is delivered to the decider that asked for it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The effect.
+    pub effect: Arc<Effect>,
+    /// What became of it.
+    pub result: Result<EffectOutput, EffectError>,
+}

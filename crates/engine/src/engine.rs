@@ -1,0 +1,562 @@
+//! The engine: index, ledger and deciders in one sans-IO machine. The shell and the simulator both drive this one.
+//!
+//! ```text
+//! input ─► index ─► freeze ─► due deciders: prepare ─► run (anywhere) ─► commit ─► effects, records
+//! ```
+//!
+//! Invariants: the engine is the only writer of index and ledger; ledger changes of a step hold before its effects leave;
+//! a claim is created only if its pool's limits hold *now*, whoever asked for it (Law 10).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::decider::{Decider, InboxMessage, Step, StepInput};
+use crate::decider_id::DeciderId;
+use crate::effect::{Effect, EffectError, EffectOutput, Outcome};
+use crate::freshness::{Freshness, WatchState};
+use crate::metric_event::MetricEvent;
+use crate::record::Record;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::Uid;
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_cloudprovider::{InterruptionNotice, LaunchError};
+use mortise_planning::settings::Settings;
+use mortise_state::catalog::Catalog;
+use mortise_state::feasible_pods::FeasiblePods;
+use mortise_state::index::{Changes, Index};
+use mortise_state::ledger::{ExpectedClaim, LedgerOp};
+use mortise_state::resource_kinds::{ObjectEvent, ObjectKind};
+use mortise_state::snapshot::{PoolUsage, Snapshot, most_of};
+
+/// What the engine is told.
+#[derive(Debug)]
+pub enum EngineInput {
+    /// News of objects.
+    News(ObjectEvent),
+    /// A watch says how it is.
+    Watch {
+        /// What it watches.
+        kind: ObjectKind,
+        /// How it is.
+        state: WatchState,
+    },
+    /// Every list has been read once.
+    Synced,
+    /// What became of an effect.
+    Outcome {
+        /// Who asked for it.
+        decider: DeciderId,
+        /// When: the term of its [`EffectRequest`].
+        term: Term,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// A message of a provider.
+    Notice {
+        /// Provider name.
+        provider: Arc<str>,
+        /// The message.
+        notice: InterruptionNotice,
+    },
+    /// kube-scheduler has a node for a pod: it asked the extender, and some node was left.
+    Feasible {
+        /// Its UID.
+        pod: Uid,
+        /// When it asked.
+        at: Timestamp,
+    },
+    /// This process may act, or may not any more.
+    Leading(bool),
+}
+
+/// A time during which this process leads, or does not: they are counted from its start. What was asked for in one term is
+/// not answered in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Term(u64);
+
+/// An effect on its way out.
+#[derive(Clone, Debug)]
+pub struct EffectRequest {
+    /// Who asked for it, and gets the outcome.
+    pub decider: DeciderId,
+    /// When it asked.
+    pub term: Term,
+    /// What is to be done.
+    pub effect: Arc<Effect>,
+}
+
+/// What came of committing one or more steps.
+#[derive(Debug, Default)]
+pub struct CommitOutput {
+    /// To be carried out.
+    pub orders: Vec<EffectRequest>,
+    /// To be shown.
+    pub records: Vec<Record>,
+    /// To be counted.
+    pub tallies: Vec<MetricEvent>,
+}
+
+struct DeciderSlot {
+    id: DeciderId,
+    /// Never stepped: what the next term begins with.
+    blank: Box<dyn Decider>,
+    decider: Option<Box<dyn Decider>>,
+    changes: Changes,
+    inbox: Vec<InboxMessage>,
+    wake: Option<Timestamp>,
+}
+
+impl DeciderSlot {
+    fn new(blank: Box<dyn Decider>, now: Timestamp) -> Self {
+        Self {
+            id: blank.id(),
+            decider: Some(blank.fresh()),
+            blank,
+            changes: Changes::everything(),
+            inbox: Vec::new(),
+            wake: Some(now),
+        }
+    }
+
+    /// Begins a term with a decider that knows nothing. One that is out for a step is replaced when it comes back.
+    fn begin(&mut self, now: Timestamp) {
+        if self.decider.is_some() {
+            self.decider = Some(self.blank.fresh());
+        }
+        self.changes = Changes::everything();
+        // Messages of clouds are facts, whoever leads.
+        self.inbox
+            .retain(|each| matches!(each, InboxMessage::Notice { .. }));
+        self.wake = Some(now);
+    }
+}
+
+/// One step, ready to be run on any thread.
+pub struct StepJob {
+    id: DeciderId,
+    term: Term,
+    decider: Box<dyn Decider>,
+    snapshot: Snapshot,
+    changes: Changes,
+    inbox: Vec<InboxMessage>,
+    settings: Arc<Settings>,
+    feasible: Arc<FeasiblePods>,
+    freshness: Arc<Freshness>,
+    seed: u64,
+    now: Timestamp,
+}
+
+/// A step that has been run, to be committed.
+pub struct CompletedStep {
+    id: DeciderId,
+    term: Term,
+    decider: Box<dyn Decider>,
+    step: Step,
+}
+
+impl StepJob {
+    /// Who steps.
+    #[must_use]
+    pub const fn id(&self) -> DeciderId {
+        self.id
+    }
+
+    /// Runs the step. `stop` turns true when the answer so far should be given.
+    pub fn run(self, stop: &dyn Fn() -> bool) -> CompletedStep {
+        let Self {
+            id,
+            term,
+            mut decider,
+            snapshot,
+            changes,
+            inbox,
+            settings,
+            feasible,
+            freshness,
+            seed,
+            now,
+        } = self;
+        let input = StepInput {
+            now,
+            snapshot: &snapshot,
+            changes: &changes,
+            inbox: &inbox,
+            settings: &settings,
+            feasible: &feasible,
+            freshness: &freshness,
+            seed,
+        };
+        let step = decider.step(&input, stop);
+        CompletedStep {
+            id,
+            term,
+            decider,
+            step,
+        }
+    }
+}
+
+/// Index, ledger and deciders.
+pub struct Engine {
+    index: Index,
+    slots: Vec<DeciderSlot>,
+    settings: Arc<Settings>,
+    feasible: Arc<FeasiblePods>,
+    freshness: Arc<Freshness>,
+    leading: bool,
+    term: Term,
+    steps: u64,
+    seed: u64,
+    last: Option<Arc<Snapshot>>,
+}
+
+impl Engine {
+    /// An engine with these deciders, stepped in this order. `seed` fixes every choice that is left to chance.
+    #[must_use]
+    pub fn new(
+        deciders: Vec<Box<dyn Decider>>,
+        settings: Settings,
+        well_known: WellKnown,
+        seed: u64,
+        now: Timestamp,
+    ) -> Self {
+        let slots = deciders
+            .into_iter()
+            .map(|decider| DeciderSlot::new(decider, now))
+            .collect();
+        Self {
+            index: Index::new(well_known, true, now),
+            slots,
+            settings: Arc::new(settings),
+            feasible: Arc::default(),
+            freshness: Arc::default(),
+            leading: false,
+            term: Term::default(),
+            steps: 0,
+            seed,
+            last: None,
+        }
+    }
+
+    /// Says which kinds of node classes this process serves; call it before the first input. Without it: every kind.
+    #[must_use]
+    pub fn serving(mut self, served: ServedNodeClasses) -> Self {
+        self.index = self.index.serving(served);
+        self
+    }
+
+    /// Takes an input in.
+    pub fn apply(&mut self, input: EngineInput, now: Timestamp) {
+        match input {
+            EngineInput::News(news) => {
+                self.index.set_time(now);
+                Arc::make_mut(&mut self.freshness).heard(&news, now);
+                self.index.apply(news);
+            }
+            EngineInput::Watch { kind, state } => {
+                Arc::make_mut(&mut self.freshness).told(&kind, state, now);
+            }
+            EngineInput::Synced => self.index.set_synced(),
+            EngineInput::Outcome {
+                decider,
+                term,
+                outcome,
+            } => self.outcome(decider, term, outcome, now),
+            EngineInput::Notice { provider, notice } => self.deliver(
+                DeciderId::Interruption,
+                InboxMessage::Notice { provider, notice },
+            ),
+            // Nothing is stepped because of it: it only keeps what is stepped from buying.
+            EngineInput::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
+            EngineInput::Leading(leading) => self.lead(leading, now),
+        }
+    }
+
+    /// A term ends and another begins. Nothing that was decided survives, and no promise that stands in no object: somebody
+    /// else may have led meanwhile, and what a decision rested on may be so no more.
+    fn lead(&mut self, leading: bool, now: Timestamp) {
+        if leading == self.leading {
+            return;
+        }
+        self.leading = leading;
+        self.term = Term(self.term.0 + 1);
+        self.index.forget_memory();
+        for slot in &mut self.slots {
+            slot.begin(now);
+        }
+    }
+
+    fn outcome(&mut self, decider: DeciderId, term: Term, outcome: Outcome, now: Timestamp) {
+        let is_current = term == self.term;
+        match (&*outcome.effect, &outcome.result) {
+            (Effect::Resolve(class), Ok(EffectOutput::Resolved(resolved))) => {
+                let catalog = Catalog::build(resolved.instance_types.clone());
+                self.index.set_catalog(&class.key, Arc::new(catalog));
+            }
+            (
+                Effect::Launch(request),
+                Err(EffectError::Launch(LaunchError::InsufficientCapacity { unavailable, .. })),
+            ) => {
+                self.index
+                    .mark_unavailable(&request.claim.node_class_key(), unavailable);
+            }
+            // Of an earlier term nothing is promised any more; and a claim that is there after all says itself what is.
+            (Effect::CreateClaim(claim), Err(_))
+                if is_current
+                    && !self
+                        .index
+                        .claim(&claim.name())
+                        .is_some_and(|there| there.is_same_intent(claim)) =>
+            {
+                if self.index.claim(&claim.name()).is_none() {
+                    self.index.change_ledger(LedgerOp::Settle(claim.name()));
+                }
+                let place = mortise_state::ledger::NominationTarget::Claim(claim.name());
+                let held: Vec<_> = self
+                    .snapshot(now)
+                    .ledger
+                    .held(&place)
+                    .map(|each| each.uid.clone())
+                    .collect();
+                for uid in held {
+                    self.index.change_ledger(LedgerOp::Withdraw(uid));
+                }
+            }
+            _ => {}
+        }
+        if is_current {
+            self.deliver(decider, InboxMessage::Outcome(outcome));
+        }
+    }
+
+    fn deliver(&mut self, to: DeciderId, delivery: InboxMessage) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == to) {
+            slot.inbox.push(delivery);
+        }
+    }
+
+    /// The cluster as of now. Cheap when nothing changed.
+    pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
+        self.index.expire_ledger(now);
+        if let Some(last) = &self.last
+            && !self.index.is_stale()
+        {
+            return Arc::clone(last);
+        }
+        let snapshot = Arc::new(self.index.freeze(now));
+        let changes = self.index.take_changes();
+        for slot in &mut self.slots {
+            slot.changes.merge(&changes);
+        }
+        self.last = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    /// When some decider wants to be stepped although nothing changes; `None` while this process does not lead.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        if !self.can_decide() {
+            return None;
+        }
+        self.slots
+            .iter()
+            .filter(|slot| slot.decider.is_some())
+            .filter_map(|slot| slot.wake)
+            .chain(self.index.promises_end())
+            .min()
+    }
+
+    /// The present term.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// This process leads and has seen every list.
+    #[must_use]
+    pub const fn can_decide(&self) -> bool {
+        self.leading && self.index.is_synced()
+    }
+
+    /// The objects as last heard of, ahead of any snapshot.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// What was last heard of each watch.
+    #[must_use]
+    pub const fn freshness(&self) -> &Arc<Freshness> {
+        &self.freshness
+    }
+
+    /// Settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The first decider, in order, that should be stepped now and is not running, except those in `running`.
+    pub fn due(&mut self, now: Timestamp) -> Option<DeciderId> {
+        if !self.can_decide() {
+            return None;
+        }
+        self.snapshot(now);
+        let slot = self.slots.iter().find(|slot| {
+            let Some(decider) = &slot.decider else {
+                return false;
+            };
+            !slot.inbox.is_empty()
+                || slot.wake.is_some_and(|wake| wake <= now)
+                || (!slot.changes.is_empty()
+                    && (slot.changes.everything || decider.is_interested(&slot.changes)))
+        })?;
+        Some(slot.id)
+    }
+
+    /// Takes a decider out for one step. `None` if it is out already or unknown.
+    pub fn prepare(&mut self, id: DeciderId, now: Timestamp) -> Option<StepJob> {
+        let snapshot = (*self.snapshot(now)).clone();
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
+        let decider = slot.decider.take()?;
+        self.steps += 1;
+        let seed = self.seed
+            ^ self.steps.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ of_time(now).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let (changes, inbox) = (
+            std::mem::take(&mut slot.changes),
+            std::mem::take(&mut slot.inbox),
+        );
+        slot.wake = None;
+        Some(StepJob {
+            id,
+            term: self.term,
+            decider,
+            snapshot,
+            changes,
+            inbox,
+            settings: Arc::clone(&self.settings),
+            feasible: Arc::clone(&self.feasible),
+            freshness: Arc::clone(&self.freshness),
+            seed,
+            now,
+        })
+    }
+
+    /// Puts a decider back and lets its step take effect. Of a step that began in an earlier term nothing is left.
+    pub fn commit(&mut self, finished: CompletedStep, now: Timestamp) -> CommitOutput {
+        let CompletedStep {
+            id,
+            term,
+            decider,
+            step,
+        } = finished;
+        let is_current = term == self.term;
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            if is_current {
+                slot.decider = Some(decider);
+                slot.wake = step.wake;
+            } else {
+                slot.decider = Some(slot.blank.fresh());
+            }
+        }
+        if !is_current {
+            return CommitOutput::default();
+        }
+        let mut turn = CommitOutput {
+            orders: Vec::with_capacity(step.effects.len()),
+            records: step.records,
+            tallies: step.tallies,
+        };
+        let creates = step
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::CreateClaim(_)));
+        // Usage is taken before this step's own expectations are entered: each claim is then counted as it is admitted.
+        let before = creates.then(|| self.snapshot(now));
+        let mut usage = before.as_deref().map(PoolUsage::all).unwrap_or_default();
+        for op in step.ledger {
+            // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
+            // the promise: its going, which withdraws promises, was before this one.
+            if let LedgerOp::Nominate(promise) = &op {
+                let pod = self.index.pod(&promise.pod);
+                if pod.is_none_or(|pod| pod.uid != promise.uid) {
+                    continue;
+                }
+            }
+            self.index.change_ledger(op);
+        }
+        for effect in step.effects {
+            if let (Effect::CreateClaim(claim), Some(before)) = (&effect, &before) {
+                let pool = claim.pool().unwrap_or_else(|| "".into());
+                let usage = usage.entry(pool.clone()).or_default();
+                let most = most_of(claim, before);
+                if let Err(refused) = self.admit(claim, usage, &most) {
+                    let outcome = Outcome {
+                        effect: Arc::new(effect),
+                        result: Err(EffectError::Limit(refused)),
+                    };
+                    self.outcome(id, term, outcome, now);
+                    continue;
+                }
+                usage.count(&most);
+                self.index.change_ledger(LedgerOp::Expect(ExpectedClaim {
+                    claim: claim.name(),
+                    pool,
+                    capacity: Some(most),
+                    object: Some(Arc::clone(claim)),
+                    from: now,
+                }));
+            }
+            turn.orders.push(EffectRequest {
+                decider: id,
+                term,
+                effect: Arc::new(effect),
+            });
+        }
+        turn
+    }
+
+    fn admit(
+        &self,
+        claim: &NodeClaim,
+        usage: &PoolUsage,
+        most: &mortise_apis::resources::Resources,
+    ) -> Result<(), String> {
+        let Some(pool) = claim
+            .pool()
+            .and_then(|pool| self.index.pool(&pool).cloned())
+        else {
+            return Err("the pool is gone".to_owned());
+        };
+        usage
+            .admits(&pool.limits(), most)
+            .map_err(|refused| refused.to_string())
+    }
+
+    /// Steps everything that is due, in order, until nothing is; for the simulator and tests. `limit` bounds the number of
+    /// steps, so that two deciders that wake each other for ever are seen as the error they are.
+    pub fn turn(&mut self, now: Timestamp, limit: usize, stop: &dyn Fn() -> bool) -> CommitOutput {
+        let mut all = CommitOutput::default();
+        for _ in 0..limit {
+            let Some(id) = self.due(now) else { break };
+            let Some(job) = self.prepare(id, now) else {
+                break;
+            };
+            let turn = self.commit(job.run(stop), now);
+            all.orders.extend(turn.orders);
+            all.records.extend(turn.records);
+            all.tallies.extend(turn.tallies);
+        }
+        all
+    }
+}
+
+/// A number of a moment: with it, names do not repeat after a restart, whatever the seed.
+fn of_time(now: Timestamp) -> u64 {
+    let seconds = now.as_second().cast_unsigned();
+    let rest = u64::from(now.subsec_nanosecond().unsigned_abs());
+    seconds.wrapping_mul(1_000_000_007).wrapping_add(rest)
+}

@@ -1,0 +1,37 @@
+//! Facts that are only counted: what a decider looked at and what became of its commands, for metrics that no single
+//! decision can give. Words are Karpenter's label values.
+
+use mortise_apis::names::PoolName;
+use mortise_planning::disruption::command::CommandKind;
+
+/// One thing to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricEvent {
+    /// Machines that could go for a reason (`empty`, `drifted`, `underutilized`), at a look that came so far.
+    Eligible {
+        /// The reason.
+        reason: &'static str,
+        /// How many.
+        nodes: usize,
+    },
+    /// A command is carried out.
+    Commanded {
+        /// What it does.
+        kind: CommandKind,
+        /// Pools of its machines, each once. Sorted.
+        pools: Vec<PoolName>,
+    },
+    /// A command was given up before anything was done.
+    FailedValidation(CommandKind),
+    /// A command was given up after its machines were marked.
+    QueueFailure(CommandKind),
+    /// A move was scored for a pool with the policy `Balanced`.
+    Scored {
+        /// The pool.
+        pool: PoolName,
+        /// Whether it is worth it.
+        approved: bool,
+        /// The score, in hundredths.
+        percent: i64,
+    },
+}

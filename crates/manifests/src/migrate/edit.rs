@@ -1,0 +1,242 @@
+//! Moving fields about, with a line in the report for each.
+
+use super::finding::{Code, FindingLog, MigrationLevel};
+use crate::yaml::{MapEntry, Node, Notes};
+
+/// Where a field goes.
+pub(crate) struct FieldMove<'a> {
+    /// Path of the map that it is in.
+    pub(crate) from: &'a [&'a str],
+    /// Its name there.
+    pub(crate) key: &'a str,
+    /// Path of the map that it goes to.
+    pub(crate) to: &'a [&'a str],
+    /// Its name there.
+    pub(crate) name: &'a str,
+}
+
+impl FieldMove<'_> {
+    /// A path with dots.
+    fn dotted(path: &[&str], name: &str) -> String {
+        let mut all = path.to_vec();
+        all.push(name);
+        all.join(".")
+    }
+
+    /// Moves the field with its comments. What is at the goal already stays, and the report says so.
+    pub(crate) fn run(
+        &self,
+        root: &mut Node,
+        level: MigrationLevel,
+        why: &str,
+        log: &mut FindingLog<'_>,
+    ) {
+        let Some(parent) = root.at_mut(self.from) else {
+            return;
+        };
+        let Some(mut entry) = parent.remove(self.key) else {
+            return;
+        };
+        let (from, to) = (
+            Self::dotted(self.from, self.key),
+            Self::dotted(self.to, self.name),
+        );
+        let line = entry.value.line;
+        let goal = root.make(self.to);
+        if let Some(known) = goal.entry_mut(self.name) {
+            let same = known.value.value() == entry.value.value();
+            let (kept, dropped) = (known.value.value(), entry.value.value());
+            known.notes.before.extend(entry.comments());
+            if same {
+                log.done(
+                    Code::Removed,
+                    line,
+                    &from,
+                    format!("says the same as {to}, which stays"),
+                );
+            } else {
+                log.doubt(
+                    Code::Removed,
+                    line,
+                    &from,
+                    format!("says {dropped}, but {to} says {kept}, which stays"),
+                );
+            }
+            return;
+        }
+        self.name.clone_into(&mut entry.key.text);
+        entry.key.raw = Some(self.name.to_owned());
+        goal.push(entry);
+        let text = format!("is {to} now{why}");
+        match level {
+            MigrationLevel::Done => log.done(Code::Moved, line, &from, text),
+            MigrationLevel::Doubt | MigrationLevel::Failed => {
+                log.doubt(Code::Moved, line, &from, text)
+            }
+        }
+    }
+}
+
+/// Takes a field away; its comments go to the field that comes to stand in its place, or to the one before.
+pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<MapEntry> {
+    let place = parent
+        .entries()
+        .iter()
+        .position(|entry| entry.key.text == key)?;
+    let entry = parent.remove(key)?;
+    let comments = entry.clone().comments();
+    if let Some(entries) = parent.entries_mut() {
+        let neighbour = match entries.get_mut(place) {
+            Some(next) => Some((&mut next.notes, true)),
+            None => entries.last_mut().map(|last| (&mut last.notes, false)),
+        };
+        if let Some((notes, comes_next)) = neighbour {
+            if comes_next {
+                notes.before.splice(0..0, comments);
+            } else {
+                notes.after.extend(comments);
+            }
+        }
+    }
+    Some(entry)
+}
+
+/// A new field with the comments of those that it takes the place of.
+pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> MapEntry {
+    let mut entry = MapEntry::new(key, value);
+    entry.notes = if comments.len() == 1 {
+        Notes {
+            beside: comments.pop().map(|comment| format!("  {comment}")),
+            ..Notes::default()
+        }
+    } else {
+        Notes {
+            before: comments,
+            ..Notes::default()
+        }
+    };
+    entry
+}
+
+/// Fields that an API server fills in, and that no manifest should carry.
+pub(crate) fn strip_server_fields(root: &mut Node, log: &mut FindingLog<'_>) {
+    let mut gone = Vec::new();
+    let status = root.get("status").map(|status| status.line);
+    if let Some(line) = status {
+        drop_entry(root, "status");
+        gone.push(("status", line));
+    }
+    if let Some(metadata) = root.get_mut("metadata") {
+        for name in [
+            "creationTimestamp",
+            "generation",
+            "managedFields",
+            "ownerReferences",
+            "resourceVersion",
+            "selfLink",
+            "uid",
+        ] {
+            if let Some(entry) = drop_entry(metadata, name) {
+                gone.push((name, entry.value.line));
+            }
+        }
+        let empty = metadata.get_mut("annotations").is_some_and(|annotations| {
+            for name in [
+                "kubectl.kubernetes.io/last-applied-configuration",
+                "karpenter.sh/provisioner-hash",
+                "karpenter.sh/nodepool-hash",
+                "karpenter.sh/nodepool-hash-version",
+                "karpenter.k8s.aws/nodetemplate-hash",
+                "karpenter.k8s.aws/ec2nodeclass-hash",
+                "karpenter.k8s.aws/ec2nodeclass-hash-version",
+                "karpenter.sh/stored-version-migrated",
+            ] {
+                if let Some(entry) = drop_entry(annotations, name) {
+                    gone.push((name, entry.value.line));
+                }
+            }
+            annotations.entries().is_empty()
+        });
+        if empty {
+            drop_entry(metadata, "annotations");
+        }
+    }
+    if let Some((_, line)) = gone.first() {
+        let names: Vec<&str> = gone.iter().map(|(name, _)| *name).collect();
+        log.done(
+            Code::Removed,
+            *line,
+            "",
+            format!(
+                "written by the cluster, not by people: {}",
+                names.join(", ")
+            ),
+        );
+    }
+}
+
+/// The apiVersion and kind of the object now.
+pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut FindingLog<'_>) {
+    let text = |key| {
+        root.get(key)
+            .and_then(Node::text)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (old_version, old_kind) = (text("apiVersion"), text("kind"));
+    if old_version == api_version && old_kind == kind {
+        return;
+    }
+    let line = root
+        .get("apiVersion")
+        .or_else(|| root.get("kind"))
+        .map_or(0, |node| node.line);
+    let was = if old_version.is_empty() {
+        format!("{old_kind} without apiVersion")
+    } else {
+        format!("{old_kind} of {old_version}")
+    };
+    log.done(
+        Code::Version,
+        line,
+        "",
+        format!("{was} is {kind} of {api_version} now"),
+    );
+    root.set("kind", Node::plain(kind));
+    if root.get("apiVersion").is_some() {
+        root.set("apiVersion", Node::plain(api_version));
+    } else if let Some(entries) = root.entries_mut() {
+        entries.insert(0, MapEntry::new("apiVersion", Node::plain(api_version)));
+    }
+}
+
+/// Something else than a map stands where fields are moved about: the object cannot be converted, which was reported.
+#[derive(Debug)]
+pub(crate) struct UnexpectedStructure;
+
+/// Sees whether what is moved about consists of maps. What is something else is reported, and the object left alone.
+pub(crate) fn maps_hold(
+    root: &Node,
+    paths: &[&[&str]],
+    log: &mut FindingLog<'_>,
+) -> Result<(), UnexpectedStructure> {
+    let mut all = Ok(());
+    for path in paths {
+        let found = root.at(path).filter(|node| !node.is_nothing());
+        if let Some(node) = found
+            && !matches!(node.content, crate::yaml::NodeContent::Map { .. })
+        {
+            all = Err(UnexpectedStructure);
+            log.failed(
+                Code::Unreadable,
+                node.line,
+                &path.join("."),
+                format!(
+                    "{} is no map of fields; the object is left as it is",
+                    node.value()
+                ),
+            );
+        }
+    }
+    all
+}

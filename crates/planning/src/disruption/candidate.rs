@@ -1,0 +1,307 @@
+//! Machines that could be disrupted, and why others could not.
+//!
+//! # Source
+//! karpenter-core 5.2 (every method) and 5.5 (consolidation).
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::cost;
+use super::disruption_view::DisruptionView;
+use super::pdb::EvictionBlocked;
+use crate::reason::Reason;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::CapacityType;
+use mortise_state::snapshot::{EvictionCost, NodeKey, Pod, StateNode};
+
+/// Whether a drain that is blocked by pods ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisruptionClass {
+    /// It would wait for ever, so pods that block it protect the node.
+    Graceful,
+    /// A claim with a termination grace period goes in the end, so its pods do not protect the node.
+    Eventual,
+}
+
+/// A machine that may be disrupted.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The machine.
+    pub node: Arc<StateNode>,
+    /// Its claim.
+    pub claim: Arc<NodeClaim>,
+    /// Name of its Node.
+    pub node_name: NodeName,
+    /// Name of its claim.
+    pub claim_name: ClaimName,
+    /// Name of its pool.
+    pub pool_name: PoolName,
+    /// Its pool.
+    pub pool: Arc<NodePool>,
+    /// Pods that would have to find another place.
+    pub pods: Vec<Arc<Pod>>,
+    /// What its disruption costs.
+    pub cost: EvictionCost,
+}
+
+/// Why a machine may not be disrupted at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CandidateBlocker {
+    /// It has no claim.
+    Unmanaged,
+    /// It has no Node.
+    NoNode,
+    /// It is not initialized.
+    Uninitialized,
+    /// It is going already.
+    Going,
+    /// It is promised to a pod.
+    Nominated(PodKey),
+    /// Its annotation, or its claim's.
+    DoNotDisrupt,
+    /// It belongs to no pool.
+    NoPoolLabel,
+    /// Its pool is gone.
+    NoPool(PoolName),
+    /// Instance types of its pool are not known (yet).
+    NoCatalog(PoolName),
+    /// A pod's annotation.
+    Pod(PodKey),
+    /// A disruption budget of pods.
+    Pdb(NamespacedName),
+    /// Several disruption budgets select one pod.
+    Pdbs(PodKey, Vec<NamespacedName>),
+}
+
+impl Candidate {
+    /// Looks at a machine. Machines of other commands are not asked about.
+    pub fn of(
+        node: &Arc<StateNode>,
+        world: &DisruptionView<'_>,
+        class: DisruptionClass,
+    ) -> Result<Self, CandidateBlocker> {
+        let claim = node.claim.clone().ok_or(CandidateBlocker::Unmanaged)?;
+        let claim_name = claim.name();
+        let node_name = node.node_name().ok_or(CandidateBlocker::NoNode)?;
+        if !node.initialized {
+            return Err(CandidateBlocker::Uninitialized);
+        }
+        if node.deleting {
+            return Err(CandidateBlocker::Going);
+        }
+        let ledger = &world.snapshot().ledger;
+        let mut promises = ledger.held_on(Some(&node_name), Some(&claim_name));
+        // A promise to a pod that is already here is over; the news of its end may only be on its way.
+        let promise = promises.find(|promise| {
+            world
+                .snapshot()
+                .pods
+                .get(&promise.pod)
+                .is_none_or(|pod| pod.node.as_ref() != Some(&node_name))
+        });
+        if let Some(promise) = promise {
+            return Err(CandidateBlocker::Nominated(promise.pod.clone()));
+        }
+        if node.do_not_disrupt() {
+            return Err(CandidateBlocker::DoNotDisrupt);
+        }
+        let pool_name = node.pool().ok_or(CandidateBlocker::NoPoolLabel)?;
+        let Some(pool) = world.snapshot().pools.get(&pool_name).cloned() else {
+            return Err(CandidateBlocker::NoPool(pool_name));
+        };
+        if world.snapshot().catalog_of(&pool).is_none() {
+            return Err(CandidateBlocker::NoCatalog(pool_name));
+        }
+        if class == DisruptionClass::Graceful || claim.spec.termination_grace_period.is_none() {
+            check_pods(node, world)?;
+        }
+        Ok(Self::build(node, claim, node_name, pool_name, pool))
+    }
+
+    /// A machine of ours, whatever stands in its way; `None` if it is not ours or belongs to no pool.
+    pub fn unchecked(node: &Arc<StateNode>, world: &DisruptionView<'_>) -> Option<Self> {
+        let pool_name = node.pool()?;
+        let pool = world.snapshot().pools.get(&pool_name).cloned()?;
+        let claim = node.claim.clone()?;
+        Some(Self::build(node, claim, node.node_name()?, pool_name, pool))
+    }
+
+    fn build(
+        node: &Arc<StateNode>,
+        claim: Arc<NodeClaim>,
+        node_name: NodeName,
+        pool_name: PoolName,
+        pool: Arc<NodePool>,
+    ) -> Self {
+        Self {
+            pods: node.reschedulable().cloned().collect(),
+            cost: cost::of_node(node),
+            node: Arc::clone(node),
+            claim_name: claim.name(),
+            claim,
+            node_name,
+            pool_name,
+            pool,
+        }
+    }
+
+    /// Key of the machine.
+    pub fn key(&self) -> &NodeKey {
+        &self.node.key
+    }
+
+    /// Price of the machine; `None` when unknown.
+    pub fn price(&self) -> Option<MicroUsd> {
+        self.node.price
+    }
+
+    /// How the machine is paid for.
+    pub fn capacity_type(&self) -> Option<CapacityType> {
+        CapacityType::parse(self.node.label(labels::CAPACITY_TYPE)?)
+    }
+
+    /// No pod with a positive cost would have to move.
+    pub fn is_empty(&self) -> bool {
+        self.cost <= EvictionCost::ONE
+    }
+
+    /// The claim's condition `Consolidatable` is true.
+    pub fn is_consolidatable(&self) -> bool {
+        self.claim.is_true("Consolidatable")
+    }
+
+    /// Since when the claim is drifted, and why.
+    pub fn drifted(&self) -> Option<(Timestamp, &str)> {
+        let condition =
+            mortise_apis::schema::conditions::find(&self.claim.status.conditions, "Drifted")?;
+        let holds = condition.status == mortise_apis::schema::conditions::ConditionStatus::True;
+        let since = condition.last_transition_time.as_ref().map(|time| time.0);
+        holds.then(|| (since.unwrap_or(Timestamp::MIN), condition.reason.as_str()))
+    }
+
+    /// The policy of its pool.
+    pub fn policy(&self) -> Policy {
+        Policy::of(&self.pool)
+    }
+}
+
+/// When a pool's nodes may be consolidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Only without pods.
+    WhenEmpty,
+    /// Whenever it saves anything.
+    WhenEmptyOrUnderutilized,
+    /// When it saves enough for the trouble.
+    Balanced,
+}
+
+impl Policy {
+    fn of(pool: &NodePool) -> Self {
+        let text = pool
+            .spec
+            .disruption
+            .as_ref()
+            .and_then(|disruption| disruption.consolidation_policy.as_deref());
+        match text {
+            Some("WhenEmpty") => Self::WhenEmpty,
+            Some("Balanced") => Self::Balanced,
+            _ => Self::WhenEmptyOrUnderutilized,
+        }
+    }
+}
+
+fn check_pods(node: &StateNode, world: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
+    if let Some(pod) = node.pods.iter().find(|pod| !pod.is_disruptable(world.now)) {
+        return Err(CandidateBlocker::Pod(pod.key.clone()));
+    }
+    for pod in &node.pods {
+        world
+            .pdbs
+            .check(pod, world.now)
+            .map_err(|refused| match refused {
+                EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
+                EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
+            })?;
+    }
+    Ok(())
+}
+
+impl CandidateBlocker {
+    /// Whether anybody is told. Nodes that are not ours are nobody's business.
+    pub const fn is_reported(&self) -> bool {
+        !matches!(self, Self::Unmanaged)
+    }
+
+    /// The reason for the record.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Nominated(pod) => Reason::PodNominated { pod: pod.clone() },
+            Self::DoNotDisrupt => Reason::DoNotDisruptNode,
+            Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
+            Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
+            Self::Pdbs(pod, _) => Reason::MultiplePdbs { pod: pod.clone() },
+            Self::Unmanaged
+            | Self::NoNode
+            | Self::Uninitialized
+            | Self::Going
+            | Self::NoPoolLabel
+            | Self::NoPool(_)
+            | Self::NoCatalog(_) => Reason::Note {
+                text: self.to_string(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for CandidateBlocker {
+    /// Upstream's sentence, which users' alerts may match.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmanaged => f.write_str("Node isn't managed by karpenter"),
+            Self::NoNode => f.write_str("Nodeclaim does not have an associated node"),
+            Self::Uninitialized => f.write_str("Node isn't initialized"),
+            Self::Going => f.write_str("Node is deleting or marked for deletion"),
+            Self::Nominated(_) => f.write_str("Node is nominated for a pending pod"),
+            Self::DoNotDisrupt => write!(
+                f,
+                "Disruption is blocked through the \"{}\" annotation",
+                labels::DO_NOT_DISRUPT
+            ),
+            Self::NoPoolLabel => write!(
+                f,
+                "Node doesn't have required label (label={})",
+                labels::NODEPOOL
+            ),
+            Self::NoPool(pool) => write!(f, "NodePool not found (NodePool={pool})"),
+            Self::NoCatalog(pool) => {
+                write!(f, "Instance types of NodePool {pool} are not known yet")
+            }
+            Self::Pod(pod) => write!(
+                f,
+                "Pod has \"{}\" annotation (Pod={pod})",
+                labels::DO_NOT_DISRUPT
+            ),
+            Self::Pdb(pdb) => {
+                write!(
+                    f,
+                    "Pdb prevents pod evictions (PodDisruptionBudget=[{pdb}])"
+                )
+            }
+            Self::Pdbs(_, pdbs) => {
+                let names: Vec<String> = pdbs.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])",
+                    names.join(" ")
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What was decided about machines: the moves, and how far their execution is.
+
+use std::fmt::{self, Write as _};
+
+use jiff::Timestamp;
+
+use super::candidate::{Candidate, DisruptionClass};
+use crate::scheduling::{Placement, PlannedClaim};
+use mortise_apis::names::{ClaimName, NodeName, PoolName, Uid};
+use mortise_apis::values::money::MicroUsd;
+use mortise_state::snapshot::NodeKey;
+
+/// Why machines are disrupted, as budgets, conditions and metrics spell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DisruptionReason {
+    /// No pod would have to move.
+    Empty,
+    /// The machine differs from what its pool or class asks for.
+    Drifted,
+    /// It costs more than its pods need.
+    Underutilized,
+}
+
+impl DisruptionReason {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Empty, Self::Drifted, Self::Underutilized];
+
+    /// The word in budgets and conditions.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Drifted => "Drifted",
+            Self::Underutilized => "Underutilized",
+        }
+    }
+}
+
+/// How the machines were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// They have no pods.
+    Emptiness,
+    /// They are drifted.
+    Drift,
+    /// Several of them fit on what is there, or on one new machine.
+    Multi,
+    /// One of them does.
+    Single,
+}
+
+impl Method {
+    /// The class whose candidates the method takes.
+    #[must_use]
+    pub const fn candidate_class(self) -> DisruptionClass {
+        match self {
+            Self::Drift => DisruptionClass::Eventual,
+            Self::Emptiness | Self::Multi | Self::Single => DisruptionClass::Graceful,
+        }
+    }
+
+    /// The reason that goes with it.
+    pub const fn reason(self) -> DisruptionReason {
+        match self {
+            Self::Emptiness => DisruptionReason::Empty,
+            Self::Drift => DisruptionReason::Drifted,
+            Self::Multi | Self::Single => DisruptionReason::Underutilized,
+        }
+    }
+
+    /// The word for the reason and for the way of consolidation, as metrics spell them.
+    pub const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Emptiness => ("empty", "empty"),
+            Self::Drift => ("drifted", ""),
+            Self::Multi => ("underutilized", "multi"),
+            Self::Single => ("underutilized", "single"),
+        }
+    }
+
+    /// It moves pods to save money.
+    pub const fn is_consolidation(self) -> bool {
+        matches!(self, Self::Multi | Self::Single)
+    }
+}
+
+/// A machine that a command removes.
+#[derive(Clone, Debug)]
+pub struct DisruptedNode {
+    /// The machine.
+    pub key: NodeKey,
+    /// Name of its Node.
+    pub node: NodeName,
+    /// Name of its claim.
+    pub claim: ClaimName,
+    /// UID of its claim.
+    pub uid: Option<Uid>,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Why exactly, for drift.
+    pub detail: Option<String>,
+}
+
+impl From<&Candidate> for DisruptedNode {
+    fn from(candidate: &Candidate) -> Self {
+        Self {
+            key: candidate.key().clone(),
+            node: candidate.node_name.clone(),
+            claim: candidate.claim_name.clone(),
+            uid: candidate.claim.uid(),
+            pool: candidate.pool_name.clone(),
+            detail: candidate.drifted().map(|(_, why)| why.to_owned()),
+        }
+    }
+}
+
+/// Where the pods of the machines go, and at what price.
+#[derive(Clone, Debug, Default)]
+pub struct RelocationPlan {
+    /// Machines to be made.
+    pub claims: Vec<PlannedClaim>,
+    /// Pods that go to machines that are there.
+    pub placements: Vec<Placement>,
+    /// Price of the machines that go; `None` when one is unknown.
+    pub old: Option<MicroUsd>,
+    /// Cheapest price of the machines that come; `None` when one is unknown.
+    pub new: Option<MicroUsd>,
+}
+
+impl RelocationPlan {
+    /// What is saved per hour; `None` when a price is unknown.
+    pub fn savings(&self) -> Option<MicroUsd> {
+        Some(self.old? - self.new?)
+    }
+}
+
+/// How far the execution is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandPhase {
+    /// Decided; looked at again at this time.
+    Held(Timestamp),
+    /// The claims are being given the condition that says why, which fences their machines.
+    Fencing(Timestamp),
+    /// No new pods come; pods that were on their way may still arrive until this time.
+    Grace(Timestamp),
+    /// The Nodes are being tainted.
+    Marking(Timestamp),
+    /// Replacements are coming, until this time at the latest.
+    Launching(Timestamp),
+    /// Claims are being deleted; termination does the rest.
+    Deleting,
+}
+
+impl CommandPhase {
+    /// Its machines are marked for going, or may be.
+    pub const fn is_marked(&self) -> bool {
+        matches!(self, Self::Marking(_) | Self::Launching(_) | Self::Deleting)
+    }
+
+    /// Room for the moves stands in the ledger.
+    pub const fn is_promised(&self) -> bool {
+        matches!(self, Self::Launching(_) | Self::Deleting)
+    }
+}
+
+/// What a disruption command does, as labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandKind {
+    /// It brings new machines; otherwise machines only go.
+    pub replaces: bool,
+    /// `empty`, `drifted` or `underutilized`.
+    pub reason: &'static str,
+    /// `empty`, `multi` or `single`; empty for drift.
+    pub consolidation_type: &'static str,
+}
+
+impl CommandKind {
+    /// `replace` or `delete`.
+    #[must_use]
+    pub const fn decision(self) -> &'static str {
+        if self.replaces { "replace" } else { "delete" }
+    }
+}
+
+/// A command.
+#[derive(Clone, Debug)]
+pub struct DisruptionCommand {
+    /// Number, in the order of decision.
+    pub id: u64,
+    /// How it was found.
+    pub method: Method,
+    /// Machines that go. Never empty.
+    pub targets: Vec<DisruptedNode>,
+    /// Where their pods go.
+    pub moves: RelocationPlan,
+    /// When it was decided.
+    pub decided: Timestamp,
+    /// How far it is.
+    pub phase: CommandPhase,
+    /// Names of the replacements, once asked for, and whether each was seen.
+    pub replacements: Vec<ReplacementClaim>,
+}
+
+/// A machine that was asked for in place of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplacementClaim {
+    /// Name of its claim.
+    pub claim: ClaimName,
+    /// The claim was there once.
+    pub seen: bool,
+}
+
+impl DisruptionCommand {
+    /// Whether the machine goes.
+    pub fn has(&self, key: &NodeKey) -> bool {
+        self.targets.iter().any(|target| target.key == *key)
+    }
+
+    /// Why the machines go.
+    pub const fn reason(&self) -> DisruptionReason {
+        self.method.reason()
+    }
+
+    /// What it does, for metrics.
+    pub const fn kind(&self) -> CommandKind {
+        let (reason, consolidation_type) = self.method.words();
+        CommandKind {
+            replaces: !self.moves.claims.is_empty(),
+            reason,
+            consolidation_type,
+        }
+    }
+
+    /// What it does to one of its machines, in upstream's words.
+    pub fn text_for(&self, target: &DisruptedNode) -> String {
+        let verb = if self.moves.claims.is_empty() {
+            "delete"
+        } else {
+            "replace"
+        };
+        match (self.targets.len(), self.moves.claims.len()) {
+            (1, 0) => format!("{verb}: [{}]", target.node),
+            (1, count) => format!("{verb}: [{}] -> [{count} replacement]", target.node),
+            (count, _) => format!(
+                "{verb}: [{}] (part of {count}-node consolidation)",
+                target.node
+            ),
+        }
+    }
+}
+
+/// Most machines of a command that are named where it is spoken of.
+const NAMED: usize = 5;
+
+impl fmt::Display for DisruptionCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each of its machines is told this text: all names would be the square of their number.
+        let named = self.targets.iter().take(NAMED);
+        let named: Vec<&str> = named.map(|each| each.node.as_str()).collect();
+        let mut names = named.join(", ");
+        if let Some(more @ 1..) = self.targets.len().checked_sub(NAMED) {
+            write!(names, " and {more} more")?;
+        }
+        match self.moves.claims.len() {
+            0 => write!(f, "delete: [{names}]"),
+            count => write!(f, "replace: [{names}] -> [{count} replacement]"),
+        }
+    }
+}

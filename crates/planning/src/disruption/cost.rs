@@ -1,0 +1,156 @@
+//! What a disruption costs its pods, and whether the savings are worth it. Integers throughout.
+
+use std::cmp::Ordering;
+
+use mortise_apis::values::money::MicroUsd;
+use mortise_state::snapshot::{EvictionCost, StateNode};
+
+/// Cost of disrupting a node: one ordinary pod's worth for the node itself, and every reschedulable pod with a positive cost.
+///
+/// # Units
+/// As [`EvictionCost`].
+pub fn of_node(node: &StateNode) -> EvictionCost {
+    let pods: i64 = node
+        .reschedulable()
+        .map(|pod| pod.eviction_cost().0.max(0))
+        .sum();
+    EvictionCost(EvictionCost::ONE.0 + pods)
+}
+
+/// Orders by price per cost, the highest first: where most is to be gained for the least trouble. An unknown price counts
+/// as nothing to be gained.
+pub fn by_savings_ratio(
+    a: (Option<MicroUsd>, EvictionCost),
+    b: (Option<MicroUsd>, EvictionCost),
+) -> Ordering {
+    let price = |price: Option<MicroUsd>| i128::from(price.map_or(0, |price| price.0));
+    // a.price / a.cost against b.price / b.cost; costs are at least one.
+    let left = price(a.0).saturating_mul(i128::from(b.1.0));
+    let right = price(b.0).saturating_mul(i128::from(a.1.0));
+    right.cmp(&left)
+}
+
+/// What a move means to one pool, for the policy `Balanced`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalancedScore {
+    /// What is saved per hour; may be negative.
+    pub savings: i64,
+    /// Cost of the disruption.
+    pub disruption: i64,
+    /// What all machines of the pool cost per hour.
+    pub total_cost: i64,
+    /// Cost of disrupting all machines of the pool.
+    pub total_disruption: i64,
+}
+
+/// The number `k` of the policy: a move is approved at half of the pool's average savings per disruption.
+const K: i128 = 2;
+
+impl BalancedScore {
+    /// Share of the pool's cost that is saved, divided by the share of the pool that is disrupted, is at least `1 / k`.
+    ///
+    /// # Source
+    /// karpenter-core 5.9; checked against recorded answers.
+    pub fn is_worth_it(self) -> bool {
+        let Self {
+            savings,
+            disruption,
+            total_cost,
+            total_disruption,
+        } = self;
+        if savings <= 0 || total_cost <= 0 || total_disruption <= 0 {
+            return false;
+        }
+        let gain = K
+            .saturating_mul(i128::from(savings))
+            .saturating_mul(i128::from(total_disruption));
+        gain >= i128::from(total_cost).saturating_mul(i128::from(disruption))
+    }
+
+    /// Upstream's text of an approval.
+    pub fn approval(self) -> String {
+        let score = self.score_percent();
+        let share = |part: i64, of: i64| {
+            let thousandths = i128::from(part).saturating_mul(1_000) / i128::from(of.max(1));
+            format!("{}.{}%", thousandths / 10, thousandths % 10)
+        };
+        format!(
+            "score {}.{:02} >= threshold 0.50 (k: {K}, savings {}, disruption {})",
+            score / 100,
+            score % 100,
+            share(self.savings, self.total_cost),
+            share(self.disruption, self.total_disruption)
+        )
+    }
+
+    /// The score in hundredths, for people.
+    pub fn score_percent(self) -> i64 {
+        let below = i128::from(self.total_cost).saturating_mul(i128::from(self.disruption));
+        if below <= 0 || self.savings <= 0 {
+            return 0;
+        }
+        let above = i128::from(self.savings)
+            .saturating_mul(i128::from(self.total_disruption))
+            .saturating_mul(100);
+        i64::try_from(above / below).unwrap_or(i64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_price_per_cost_comes_first_and_unknown_prices_last() {
+        let one = EvictionCost::ONE;
+        let two = EvictionCost(2 * one.0);
+        let dear = (Some(MicroUsd(100)), two);
+        let cheap = (Some(MicroUsd(60)), one);
+        let unknown = (None, one);
+        let mut all = [unknown, dear, cheap];
+        all.sort_by(|a, b| by_savings_ratio(*a, *b));
+        assert_eq!(all, [cheap, dear, unknown]);
+    }
+
+    /// Recorded answers of the reference implementation: savings, disruption, total cost, total disruption, approved.
+    #[test]
+    fn balanced_score_agrees_with_recorded_answers() {
+        // In tenths, so that 0.1 and 5.5 are whole.
+        let cases = [
+            (-10, 10, 100, 200, false),
+            (0, 0, 10, 20, false),
+            (0, 200, 10, 20, false),
+            (1, 20, 100, 200, false),
+            (1, 55, 100, 200, false),
+            (1, 200, 10, 20, false),
+            (5, 0, 100, 0, false),
+            (5, 10, 100, 200, true),
+            (5, 10, 10, 20, true),
+            (5, 20, 0, 200, false),
+            (5, 55, 100, 200, false),
+            (5, 55, 10, 20, false),
+            (5, 200, 10, 20, false),
+            (10, 0, 100, 200, true),
+            (10, 0, 0, 200, false),
+            (10, 10, 100, 200, true),
+            (10, 20, 10, 20, true),
+            (10, 55, 100, 200, false),
+            (10, 55, 10, 20, false),
+            (50, 10, 10, 20, true),
+            (50, 55, 10, 20, true),
+            (100, 200, 100, 200, true),
+            (100, 55, 100, 0, false),
+            (100, 200, 0, 200, false),
+            (100, 200, 10, 20, true),
+        ];
+        for (savings, disruption, total_cost, total_disruption, approved) in cases {
+            let one = BalancedScore {
+                savings,
+                disruption,
+                total_cost,
+                total_disruption,
+            };
+            assert_eq!(one.is_worth_it(), approved, "{one:?}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What disruption looks at in one step: the cluster, what commands have taken of it, and a bound on the work.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::budgets::PoolBudgets;
+use super::command::DisruptionCommand;
+use super::cost;
+use super::feasibility_bound::FeasibilityBound;
+use super::pdb::Pdbs;
+use super::static_drift::not_asked_for;
+use crate::context::PlanningContext;
+use crate::replica_counts::ReplicaCounts;
+use mortise_apis::names::{PoolName, Uid};
+use mortise_apis::schema::conditions::find;
+use mortise_apis::values::NillableDuration;
+use mortise_apis::values::money::MicroUsd;
+use mortise_state::ledger::{LedgerOp, NominationTarget};
+use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
+
+/// The cluster without what other commands have taken.
+pub struct DisruptionView<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// What the evaluation is based on.
+    pub context: PlanningContext<'a>,
+    /// Disruption budgets of pods.
+    pub pdbs: Pdbs<'a>,
+    /// Budgets of pools, with the machines of other commands counted as going.
+    pub budgets: PoolBudgets,
+    view: Snapshot,
+    taken: BTreeSet<NodeKey>,
+    destinations: BTreeSet<NodeKey>,
+    closed: BTreeSet<NodeKey>,
+    closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
+    totals: OnceCell<BTreeMap<PoolName, Totals>>,
+    bound: OnceCell<FeasibilityBound>,
+    /// What-ifs that the step, and the method whose turn it is, may still do.
+    left: Cell<usize>,
+    turn: Cell<usize>,
+    most: usize,
+    planned: BTreeMap<PoolName, i64>,
+    static_pools: OnceCell<BTreeMap<PoolName, ReplicaCounts>>,
+}
+
+/// Sums over the machines of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Price per hour; machines of unknown price count nothing.
+    pub price: MicroUsd,
+    /// Cost of disrupting all of them.
+    pub disruption: i64,
+}
+
+/// Most what-ifs of one step.
+const MOST_SIMULATIONS: usize = 40;
+
+/// A what-if looks at every pod and machine once, at some 5 us a pod: so many pods are 200 to 400 ms of a step.
+const PODS_PER_STEP: usize = 80_000;
+
+fn simulations(snapshot: &Snapshot) -> usize {
+    let pods = snapshot
+        .pods
+        .len()
+        .saturating_add(snapshot.nodes.len())
+        .max(1);
+    (PODS_PER_STEP / pods).clamp(2, MOST_SIMULATIONS)
+}
+
+impl<'a> DisruptionView<'a> {
+    /// The world as the command `me` sees it (or a command that is still to be found): the machines of all others are
+    /// taken, and the room on which their pods will land is.
+    pub fn new(
+        context: PlanningContext<'a>,
+        commands: &BTreeMap<u64, DisruptionCommand>,
+        me: Option<u64>,
+    ) -> Self {
+        let others = || {
+            commands
+                .values()
+                .filter(move |command| Some(command.id) != me)
+        };
+        let own_pods: BTreeSet<&Uid> = me
+            .and_then(|id| commands.get(&id))
+            .into_iter()
+            .flat_map(|own| &own.moves.placements)
+            .map(|placement| &placement.pod.uid)
+            .collect();
+        let mut moving = Vec::new();
+        let mut taken = BTreeSet::new();
+        let mut destinations = BTreeSet::new();
+        let mut planned: BTreeMap<PoolName, i64> = BTreeMap::new();
+        for command in others() {
+            for pool in not_asked_for(command) {
+                *planned.entry(pool.clone()).or_insert(0) += 1;
+            }
+            taken.extend(command.targets.iter().map(|target| target.key.clone()));
+            let places = &command.moves.placements;
+            destinations.extend(places.iter().map(|placement| placement.node.clone()));
+            if command.phase.is_promised() {
+                continue; // the ledger knows
+            }
+            moving.extend(places.iter().map(|placement| {
+                let place = placement.place.clone();
+                Arc::new(placement.pod.nomination(place, context.now, Timestamp::MAX))
+            }));
+        }
+        let promises = context.snapshot.ledger.nominations().chain(&moving);
+        // Its own promises are what is looked at anew.
+        let of_others = promises.filter(|promise| !own_pods.contains(&promise.uid));
+        let mut view = context.snapshot.with_coming().assume(of_others);
+        let ledger = Arc::make_mut(&mut view.ledger);
+        for uid in own_pods {
+            ledger.apply(LedgerOp::Withdraw(uid.clone()));
+        }
+        let own =
+            |key: &NodeKey| me.is_some_and(|id| commands.get(&id).is_some_and(|own| own.has(key)));
+        let mut closed: BTreeSet<NodeKey> = context.snapshot.fenced_nodes();
+        closed.extend(taken.iter().cloned());
+        closed.retain(|key| !own(key));
+        let most = simulations(context.snapshot);
+        Self {
+            now: context.now,
+            context,
+            pdbs: Pdbs::of(context.snapshot),
+            budgets: PoolBudgets::of(context.snapshot, |key| taken.contains(key), context.now),
+            totals: OnceCell::new(),
+            view,
+            taken,
+            destinations,
+            closed,
+            closed_to_consolidation: OnceCell::new(),
+            bound: OnceCell::new(),
+            left: Cell::new(most),
+            turn: Cell::new(most),
+            most,
+            planned,
+            static_pools: OnceCell::new(),
+        }
+    }
+
+    /// The same without a bound on the work.
+    #[must_use]
+    pub fn without_bound(self) -> Self {
+        self.left.set(usize::MAX);
+        self.turn.set(usize::MAX);
+        self
+    }
+
+    /// The cluster as it is.
+    pub const fn snapshot(&self) -> &'a Snapshot {
+        self.context.snapshot
+    }
+
+    /// The cluster with the room that other commands' pods will take marked as taken.
+    pub const fn view(&self) -> &Snapshot {
+        &self.view
+    }
+
+    /// Another command removes the machine.
+    pub fn is_taken(&self, key: &NodeKey) -> bool {
+        self.taken.contains(key)
+    }
+
+    /// Pods of another command will land on the machine.
+    pub fn is_destination(&self, key: &NodeKey) -> bool {
+        self.destinations.contains(key)
+    }
+
+    /// Machines that get no further pods.
+    pub const fn closed(&self) -> &BTreeSet<NodeKey> {
+        &self.closed
+    }
+
+    /// The same, and machines on which pods came or went so recently that their own wait is not over.
+    pub fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
+        self.closed_to_consolidation.get_or_init(|| {
+            let nodes = self.snapshot().nodes.values();
+            let resting =
+                nodes.filter(|node| is_within_consolidate_after(node, self.snapshot(), self.now));
+            let resting = resting.map(|node| node.key.clone());
+            self.closed.iter().cloned().chain(resting).collect()
+        })
+    }
+
+    /// What pools with a fixed number of nodes have.
+    pub fn static_pools(&self) -> &BTreeMap<PoolName, ReplicaCounts> {
+        self.static_pools
+            .get_or_init(|| ReplicaCounts::all(self.snapshot(), &BTreeSet::new()))
+    }
+
+    /// How many machines of the pool other commands will ask for.
+    pub fn planned(&self, pool: &PoolName) -> i64 {
+        self.planned.get(pool).copied().unwrap_or(0)
+    }
+
+    /// Sums over a pool.
+    pub fn totals(&self, pool: &PoolName) -> Totals {
+        let all = self.totals.get_or_init(|| totals(self.snapshot()));
+        all.get(pool).copied().unwrap_or_default()
+    }
+
+    /// What pods could at best find.
+    pub fn bound(&self) -> &FeasibilityBound {
+        self.bound
+            .get_or_init(|| FeasibilityBound::of(self.snapshot(), |key| self.closed.contains(key)))
+    }
+
+    /// Gives a method its share of the what-ifs of this step: a third, so that each gets on however much the others ask.
+    pub fn give_share(&self) {
+        self.turn.set(self.left.get().min(self.most / 3).max(1));
+    }
+
+    /// Gives the last method what the others have left.
+    pub fn give_rest(&self) {
+        self.turn.set(self.left.get().max(1));
+    }
+
+    /// Takes one what-if from what the method may do; `false` when there is none left.
+    pub fn may_simulate(&self) -> bool {
+        let turn = self.turn.get();
+        self.turn.set(turn.saturating_sub(1));
+        self.left.set(self.left.get().saturating_sub(1));
+        turn > 0
+    }
+
+    /// Machines that are not taken, in a fixed order.
+    pub fn machines(&self) -> Vec<&'a Arc<StateNode>> {
+        let snapshot: &'a Snapshot = self.context.snapshot;
+        let mut all: Vec<_> = snapshot
+            .nodes
+            .iter()
+            .filter(|(key, _)| !self.is_taken(key))
+            .collect();
+        all.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        all.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// The name that the ledger and people use for where a placement goes.
+    pub fn place_name(place: &NominationTarget) -> String {
+        match place {
+            NominationTarget::Node(node) => format!("node/{node}"),
+            NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
+        }
+    }
+}
+
+/// Pods came or went so recently that the machine's own wait is not over: pods moved there would restart it.
+fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Timestamp) -> bool {
+    let Some(claim) = node.claim.as_ref().filter(|_| node.initialized) else {
+        return false;
+    };
+    let pool = node.pool().and_then(|pool| snapshot.pools.get(&pool));
+    let wait = pool
+        .and_then(|pool| pool.spec.disruption.as_ref())
+        .and_then(|disruption| disruption.consolidate_after.as_ref())
+        .and_then(|text| NillableDuration::parse(text.as_str()).ok())
+        .and_then(|wait| wait.duration());
+    let Some(wait) = wait else { return false };
+    let initialized = || {
+        let condition = find(&claim.status.conditions, "Initialized")?;
+        condition.last_transition_time.clone()
+    };
+    let event = claim.status.last_pod_event_time.clone();
+    let since = event.or_else(initialized).map(|time| time.0);
+    since.is_some_and(|since| now.duration_since(since) < jiff::SignedDuration::from(wait))
+}
+
+fn totals(snapshot: &Snapshot) -> BTreeMap<PoolName, Totals> {
+    let mut all: BTreeMap<PoolName, Totals> = BTreeMap::new();
+    for node in snapshot.nodes.values().filter(|node| node.is_managed()) {
+        let Some(pool) = node.pool() else { continue };
+        let totals = all.entry(pool).or_default();
+        totals.price += node.price.unwrap_or_default();
+        totals.disruption = totals.disruption.saturating_add(cost::of_node(node).0);
+    }
+    all
+}

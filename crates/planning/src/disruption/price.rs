@@ -1,0 +1,294 @@
+//! Making sure that a replacement is cheaper, whichever of its types the cloud picks.
+//!
+//! # Source
+//! karpenter-core 5.7 and 5.8, with two differences: after the capacity type is pinned, types without an offering of that
+//! capacity type are dropped; and a price that is not known is never taken for a low one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::candidate::Candidate;
+use super::disruption_view::DisruptionView;
+use super::simulation::DisruptionRejection;
+use crate::reason::Reason;
+use crate::scheduling::{PlannedClaim, PlannedOffering};
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels::{CAPACITY_TYPE, WellKnown};
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType};
+use mortise_state::catalog::Catalog;
+
+/// So many cheaper types a spot machine needs before it is replaced by another spot machine: with fewer, the next one would
+/// be interrupted sooner and replaced again.
+const SPOT_TO_SPOT_TYPES: usize = 15;
+
+/// A replacement under a price.
+struct PriceFilter<'a> {
+    catalog: &'a Catalog,
+    known: &'a WellKnown,
+    claim: PlannedClaim,
+    /// Cheapest types first.
+    types: Vec<Arc<InstanceType>>,
+}
+
+/// Narrows a planned claim to what is cheaper than the machines it replaces, or says why nothing is.
+pub fn cheaper(
+    claim: PlannedClaim,
+    candidates: &[&Candidate],
+    world: &DisruptionView<'_>,
+) -> Result<PlannedClaim, DisruptionRejection> {
+    let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
+    let Some(old) = old else {
+        return Err(DisruptionRejection::new(
+            "Price of the node is not known",
+            vec![Reason::UnknownPrice],
+        ));
+    };
+    let pool = world.snapshot().pools.get(&claim.pool);
+    let catalog = pool.and_then(|pool: &Arc<NodePool>| world.snapshot().catalog_of(pool));
+    let Some(catalog) = catalog else {
+        return Err(DisruptionRejection::note(format!(
+            "NodePool not found (NodePool={})",
+            claim.pool
+        )));
+    };
+    let types = claim
+        .instance_types
+        .iter()
+        .filter_map(|name| catalog.get(name).cloned())
+        .collect();
+    let mut filter = PriceFilter {
+        catalog,
+        known: &world.snapshot().well_known,
+        claim,
+        types,
+    };
+    let all_spot = candidates
+        .iter()
+        .all(|each| each.capacity_type() == Some(CapacityType::Spot));
+    if all_spot && filter.allows(CapacityType::Spot) {
+        filter.spot_to_spot(candidates, old, world)?;
+    } else {
+        filter.below(old, old)?;
+        filter.pin()?;
+    }
+    if candidates.len() > 1 {
+        filter.not_the_same(candidates, old)?;
+    }
+    Ok(filter.finish(world.context.settings.max_instance_types))
+}
+
+/// Narrows a planned claim to types that were decided on before.
+pub fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &DisruptionView<'_>) -> PlannedClaim {
+    let pool = world.snapshot().pools.get(&claim.pool);
+    let Some(catalog) = pool.and_then(|pool| world.snapshot().catalog_of(pool)) else {
+        return claim;
+    };
+    let types = claim
+        .instance_types
+        .iter()
+        .filter(|name| decided.contains(name))
+        .filter_map(|name| catalog.get(name).cloned())
+        .collect();
+    let filter = PriceFilter {
+        catalog,
+        known: &world.snapshot().well_known,
+        claim,
+        types,
+    };
+    filter.finish(world.context.settings.max_instance_types)
+}
+
+impl PriceFilter<'_> {
+    fn allows(&self, capacity_type: CapacityType) -> bool {
+        let asked = self.claim.requirements.get(CAPACITY_TYPE);
+        asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
+    }
+
+    /// What each type costs at worst.
+    fn worst(&self, asked: &Requirements) -> Vec<Option<MicroUsd>> {
+        let kinds = self.catalog.table().kinds_meeting(asked, self.known);
+        let of = |each: &Arc<InstanceType>| self.catalog.worst_of(&each.name, &kinds);
+        self.types.iter().map(of).collect()
+    }
+
+    /// The types whose price at worst is as wanted.
+    fn kept(
+        &self,
+        worst: &[Option<MicroUsd>],
+        wanted: impl Fn(MicroUsd) -> bool,
+    ) -> Vec<Arc<InstanceType>> {
+        let both = self.types.iter().zip(worst);
+        let kept = both.filter(|(_, price)| price.is_some_and(&wanted));
+        kept.map(|(each, _)| Arc::clone(each)).collect()
+    }
+
+    /// Keeps types that cost less than `limit` even at worst. `old` is for the refusal.
+    fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), DisruptionRejection> {
+        let worst = self.worst(&self.claim.requirements);
+        let cheapest = worst.iter().flatten().min().copied();
+        self.types = self.kept(&worst, |price| price < limit);
+        if self.types.is_empty() {
+            let reason = match cheapest {
+                Some(new) => Reason::NotCheaper { old, new },
+                None => Reason::UnknownPrice,
+            };
+            return Err(DisruptionRejection::new(
+                "Can't replace with a cheaper node",
+                vec![reason],
+            ));
+        }
+        self.check_min_values()
+    }
+
+    fn check_min_values(&self) -> Result<(), DisruptionRejection> {
+        self.catalog
+            .check_min_values(&self.types, &self.claim.requirements)
+            .map_err(|short| {
+                let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+                DisruptionRejection::note(format!(
+                    "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
+                    keys.join(" ")
+                ))
+            })
+    }
+
+    /// If the cloud could still choose between spot and on-demand, the choice is made now: a spot launch that fails must not
+    /// become a dearer machine at list price.
+    fn pin(&mut self) -> Result<(), DisruptionRejection> {
+        if !(self.allows(CapacityType::Spot) && self.allows(CapacityType::OnDemand)) {
+            return Ok(());
+        }
+        for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+            let pinned = self.pinned(capacity_type);
+            let kept = self.kept(&self.worst(&pinned), |_| true);
+            if !kept.is_empty() {
+                self.claim.requirements = pinned;
+                self.types = kept;
+                return self.check_min_values();
+            }
+        }
+        Ok(())
+    }
+
+    fn pinned(&self, capacity_type: CapacityType) -> Requirements {
+        let mut pinned = self.claim.requirements.clone();
+        pinned.add(Requirement::is(CAPACITY_TYPE, capacity_type.as_str()));
+        pinned
+    }
+
+    fn spot_to_spot(
+        &mut self,
+        candidates: &[&Candidate],
+        old: MicroUsd,
+        world: &DisruptionView<'_>,
+    ) -> Result<(), DisruptionRejection> {
+        if !world.context.settings.gates.spot_to_spot_consolidation {
+            return Err(DisruptionRejection::note(
+                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
+            ));
+        }
+        self.claim.requirements = self.pinned(CapacityType::Spot);
+        self.below(old, old)?;
+        if candidates.len() > 1 {
+            return Ok(());
+        }
+        let count = self.types.len();
+        if count < SPOT_TO_SPOT_TYPES {
+            return Err(DisruptionRejection::note(format!(
+                "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
+            )));
+        }
+        self.sort();
+        let needed = self
+            .catalog
+            .types_needed(&self.types, &self.claim.requirements)
+            .unwrap_or(count);
+        self.types.truncate(needed.max(SPOT_TO_SPOT_TYPES));
+        Ok(())
+    }
+
+    /// A replacement of a type that goes as well must be cheaper than the cheapest of that type that goes: otherwise keeping
+    /// that one and removing only the others is better.
+    fn not_the_same(
+        &mut self,
+        candidates: &[&Candidate],
+        old: MicroUsd,
+    ) -> Result<(), DisruptionRejection> {
+        let mut going: BTreeMap<&str, MicroUsd> = BTreeMap::new();
+        for candidate in candidates {
+            let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price())
+            else {
+                continue;
+            };
+            going
+                .entry(name)
+                .and_modify(|least| *least = price.min(*least))
+                .or_insert(price);
+        }
+        let limit = self
+            .types
+            .iter()
+            .filter_map(|each| going.get(&*each.name))
+            .min()
+            .copied();
+        limit.map_or(Ok(()), |limit| self.below(limit, old))
+    }
+
+    fn sort(&mut self) {
+        let offers = self.catalog.offers(&self.claim.requirements, self.known);
+        let rank: BTreeMap<Arc<str>, usize> = offers
+            .into_iter()
+            .enumerate()
+            .map(|(at, offer)| (Arc::clone(&offer.instance_type.name), at))
+            .collect();
+        let at = |each: &Arc<InstanceType>| rank.get(&each.name).copied().unwrap_or(usize::MAX);
+        self.types.sort_by_key(at);
+    }
+
+    /// The claim with what is left, cheapest types first.
+    fn finish(mut self, most_types: usize) -> PlannedClaim {
+        self.sort();
+        let needed = self
+            .catalog
+            .types_needed(&self.types, &self.claim.requirements)
+            .unwrap_or(0);
+        self.types.truncate(most_types.max(needed));
+        let first = self.types.first().map(|each| Arc::clone(&each.name));
+        let offers = self.catalog.offers(&self.claim.requirements, self.known);
+        let cheapest = offers
+            .into_iter()
+            .find(|offer| Some(&offer.instance_type.name) == first.as_ref());
+        self.claim.cheapest = cheapest.map(|offer| PlannedOffering {
+            instance_type: Arc::clone(&offer.instance_type.name),
+            zone: offer.zone,
+            capacity_type: offer.capacity_type,
+            price: offer.price,
+        });
+        let offered = |capacity_type: &CapacityType| {
+            let mut offerings = self.types.iter().flat_map(|each| &each.offerings);
+            offerings.any(|each| each.available && each.capacity_type == *capacity_type)
+        };
+        let bought = [
+            CapacityType::Reserved,
+            CapacityType::Spot,
+            CapacityType::OnDemand,
+        ];
+        self.claim.capacity_types = bought
+            .into_iter()
+            .filter(|each| self.allows(*each) && offered(each))
+            .collect();
+        self.claim.most = self
+            .types
+            .iter()
+            .fold(Resources::zero(), |most, each| most.max(&each.capacity));
+        self.claim.instance_types = self
+            .types
+            .into_iter()
+            .map(|each| Arc::clone(&each.name))
+            .collect();
+        self.claim
+    }
+}

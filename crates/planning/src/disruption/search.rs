@@ -1,0 +1,467 @@
+//! Finding machines that are worth disrupting: emptiness, drift, and consolidation of several or of one.
+//!
+//! # Heuristic
+//! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
+//! that works), then pairs that are no prefix, then single machines, round robin over pools. A pass may take several
+//! steps: what was examined is remembered until something changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::candidate::{Candidate, Policy};
+use super::command::{DisruptionReason, Method, RelocationPlan};
+use super::cost;
+use super::disruption_view::DisruptionView;
+use super::refusals::Refusals;
+use super::simulation::{DisruptionRejection, SimulationRules, what_if};
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, PoolName};
+use mortise_apis::values::after;
+
+/// Most machines that one command consolidates.
+const MOST_TOGETHER: usize = 100;
+
+/// Pairs are looked for among so many of the best candidates ...
+const PAIRED: usize = 12;
+
+/// ... and so many of them are tried.
+const PAIRS: usize = 20;
+
+/// What was found.
+pub struct FoundCommand {
+    /// How.
+    pub method: Method,
+    /// Machines that go. Never empty.
+    pub candidates: Vec<Candidate>,
+    /// Where their pods go.
+    pub moves: RelocationPlan,
+}
+
+/// What became of a look.
+pub enum SearchOutcome {
+    /// Something to do.
+    Found(Box<FoundCommand>),
+    /// Out of time; there is more to look at.
+    Unfinished,
+    /// Nothing but machines that were refused a moment ago; the first of them may be looked at again then.
+    Waiting(Timestamp),
+    /// Nothing to do until something changes.
+    Nothing,
+}
+
+/// The machine may go because it is empty, if budgets allow.
+fn is_empty(candidate: &Candidate, world: &DisruptionView<'_>) -> bool {
+    candidate.is_empty()
+        && candidate.is_consolidatable()
+        && !candidate.pool.is_static()
+        && !world.is_destination(candidate.key())
+}
+
+/// How many machines may go because they are empty, whatever budgets allow.
+pub fn count_empty(candidates: &[Candidate], world: &DisruptionView<'_>) -> usize {
+    let empty = candidates.iter().filter(|each| is_empty(each, world));
+    empty.count()
+}
+
+/// How many machines may go because they are drifted, whatever budgets allow.
+pub fn count_drifted(candidates: &[Candidate]) -> usize {
+    let drifted = candidates.iter().filter(|each| each.drifted().is_some());
+    drifted.count()
+}
+
+/// Machines without pods, within the budgets.
+pub fn empty(
+    candidates: &[Candidate],
+    world: &DisruptionView<'_>,
+    refusals: &mut Refusals,
+    stop: &dyn Fn() -> bool,
+) -> SearchOutcome {
+    let mut left = Left::default();
+    let mut purse = world.budgets.purse(DisruptionReason::Empty);
+    let mut chosen: Vec<Candidate> = Vec::new();
+    let mut moves = RelocationPlan::default();
+    for candidate in candidates.iter().filter(|each| is_empty(each, world)) {
+        if !candidate.pods.is_empty() {
+            if left.waits(refusals.waits_until(candidate, world.now)) {
+                continue;
+            }
+            // Its pods cost nothing to move, but they are pods: they need a place that is there.
+            let mut all: Vec<&Candidate> = chosen.iter().collect();
+            all.push(candidate);
+            match what_if(&all, SimulationRules::ExistingOnly, world, stop) {
+                Ok(found) => moves = found,
+                Err(refusal) if refusal.stopped => {
+                    left.stopped = true;
+                    continue;
+                }
+                Err(_) => {
+                    refusals.refused(candidate, world.now);
+                    continue;
+                }
+            }
+        }
+        if purse.take(&candidate.pool_name) {
+            chosen.push(candidate.clone());
+        }
+    }
+    if chosen.is_empty() {
+        return left.looked();
+    }
+    SearchOutcome::Found(Box::new(FoundCommand {
+        method: Method::Emptiness,
+        candidates: chosen,
+        moves,
+    }))
+}
+
+/// What a method did not look at.
+#[derive(Debug, Default)]
+struct Left {
+    /// There was no time for it.
+    stopped: bool,
+    /// It was refused a moment ago, and may be looked at again from then on.
+    again: Option<Timestamp>,
+}
+
+impl Left {
+    /// Notes that a machine waits, if it does.
+    fn waits(&mut self, until: Option<Timestamp>) -> bool {
+        self.again = self.again.into_iter().chain(until).min();
+        until.is_some()
+    }
+
+    const fn looked(self) -> SearchOutcome {
+        match self {
+            Self { stopped: true, .. } => SearchOutcome::Unfinished,
+            Self {
+                again: Some(at), ..
+            } => SearchOutcome::Waiting(at),
+            Self { again: None, .. } => SearchOutcome::Nothing,
+        }
+    }
+}
+
+/// The machine that has been drifted longest and can be replaced; machines without pods first.
+pub fn drifted(
+    candidates: &[Candidate],
+    world: &DisruptionView<'_>,
+    is_resting: impl Fn(&PoolName) -> bool,
+    refusals: &mut Refusals,
+    mut refused: impl FnMut(&Candidate, &DisruptionRejection),
+    stop: &dyn Fn() -> bool,
+) -> SearchOutcome {
+    let mut left = Left::default();
+    let mut drifted: Vec<(bool, Timestamp, &Candidate)> = candidates
+        .iter()
+        .filter(|each| !each.pool.is_static())
+        .filter_map(|each| Some((!each.pods.is_empty(), each.drifted()?.0, each)))
+        .collect();
+    drifted.sort_by_key(|(pods, since, each)| {
+        let rank = refusals.rank(each);
+        (rank, *pods, *since, each.claim_name.clone())
+    });
+    for (_, _, candidate) in drifted {
+        let budget = world
+            .budgets
+            .remaining(&candidate.pool_name, DisruptionReason::Drifted);
+        if budget == 0 || is_resting(&candidate.pool_name) {
+            continue;
+        }
+        if left.waits(refusals.waits_until(candidate, world.now)) {
+            continue;
+        }
+        match what_if(&[candidate], SimulationRules::AnyPrice, world, stop) {
+            Ok(moves) => {
+                return SearchOutcome::Found(Box::new(FoundCommand {
+                    method: Method::Drift,
+                    candidates: vec![candidate.clone()],
+                    moves,
+                }));
+            }
+            Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
+            Err(refusal) => {
+                refusals.refused(candidate, world.now);
+                refused(candidate, &refusal);
+            }
+        }
+    }
+    left.looked()
+}
+
+/// Why a machine is no candidate for consolidation.
+pub enum Ineligible {
+    /// For this reason, which people are told.
+    Refused(DisruptionRejection),
+    /// It rests after a move until then.
+    Resting(Timestamp),
+    /// Its condition `Consolidatable` is not true; whoever sets that says why.
+    NotYet,
+}
+
+/// Whether a machine may be consolidated at all. `received`: until when machines rest that pods were moved to.
+pub fn eligible(
+    candidate: &Candidate,
+    world: &DisruptionView<'_>,
+    received: &BTreeMap<ClaimName, Timestamp>,
+) -> Result<(), Ineligible> {
+    let refuse = |text: String| Err(Ineligible::Refused(DisruptionRejection::note(text)));
+    let Candidate {
+        node,
+        pool,
+        pool_name,
+        ..
+    } = candidate;
+    if pool.is_static() {
+        return Err(Ineligible::NotYet);
+    }
+    let name = node.instance_type().unwrap_or_default();
+    let catalog = world.snapshot().catalog_of(pool);
+    if catalog.is_none_or(|catalog| catalog.get(name).is_none()) {
+        return refuse(format!("Instance Type \"{name}\" not found"));
+    }
+    for label in [labels::CAPACITY_TYPE, labels::TOPOLOGY_ZONE] {
+        if node.label(label).is_none() {
+            return refuse(format!("Node does not have label \"{label}\""));
+        }
+    }
+    let never = pool
+        .spec
+        .disruption
+        .as_ref()
+        .and_then(|disruption| disruption.consolidate_after.as_ref())
+        .is_some_and(|after| after.is_never());
+    if never {
+        return refuse(format!(
+            "NodePool \"{pool_name}\" has consolidation disabled"
+        ));
+    }
+    if candidate.is_empty() && candidate.pods.is_empty() {
+        return Err(Ineligible::NotYet); // emptiness deals with it
+    }
+    if candidate.policy() == Policy::WhenEmpty {
+        return refuse(format!(
+            "NodePool \"{pool_name}\" has consolidation policy WhenEmpty, but node is not empty"
+        ));
+    }
+    if !candidate.is_consolidatable() || world.is_destination(candidate.key()) {
+        return Err(Ineligible::NotYet);
+    }
+    let rest = world.context.settings.churn_rest_ms;
+    let launched = candidate
+        .claim
+        .annotation(labels::REPLACES)
+        .and_then(|_| candidate.node.created())
+        .map(|created| after(created, rest));
+    let until = received.get(&candidate.claim_name).copied().max(launched);
+    match until {
+        Some(until) if until > world.now => Err(Ineligible::Resting(until)),
+        _ => Ok(()),
+    }
+}
+
+/// How far a pass of consolidation is. A pass may take several steps.
+#[derive(Clone, Debug, Default)]
+pub struct ConsolidationSearch {
+    stage: SearchStage,
+    /// Machines that were looked at one by one.
+    examined: BTreeSet<ClaimName>,
+}
+
+#[derive(Clone, Debug)]
+enum SearchStage {
+    /// Searching for the longest prefix that works: between these lengths, the upper one unknown at first.
+    Prefixes {
+        low: usize,
+        high: Option<usize>,
+        best: Option<(Vec<ClaimName>, RelocationPlan)>,
+    },
+    /// Trying pairs, from this one on.
+    Pairs(usize),
+    /// Trying machines one by one.
+    Single,
+}
+
+impl Default for SearchStage {
+    fn default() -> Self {
+        Self::Prefixes {
+            low: 2,
+            high: None,
+            best: None,
+        }
+    }
+}
+
+impl ConsolidationSearch {
+    /// Begins anew: something changed since the last fruitless pass.
+    pub fn restart(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks on. `candidates` are eligible ones.
+    pub fn look(
+        &mut self,
+        candidates: Vec<&Candidate>,
+        world: &DisruptionView<'_>,
+        refused: impl FnMut(&Candidate, &DisruptionRejection),
+        stop: &dyn Fn() -> bool,
+    ) -> SearchOutcome {
+        let candidates = best_first(candidates);
+        match self.several(&candidates, world, stop) {
+            SearchOutcome::Nothing => self.one(&candidates, world, refused, stop),
+            other => other,
+        }
+    }
+
+    /// Both methods on their own: several machines, and one.
+    pub fn both(
+        &mut self,
+        candidates: Vec<&Candidate>,
+        world: &DisruptionView<'_>,
+        refused: impl FnMut(&Candidate, &DisruptionRejection),
+        stop: &dyn Fn() -> bool,
+    ) -> (SearchOutcome, SearchOutcome) {
+        let candidates = best_first(candidates);
+        let multi = self.several(&candidates, world, stop);
+        (multi, self.one(&candidates, world, refused, stop))
+    }
+
+    fn several(
+        &mut self,
+        candidates: &[&Candidate],
+        world: &DisruptionView<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> SearchOutcome {
+        let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
+        let within: Vec<&Candidate> = candidates
+            .iter()
+            .copied()
+            .filter(|each| purse.take(&each.pool_name))
+            .take(MOST_TOGETHER)
+            .collect();
+        if let SearchStage::Prefixes { low, high, best } = &mut self.stage {
+            let mut most = high.unwrap_or(within.len()).min(within.len());
+            while *low <= most {
+                let middle = usize::midpoint(*low, most);
+                let prefix = within.get(..middle).unwrap_or_default();
+                match what_if(prefix, SimulationRules::Cheaper, world, stop) {
+                    Ok(moves) => {
+                        let names = prefix.iter().map(|each| each.claim_name.clone()).collect();
+                        *best = Some((names, moves));
+                        *low = middle + 1;
+                    }
+                    Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
+                    Err(_) => most = middle - 1,
+                }
+                *high = Some(most);
+            }
+            let best = best.take();
+            self.stage = SearchStage::Pairs(0);
+            if let Some((names, moves)) = best {
+                // Between steps a machine may have left; then the pass goes on without it.
+                let all: Option<Vec<&Candidate>> = names
+                    .iter()
+                    .map(|name| within.iter().copied().find(|each| each.claim_name == *name))
+                    .collect();
+                if let Some(all) = all {
+                    return found(Method::Multi, &all, moves);
+                }
+            }
+        }
+        if let SearchStage::Pairs(next) = &mut self.stage {
+            let all = pairs(within.len().min(PAIRED)).take(PAIRS);
+            for (a, b) in all.skip(*next) {
+                let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
+                    continue;
+                };
+                match what_if(&[*a, *b], SimulationRules::Cheaper, world, stop) {
+                    Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
+                    Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
+                    Err(_) => *next += 1,
+                }
+            }
+            self.stage = SearchStage::Single;
+        }
+        SearchOutcome::Nothing
+    }
+
+    fn one(
+        &mut self,
+        candidates: &[&Candidate],
+        world: &DisruptionView<'_>,
+        mut refused: impl FnMut(&Candidate, &DisruptionRejection),
+        stop: &dyn Fn() -> bool,
+    ) -> SearchOutcome {
+        for candidate in interleaved(candidates) {
+            if self.examined.contains(&candidate.claim_name) {
+                continue;
+            }
+            let reason = DisruptionReason::Underutilized;
+            if world.budgets.remaining(&candidate.pool_name, reason) == 0 {
+                continue;
+            }
+            match what_if(&[candidate], SimulationRules::Cheaper, world, stop) {
+                Ok(moves) => return found(Method::Single, &[candidate], moves),
+                Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
+                Err(refusal) => {
+                    refused(candidate, &refusal);
+                    self.examined.insert(candidate.claim_name.clone());
+                }
+            }
+        }
+        SearchOutcome::Nothing
+    }
+}
+
+fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
+    candidates.sort_by(|a, b| {
+        cost::by_savings_ratio((a.price(), a.cost), (b.price(), b.cost))
+            .then_with(|| a.claim_name.cmp(&b.claim_name))
+    });
+    candidates
+}
+
+fn found(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> SearchOutcome {
+    SearchOutcome::Found(Box::new(FoundCommand {
+        method,
+        candidates: candidates.iter().copied().cloned().collect(),
+        moves,
+    }))
+}
+
+/// Pairs of indices below `count`, the best first; the first two are a prefix and left out.
+fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (2..(2 * count).saturating_sub(2)).flat_map(move |sum| {
+        (0..sum.div_ceil(2))
+            .map(move |a| (a, sum - a))
+            .filter(move |(_, b)| *b < count)
+    })
+}
+
+/// One of each pool, then the next of each, and so on.
+fn interleaved<'a>(candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
+    let mut seen: BTreeMap<&PoolName, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, &PoolName, &Candidate)> = candidates
+        .iter()
+        .map(|each| {
+            let rank = seen.entry(&each.pool_name).or_insert(0);
+            *rank += 1;
+            (*rank, &each.pool_name, *each)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, pool, _)| (*rank, *pool));
+    ranked.into_iter().map(|(_, _, each)| each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_come_in_order_of_rank_without_the_prefix() {
+        let all: Vec<_> = pairs(4).collect();
+        assert_eq!(all, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
+        assert_eq!(pairs(2).count(), 0);
+        assert_eq!(pairs(0).count(), 0);
+    }
+}

@@ -1,0 +1,207 @@
+//! What disruption thinks of every machine just now, and what each method would do. Nothing comes of it: this is for
+//! `explain`, for `plan`, and for comparing decisions with recorded ones.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::candidate::{Candidate, CandidateBlocker, DisruptionClass};
+use super::command::DisruptionReason;
+use super::disruption_view::DisruptionView;
+use super::refusals::Refusals;
+use super::search::{self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome};
+use super::simulation::{SimulationRules, what_if};
+use crate::context::PlanningContext;
+use crate::reason::Reason;
+use crate::scheduling::PlannedClaim;
+use mortise_apis::names::{NodeName, PodKey, PoolName};
+use mortise_apis::values::money::MicroUsd;
+use mortise_state::snapshot::EvictionCost;
+
+/// A machine, as disruption sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeSurvey {
+    /// Name of its Node, or of its claim while there is no Node.
+    pub name: String,
+    /// Price; `None` when unknown.
+    pub price: Option<MicroUsd>,
+    /// What disrupting it costs.
+    pub cost: EvictionCost,
+    /// Pods that would have to move. In the order of their keys.
+    pub pods: Vec<PodKey>,
+    /// Why it may not be disrupted for money, in upstream's words and as a reason.
+    pub blocked: Option<(String, Reason)>,
+    /// Why it may not be disrupted at all, not even by a drain that ends.
+    pub blocked_for_good: Option<(String, Reason)>,
+    /// Why it may not be consolidated, although it may be disrupted.
+    pub ineligible: Option<String>,
+}
+
+/// What a method would do.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// `emptiness`, `drift`, `multi` or `single`.
+    pub method: &'static str,
+    /// Machines that would go.
+    pub nodes: Vec<NodeName>,
+    /// Machines that would come.
+    pub claims: Vec<PlannedClaim>,
+    /// What would be saved; `None` when a price is unknown.
+    pub savings: Option<MicroUsd>,
+}
+
+/// The answer of [`survey`].
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Machines that have a claim.
+    pub machines: Vec<NodeSurvey>,
+    /// How many nodes each pool may still give for each reason; `None` means no limit.
+    pub allowed: BTreeMap<(PoolName, &'static str), Option<i64>>,
+    /// What each method would do on its own. Methods that would do nothing are not listed.
+    pub proposals: Vec<Proposal>,
+    /// Refusals of consolidation, by Node.
+    pub refusals: BTreeMap<NodeName, String>,
+}
+
+/// At what price machines may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplacementPricing {
+    /// By one that is cheaper, as consolidation does.
+    Cheaper,
+    /// By as many as are needed at any price, as drift does.
+    AnyPrice,
+}
+
+/// What would become of these Nodes' pods, and what would replace the Nodes, if they were removed together. Budgets and
+/// blockers are not looked at: whoever asks wants to know what would happen, not whether it may.
+///
+/// # Errors
+/// Why it would not be done: a name that is no managed Node, pods without a place, or nothing cheaper.
+pub fn consider(
+    context: PlanningContext<'_>,
+    nodes: &[NodeName],
+    terms: ReplacementPricing,
+    stop: &dyn Fn() -> bool,
+) -> Result<Proposal, String> {
+    let world = DisruptionView::new(context, &BTreeMap::new(), None).without_bound();
+    let mut candidates = Vec::new();
+    for name in nodes {
+        let node = context.snapshot.node(name);
+        let node = node.ok_or_else(|| format!("there is no node {name}"))?;
+        candidates.push(
+            Candidate::unchecked(node, &world)
+                .ok_or_else(|| format!("node {name} is not ours, or belongs to no pool"))?,
+        );
+    }
+    let candidates: Vec<&Candidate> = candidates.iter().collect();
+    let rules = match terms {
+        ReplacementPricing::Cheaper => SimulationRules::Cheaper,
+        ReplacementPricing::AnyPrice => SimulationRules::AnyPrice,
+    };
+    let moves = what_if(&candidates, rules, &world, stop).map_err(|refusal| {
+        if refusal.stopped {
+            "time ran out".to_owned()
+        } else {
+            refusal.text
+        }
+    })?;
+    Ok(Proposal {
+        method: match terms {
+            ReplacementPricing::Cheaper if nodes.len() > 1 => "multi",
+            ReplacementPricing::Cheaper => "single",
+            ReplacementPricing::AnyPrice => "drift",
+        },
+        nodes: nodes.to_vec(),
+        savings: moves.savings(),
+        claims: moves.claims,
+    })
+}
+
+/// Looks at everything, as if no command were under way. `stop` turns true when the answer so far should be given.
+///
+/// # Cost
+/// One what-if for each machine that may be consolidated; use it where people ask, not in loops.
+#[must_use]
+pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
+    let none = BTreeMap::new();
+    let world = DisruptionView::new(context, &none, None).without_bound();
+    let received = BTreeMap::new();
+    let mut survey = Survey::default();
+    let (mut graceful, mut eventual) = (Vec::new(), Vec::new());
+    for node in world
+        .machines()
+        .into_iter()
+        .filter(|node| node.is_managed())
+    {
+        let text = |blocker: &CandidateBlocker| (blocker.to_string(), blocker.reason());
+        let first = Candidate::of(node, &world, DisruptionClass::Graceful);
+        let second = Candidate::of(node, &world, DisruptionClass::Eventual);
+        let ineligible = match first
+            .as_ref()
+            .map(|each| search::eligible(each, &world, &received))
+        {
+            Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text),
+            Ok(Err(Ineligible::Resting(until))) => {
+                Some(Reason::CooldownActive { until }.to_string())
+            }
+            Ok(Err(Ineligible::NotYet)) => Some("not consolidatable".to_owned()),
+            Ok(Ok(())) | Err(_) => None,
+        };
+        survey.machines.push(NodeSurvey {
+            name: node.name().to_owned(),
+            price: node.price,
+            cost: super::cost::of_node(node),
+            pods: node.reschedulable().map(|pod| pod.key.clone()).collect(),
+            blocked: first.as_ref().err().map(text),
+            blocked_for_good: second.as_ref().err().map(text),
+            ineligible,
+        });
+        graceful.extend(first);
+        eventual.extend(second);
+    }
+    for pool in world.snapshot().pools.keys() {
+        for reason in DisruptionReason::ALL {
+            let left = world.budgets.remaining(pool, reason);
+            let left = world.budgets.allowed(pool, reason).map(|_| left);
+            survey.allowed.insert((pool.clone(), reason.as_str()), left);
+        }
+    }
+    let mut propose = |method, found: FoundCommand| {
+        survey.proposals.push(Proposal {
+            method,
+            nodes: found
+                .candidates
+                .iter()
+                .map(|each| each.node_name.clone())
+                .collect(),
+            savings: found.moves.savings(),
+            claims: found.moves.claims,
+        });
+    };
+    let mut none = Refusals::default();
+    if let SearchOutcome::Found(found) = search::empty(&graceful, &world, &mut none, stop) {
+        propose("emptiness", *found);
+    }
+    let mut none = Refusals::default();
+    let drifted = search::drifted(&eventual, &world, |_| false, &mut none, |_, _| {}, stop);
+    if let SearchOutcome::Found(found) = drifted {
+        propose("drift", *found);
+    }
+    let eligible: Vec<&Candidate> = graceful
+        .iter()
+        .filter(|each| search::eligible(each, &world, &received).is_ok())
+        .collect();
+    let mut refusals = BTreeMap::new();
+    let refused = |candidate: &Candidate, refusal: &super::simulation::DisruptionRejection| {
+        refusals.insert(candidate.node_name.clone(), refusal.text.clone());
+    };
+    let (multi, single) = ConsolidationSearch::default().both(eligible, &world, refused, stop);
+    if let SearchOutcome::Found(found) = multi {
+        propose("multi", *found);
+    }
+    if let SearchOutcome::Found(found) = single {
+        propose("single", *found);
+    }
+    survey.refusals = refusals;
+    survey
+}

@@ -1,0 +1,437 @@
+//! Why a machine that goes is still there: what is in the way, whose it is, since when, and what would clear it.
+//!
+//! A pure function of the snapshot, so that every replica, the metrics and `explain` say the same; what only the process
+//! that drains knows (answers to evictions, to writes, of the cloud) is given as [`DrainErrors`].
+//!
+//! Only what holds the drain up now is named: pods of the group that is being emptied, then volumes, then the machine, then
+//! finalizers of others.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::volumes::{self, Attached};
+use super::{DrainErrors, EvictionError, EvictionFailure, budgets};
+use crate::drain::groups::Drain;
+use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
+use mortise_apis::k8s::VolumeAttachment;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::object_ext::has_finalizer;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, NodeName, ObjectRef, PoolName};
+use mortise_apis::values::{after, since};
+use mortise_state::snapshot::{Pod, Snapshot, StateNode};
+
+/// A machine that goes is spoken of after this. A pod's default grace period is 30 s.
+pub const REPORT_AFTER_MS: i64 = 45_000;
+/// Most obstacles of one machine that are named.
+const MOST: usize = 10;
+/// Most machines that are looked into for one answer: beyond, it is not the single machine that matters.
+const MOST_MACHINES: usize = 200;
+
+/// A machine that has been going for longer than it should take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StuckDrain {
+    /// Its Node.
+    pub node: Option<NodeName>,
+    /// Its claim.
+    pub claim: Option<ClaimName>,
+    /// Its pool.
+    pub pool: Option<PoolName>,
+    /// When its deletion was asked for.
+    pub since: Timestamp,
+    /// What is in the way. Empty when nothing is known to be.
+    pub obstacles: Vec<DrainBlocker>,
+}
+
+/// Machines that have been going for more than 45 s. Sorted by time, the oldest first; at most 200.
+///
+/// # Cost
+/// One pass over the machines; for each that goes, its pods, their budgets and its volumes.
+#[must_use]
+pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
+    let mut going: Vec<(Timestamp, &StateNode)> = snapshot
+        .nodes
+        .values()
+        .filter_map(|machine| Some((going_since(snapshot, machine)?, &**machine)))
+        .filter(|(at, _)| since(now, *at) >= REPORT_AFTER_MS)
+        .collect();
+    going.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
+    let mut attached = None;
+    going
+        .into_iter()
+        .take(MOST_MACHINES)
+        .map(|(since, machine)| StuckDrain {
+            node: machine.node_name(),
+            claim: machine.claim_name(),
+            pool: machine.pool(),
+            since,
+            obstacles: obstacles(
+                snapshot,
+                now,
+                machine,
+                &DrainErrors::default(),
+                &mut attached,
+            ),
+        })
+        .collect()
+}
+
+/// What is in the way of a machine, as far as the objects tell; nothing while it is not going. Sorted by how long, at most
+/// ten.
+#[must_use]
+pub fn drain_blockers(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    machine: &StateNode,
+) -> Vec<DrainBlocker> {
+    obstacles(snapshot, now, machine, &DrainErrors::default(), &mut None)
+}
+
+/// When the deletion of a machine of ours was asked for; `None` while it is not going.
+#[must_use]
+pub fn going_since(snapshot: &Snapshot, machine: &StateNode) -> Option<Timestamp> {
+    let of_claim = machine
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.metadata.deletion_timestamp.as_ref());
+    let of_node = machine
+        .node
+        .as_ref()
+        .filter(|node| machine.claim.is_some() || snapshot.has_served_class(node));
+    let of_node = of_node.and_then(|node| node.metadata.deletion_timestamp.as_ref());
+    [of_claim, of_node]
+        .into_iter()
+        .flatten()
+        .map(|time| time.0)
+        .min()
+}
+
+/// What is in the way of a machine that goes. Sorted by how long, at most ten.
+pub fn obstacles(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    machine: &StateNode,
+    hints: &DrainErrors,
+    attached: &mut Attached,
+) -> Vec<DrainBlocker> {
+    let Some(start) = going_since(snapshot, machine) else {
+        return Vec::new();
+    };
+    let view = DrainView {
+        snapshot,
+        now,
+        machine,
+        hints,
+        start,
+    };
+    let mut found = view.refused_writes();
+    let is_lost = machine.node.is_none();
+    if !is_lost {
+        found.extend(view.pods());
+    }
+    if found.is_empty() && !is_lost {
+        found.extend(view.volumes(attached));
+    }
+    if found.is_empty() {
+        found.extend(view.end());
+    }
+    found.sort_by(|a, b| (a.since, &a.what).cmp(&(b.since, &b.what)));
+    found.truncate(MOST);
+    found
+}
+
+/// One machine, and what is known about it.
+struct DrainView<'a> {
+    snapshot: &'a Snapshot,
+    now: Timestamp,
+    machine: &'a StateNode,
+    hints: &'a DrainErrors,
+    start: Timestamp,
+}
+
+impl DrainView<'_> {
+    fn obstacle(
+        &self,
+        shape: DrainBlockerKind,
+        what: String,
+        detail: String,
+        unblocks: String,
+    ) -> DrainBlocker {
+        DrainBlocker {
+            shape,
+            what,
+            owner: None,
+            since: self.start,
+            detail,
+            unblocks,
+        }
+    }
+
+    fn claim(&self) -> Option<&NodeClaim> {
+        self.machine.claim.as_deref()
+    }
+
+    /// Pods of the group that is being emptied.
+    fn pods(&self) -> Vec<DrainBlocker> {
+        let deadline = self.claim().and_then(NodeClaim::termination_deadline);
+        let drain = Drain::of(&self.machine.pods, self.now, deadline);
+        let mut found: Vec<DrainBlocker> = Vec::new();
+        for pod in drain.first_group() {
+            if found.len() == MOST {
+                break;
+            }
+            let Some(mut obstacle) = self.pod(pod) else {
+                continue;
+            };
+            obstacle.owner = pod
+                .owner
+                .as_ref()
+                .map(|owner| format!("{} {}", owner.kind, owner.name));
+            if let Some(deadline) = deadline.filter(|deadline| *deadline > self.now) {
+                let at = deadline.strftime("%Y-%m-%dT%H:%M:%SZ");
+                obstacle.unblocks = format!("{}; else it is deleted by {at}", obstacle.unblocks);
+            }
+            found.push(obstacle);
+        }
+        found
+    }
+
+    fn pod(&self, pod: &Pod) -> Option<DrainBlocker> {
+        let what = format!("pod {}", pod.key);
+        if let Some(ends) = pod.deleted {
+            return Some(self.leaving(pod, what, ends));
+        }
+        if pod.is_protected(self.now) {
+            let key = labels::DO_NOT_DISRUPT;
+            let (shape, detail, unblocks) = match pod.protected_until() {
+                Some(until) => (
+                    DrainBlockerKind::DoNotDisruptUntil,
+                    format!("annotation {key} protects it until {until}"),
+                    "it lapses by itself, or remove the annotation".to_owned(),
+                ),
+                None => (
+                    DrainBlockerKind::DoNotDisrupt,
+                    format!("annotation {key} protects it"),
+                    format!("remove the annotation {key}, or delete the pod"),
+                ),
+            };
+            return Some(self.obstacle(shape, what, detail, unblocks));
+        }
+        let refusal = self
+            .hints
+            .evictions
+            .get(&pod.key)
+            .filter(|(uid, _)| *uid == pod.uid);
+        let refused = |shape: DrainBlockerKind, error: &EvictionError, unblocks: &str| {
+            self.obstacle(
+                shape,
+                what.clone(),
+                format!("its eviction is refused: {}", error.message),
+                unblocks.to_owned(),
+            )
+        };
+        match refusal.map(|(_, error)| error) {
+            Some(error) if error.failure == EvictionFailure::Forbidden => Some(refused(
+                DrainBlockerKind::EvictionForbidden,
+                error,
+                "let the service account create pods/eviction (mortise manifests rbac)",
+            )),
+            Some(error) if error.failure == EvictionFailure::Denied => Some(refused(
+                DrainBlockerKind::EvictionDenied,
+                error,
+                "an admission webhook or policy denies it: change that, or delete the pod",
+            )),
+            Some(error) if error.failure == EvictionFailure::Unavailable => Some(refused(
+                DrainBlockerKind::EvictionUnavailable,
+                error,
+                "the API server or one of its webhooks must answer again",
+            )),
+            other => {
+                let by_budget = budgets::obstacle(self.snapshot, pod);
+                let (shape, detail, unblocks) = match (by_budget, other) {
+                    (Some(found), _) => found,
+                    (None, Some(error)) => (
+                        DrainBlockerKind::PdbExhausted,
+                        format!("its eviction is refused: {}", error.message),
+                        "it is asked again until its budget allows it".to_owned(),
+                    ),
+                    (None, None) => return None,
+                };
+                Some(self.obstacle(shape, what, detail, unblocks))
+            }
+        }
+    }
+
+    /// A pod that was asked to leave.
+    fn leaving(&self, pod: &Pod, what: String, ends: Timestamp) -> DrainBlocker {
+        let asked = after(ends, pod.grace_seconds.saturating_mul(-1_000));
+        let (shape, detail, unblocks) = if ends <= self.now
+            && let Some(finalizers) = &pod.finalizers
+        {
+            (
+                DrainBlockerKind::PodFinalizer,
+                format!("it has ended, and finalizer {finalizers} keeps it"),
+                "the controller of the finalizer must remove it".to_owned(),
+            )
+        } else if !self.machine.is_ready() {
+            (
+                DrainBlockerKind::KubeletSilent,
+                "it was asked to end, and its node is not Ready".to_owned(),
+                "the kubelet must answer again, or the pod be deleted by force; a minute after its time it is not waited for".to_owned(),
+            )
+        } else if ends > self.now {
+            (
+                DrainBlockerKind::InGracePeriod,
+                format!("it has {} s to end, until {ends}", pod.grace_seconds),
+                "it ends by itself; a shorter terminationGracePeriodSeconds is quicker".to_owned(),
+            )
+        } else {
+            (
+                DrainBlockerKind::PodStuck,
+                format!("it was to end by {ends}, and its kubelet has not reported it gone"),
+                "look at the container runtime and at volumes that do not unmount; a minute after its time it is not waited for".to_owned(),
+            )
+        };
+        DrainBlocker {
+            since: asked.max(self.start),
+            ..self.obstacle(shape, what, detail, unblocks)
+        }
+    }
+
+    fn volumes(&self, attached: &mut Attached) -> Vec<DrainBlocker> {
+        let Some(node) = self.machine.node_name() else {
+            return Vec::new();
+        };
+        let attached = attached.get_or_insert_with(|| volumes::by_node(self.snapshot));
+        let Some(own) = attached.get(node.as_str()) else {
+            return Vec::new();
+        };
+        let pending = volumes::pending(self.snapshot, own, &self.machine.pods);
+        let named = pending.into_iter().filter_map(|name| {
+            let attachment = self.snapshot.attachments.get(&name)?;
+            let volume = own
+                .iter()
+                .find(|(each, _)| *each == name)
+                .map(|(_, volume)| volume.as_str());
+            Some(self.volume(attachment, volume.unwrap_or_default()))
+        });
+        named.take(MOST).collect()
+    }
+
+    fn volume(&self, attachment: &VolumeAttachment, volume: &str) -> DrainBlocker {
+        let driver = &attachment.spec.attacher;
+        let what = format!("volume {volume}");
+        let asked = attachment
+            .metadata
+            .deletion_timestamp
+            .as_ref()
+            .map(|time| time.0);
+        let error = attachment
+            .status
+            .detach_error
+            .as_ref()
+            .map(|error| error.message.as_str());
+        let (shape, detail, unblocks) = match (asked, error) {
+            (Some(_), Some(error)) => (
+                DrainBlockerKind::VolumeDetachFailed,
+                format!("it cannot be detached: {error}"),
+                format!("driver {driver} must be able to detach it"),
+            ),
+            (Some(_), None) => (
+                DrainBlockerKind::VolumeDetaching,
+                "it is being detached".to_owned(),
+                format!("driver {driver} must say that it is detached; look at its controller"),
+            ),
+            (None, _) => (
+                DrainBlockerKind::VolumeAttached,
+                "it is attached, and nobody has asked for its detachment".to_owned(),
+                "kube-controller-manager detaches it once no pod on the node uses it; look at pods of the node and at its log".to_owned(),
+            ),
+        };
+        DrainBlocker {
+            owner: Some(format!("driver {driver}")).filter(|_| !driver.is_empty()),
+            since: asked.unwrap_or(self.start).max(self.start),
+            ..self.obstacle(shape, what, detail, unblocks)
+        }
+    }
+
+    /// Nothing is left on the node: the machine itself, and who else holds its objects.
+    fn end(&self) -> Option<DrainBlocker> {
+        let machine = self.machine;
+        let id = machine.provider_id();
+        let foreign = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+            let deleted = meta.deletion_timestamp.is_some();
+            let ours = has_finalizer(meta, labels::TERMINATION_FINALIZER);
+            let all = meta.finalizers.as_deref().unwrap_or_default();
+            (deleted && !ours && !all.is_empty()).then(|| all.join(", "))
+        };
+        if let Some((id, error)) = id
+            .as_ref()
+            .and_then(|id| Some((id, self.hints.instances.get(id)?)))
+        {
+            let detail = format!("the cloud does not end it: {error}");
+            let unblocks = "the cloud must accept the call: look at permissions, at protection against termination, at its limits";
+            return Some(self.obstacle(
+                DrainBlockerKind::MachineKept,
+                format!("machine {id}"),
+                detail,
+                unblocks.to_owned(),
+            ));
+        }
+        if let Some(node) = &machine.node
+            && let Some(finalizers) = foreign(&node.metadata)
+        {
+            let what = machine
+                .node_name()
+                .map(|name| format!("node {name}"))
+                .unwrap_or_default();
+            let detail = format!("finalizer {finalizers} of somebody else keeps it");
+            let unblocks = "the controller of the finalizer must remove it".to_owned();
+            return Some(self.obstacle(DrainBlockerKind::NodeFinalizer, what, detail, unblocks));
+        }
+        let claim = machine.claim.as_deref()?;
+        if let Some(finalizers) = foreign(&claim.metadata) {
+            let detail = format!("finalizer {finalizers} of somebody else keeps it");
+            let unblocks = "the controller of the finalizer must remove it".to_owned();
+            return Some(self.obstacle(
+                DrainBlockerKind::ClaimFinalizer,
+                format!("nodeclaim {}", claim.name()),
+                detail,
+                unblocks,
+            ));
+        }
+        let id = id.filter(|_| claim.is_instance_terminating())?;
+        let detail = "the cloud is ending it".to_owned();
+        let unblocks = "the cloud says when it is gone".to_owned();
+        Some(self.obstacle(
+            DrainBlockerKind::MachineEnding,
+            format!("machine {id}"),
+            detail,
+            unblocks,
+        ))
+    }
+
+    /// Our own writes that the API server does not take.
+    fn refused_writes(&self) -> Vec<DrainBlocker> {
+        let node = self.machine.node_name().map(ObjectRef::Node);
+        let claim = self.machine.claim_name().map(ObjectRef::Claim);
+        let refused = |target: ObjectRef| {
+            let error = self.hints.writes.get(&target)?;
+            let detail = format!("the API server refuses to change it: {error}");
+            let unblocks =
+                "an admission webhook, a policy or a missing right is behind it: change that"
+                    .to_owned();
+            Some(self.obstacle(
+                DrainBlockerKind::WriteRefused,
+                target.to_string(),
+                detail,
+                unblocks,
+            ))
+        };
+        [node, claim]
+            .into_iter()
+            .flatten()
+            .filter_map(refused)
+            .collect()
+    }
+}

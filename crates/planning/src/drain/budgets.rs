@@ -1,0 +1,159 @@
+//! Why a disruption budget of pods allows no eviction: its arithmetic in words.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::drain_blocker::DrainBlockerKind;
+use mortise_apis::k8s::{PodDisruptionBudget, find_condition};
+use mortise_apis::names::NamespacedName;
+use mortise_state::pods::Selector;
+use mortise_state::snapshot::{Pod, Snapshot};
+
+/// DrainBlockerKind, facts, and what would clear it; `None` when no budget is in the way.
+///
+/// # Cost
+/// The budgets of the pod's namespace, and the pending pods where some are missing.
+pub(super) fn obstacle(
+    snapshot: &Snapshot,
+    pod: &Pod,
+) -> Option<(DrainBlockerKind, String, String)> {
+    let selects = |pdb: &PodDisruptionBudget| {
+        let selector = pdb.spec.selector.as_ref();
+        selector.is_some_and(|selector| Selector::of(selector).matches_labels(&pod.labels))
+    };
+    let own: Vec<(&NamespacedName, &PodDisruptionBudget)> = snapshot
+        .pdbs
+        .iter()
+        .filter(|(name, pdb)| name.namespace == pod.key.namespace && selects(pdb))
+        .map(|(name, pdb)| (name, &**pdb))
+        .collect();
+    match own.as_slice() {
+        [] => None,
+        [(name, pdb)] => exhausted(snapshot, pod, name, pdb),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| &*name.name).collect();
+            let names = names.join(", ");
+            Some((
+                DrainBlockerKind::SeveralPdbs,
+                format!("disruption budgets {names} all select it, which evictions do not support"),
+                format!(
+                    "leave only one of {names} selecting it, and annotate that one: kube-controller-manager may not have counted it since"
+                ),
+            ))
+        }
+    }
+}
+
+fn exhausted(
+    snapshot: &Snapshot,
+    pod: &Pod,
+    name: &NamespacedName,
+    pdb: &PodDisruptionBudget,
+) -> Option<(DrainBlockerKind, String, String)> {
+    let status = &pdb.status;
+    let frees_unready = pdb.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
+    // What was counted for an older spec allows nothing, whatever it says.
+    let is_stale = status.observed_generation < pdb.metadata.generation;
+    if (status.disruptions_allowed > 0 && !is_stale) || (frees_unready && !pod.ready) {
+        return None;
+    }
+    let (healthy, desired, expected) = (
+        status.current_healthy,
+        status.desired_healthy,
+        status.expected_pods,
+    );
+    let asks = asks(pdb);
+    let failed = find_condition(&status.conditions, "DisruptionAllowed")
+        .is_some_and(|each| each.status == "False" && each.reason == "SyncFailed");
+    if failed {
+        return Some((
+            DrainBlockerKind::PdbNotCountable,
+            format!(
+                "disruption budget {name} ({asks}) cannot count its pods: an owner is missing or does not scale"
+            ),
+            "give the pods an owner that exists, or the budget a minAvailable that is a number"
+                .to_owned(),
+        ));
+    }
+    if is_stale {
+        return Some((
+            DrainBlockerKind::PdbNotComputed,
+            format!("disruption budget {name} ({asks}) has not been counted"),
+            "kube-controller-manager must run and count it".to_owned(),
+        ));
+    }
+    if desired >= expected {
+        return Some((
+            DrainBlockerKind::PdbNeverAllows,
+            format!(
+                "disruption budget {name} ({asks}) wants {desired} of {expected} pods: it never allows an eviction"
+            ),
+            format!("let the budget allow one to be missing, or run more than {desired} pods"),
+        ));
+    }
+    // Of several budgets of a pod, kube-controller-manager counts any one anew when the pod changes. When that one goes, what it
+    // counted of the other stays (seen on 1.36: of half the pods).
+    if pod.ready && healthy == 0 {
+        return Some((
+            DrainBlockerKind::PdbNotComputed,
+            format!(
+                "disruption budget {name} ({asks}) has 0 ready pods of {expected}, and this one is ready: it was counted before"
+            ),
+            format!("annotate {name}: kube-controller-manager counts it again when it changes"),
+        ));
+    }
+    if !pod.ready && healthy < desired {
+        return Some((
+            DrainBlockerKind::PdbPodNotReady,
+            format!(
+                "it is not ready, and disruption budget {name} ({asks}) has {healthy} ready pods of {desired} wanted"
+            ),
+            "set unhealthyPodEvictionPolicy: AlwaysAllow on the budget, or make its pods ready"
+                .to_owned(),
+        ));
+    }
+    if healthy < expected {
+        let selector = pdb.spec.selector.as_ref().map(Selector::of);
+        let waits = snapshot.pending.sorted().into_iter().find(|(_, each)| {
+            each.key.namespace == name.namespace
+                && selector
+                    .as_ref()
+                    .is_some_and(|selector| selector.matches_labels(&each.labels))
+        });
+        if let Some((key, _)) = waits {
+            return Some((
+                DrainBlockerKind::PdbPodsPending,
+                format!(
+                    "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and pod {key} has no node"
+                ),
+                format!(
+                    "pod {key} must find a node; /debug/explain?pod={key} says why it has none"
+                ),
+            ));
+        }
+        return Some((
+            DrainBlockerKind::PdbPodsNotReady,
+            format!(
+                "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and wants {desired}"
+            ),
+            format!("more than {desired} of its pods must be ready"),
+        ));
+    }
+    Some((
+        DrainBlockerKind::PdbExhausted,
+        format!("disruption budget {name} ({asks}) is used up by other evictions"),
+        "it allows the next when the pods that were evicted are ready elsewhere".to_owned(),
+    ))
+}
+
+/// What the budget says, as it is written.
+fn asks(pdb: &PodDisruptionBudget) -> String {
+    let text = |value: &IntOrString| match value {
+        IntOrString::Int(count) => count.to_string(),
+        IntOrString::String(text) => text.clone(),
+    };
+    match (&pdb.spec.min_available, &pdb.spec.max_unavailable) {
+        (Some(least), _) => format!("minAvailable {}", text(least)),
+        (None, Some(most)) => format!("maxUnavailable {}", text(most)),
+        (None, None) => "minAvailable 1".to_owned(),
+    }
+}

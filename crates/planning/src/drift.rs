@@ -1,0 +1,93 @@
+//! Reasons for drift that the core can see by itself. Pure functions of claim, pool and catalogue.
+
+use jiff::Timestamp;
+
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::karpenter::object_ext::requirements_of;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::Requirements;
+use mortise_apis::values::since;
+use mortise_state::snapshot::Snapshot;
+
+/// The template of the pool changed.
+pub const NODE_POOL: &str = "NodePoolDrifted";
+/// The requirements of the pool no longer allow the node.
+pub const REQUIREMENTS: &str = "RequirementsDrifted";
+/// The instance type, or the offering it was bought as, is not in the catalogue any more.
+pub const INSTANCE_TYPE: &str = "InstanceTypeNotFound";
+
+/// Catalogues lag behind at first; a type is missed only on claims older than this.
+const INSTANCE_TYPE_AGE_MS: i64 = 60 * 60_000;
+
+/// Why the claim differs from what its pool asks for now, as far as the core can tell.
+#[must_use]
+pub fn reason(
+    snapshot: &Snapshot,
+    claim: &NodeClaim,
+    pool: &NodePool,
+    now: Timestamp,
+) -> Option<&'static str> {
+    if hash_differs(claim, pool) {
+        return Some(NODE_POOL);
+    }
+    let wanted = requirements_of(&pool.spec.template.spec.requirements);
+    let has = Requirements::from_labels(
+        claim
+            .metadata
+            .labels
+            .iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), value.as_str())),
+    );
+    if !has.is_compatible(&wanted, &WellKnown::none()) {
+        return Some(REQUIREMENTS);
+    }
+    instance_type_is_gone(snapshot, claim, now).then_some(INSTANCE_TYPE)
+}
+
+/// The hashes of two algorithm versions say nothing about each other.
+fn hash_differs(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let of_pool = |key: &str| {
+        pool.metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(key))
+            .map(String::as_str)
+    };
+    let both = |key: &str| claim.annotation(key).zip(of_pool(key));
+    both(labels::NODEPOOL_HASH_VERSION).is_some_and(|(claim, pool)| claim == pool)
+        && both(labels::NODEPOOL_HASH).is_some_and(|(claim, pool)| claim != pool)
+}
+
+fn instance_type_is_gone(snapshot: &Snapshot, claim: &NodeClaim, now: Timestamp) -> bool {
+    let old = claim
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .is_some_and(|created| since(now, created.0) >= INSTANCE_TYPE_AGE_MS);
+    let label = |key: &str| claim.label(key);
+    let (true, Some(catalog), Some(name)) = (
+        old,
+        snapshot.catalogs.get(&claim.node_class_key()),
+        label(labels::INSTANCE_TYPE),
+    ) else {
+        return false;
+    };
+    let Some(found) = catalog.get(name) else {
+        return true;
+    };
+    let (zone, bought) = (label(labels::TOPOLOGY_ZONE), label(labels::CAPACITY_TYPE));
+    // A machine in a reservation that ended goes on as an on-demand one.
+    let same_kind = |kind: &str| {
+        bought.is_none_or(|bought| {
+            bought == kind
+                || (bought == labels::CAPACITY_TYPE_RESERVED
+                    && kind == labels::CAPACITY_TYPE_ON_DEMAND)
+        })
+    };
+    !found.offerings.iter().any(|offering| {
+        zone.is_none_or(|zone| zone == &*offering.zone)
+            && same_kind(offering.capacity_type.as_str())
+    })
+}

@@ -1,0 +1,98 @@
+//! What a pool with a fixed number of nodes has. A pure function of the objects and the ledger, so that every decider and
+//! a restarted process count the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, PoolName, Uid};
+use mortise_state::snapshot::Snapshot;
+
+/// Machines of one pool.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaCounts {
+    /// Claims that count towards `replicas`: not going, and not about to be replaced by a claim that counts in their
+    /// place. Sorted by name.
+    pub counted: Vec<Arc<NodeClaim>>,
+    /// Claims that were asked for and that no object shows yet.
+    pub coming: i64,
+    /// Claims that go.
+    pub going: i64,
+    /// Claims whose replacement is there.
+    pub replaced: i64,
+}
+
+impl ReplicaCounts {
+    /// Counts every pool with `replicas`. `leaving`: claims whose deletion was asked for and does not show yet.
+    ///
+    /// # Cost
+    /// One pass over the claims, none without such a pool.
+    pub fn all(snapshot: &Snapshot, leaving: &BTreeSet<Uid>) -> BTreeMap<PoolName, Self> {
+        let mut all: BTreeMap<PoolName, Self> = snapshot
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.is_static())
+            .map(|(name, _)| (name.clone(), Self::default()))
+            .collect();
+        if all.is_empty() {
+            return all;
+        }
+        let mut replaced: BTreeSet<ClaimName> = BTreeSet::new();
+        for (_, claim) in snapshot.claims.sorted() {
+            let Some(census) = claim.pool().and_then(|pool| all.get_mut(&pool)) else {
+                continue;
+            };
+            let leaves = claim.uid().is_some_and(|uid| leaving.contains(&uid));
+            if leaves || claim.metadata.deletion_timestamp.is_some() {
+                census.going += 1;
+                continue;
+            }
+            let names = claim.annotation(labels::REPLACES).unwrap_or_default();
+            replaced.extend(
+                names
+                    .split(',')
+                    .filter(|name| !name.is_empty())
+                    .map(ClaimName::from),
+            );
+            census.counted.push(Arc::clone(claim));
+        }
+        for census in all.values_mut() {
+            let before = census.counted.len();
+            census
+                .counted
+                .retain(|claim| !replaced.contains(&claim.name()));
+            census.replaced = count(before - census.counted.len());
+        }
+        for (name, coming) in snapshot.ledger.coming() {
+            if !snapshot.claims.contains(name)
+                && let Some(census) = all.get_mut(&coming.pool)
+            {
+                census.coming += 1;
+            }
+        }
+        all
+    }
+
+    /// Machines that are missing; negative when there are too many. What is only on its way counts as there: it is never a
+    /// reason to make another one, nor to take one away.
+    pub fn missing(&self, replicas: i64) -> i64 {
+        let there = count(self.counted.len());
+        let missing = replicas - there - self.coming;
+        let surplus = there - replicas;
+        if surplus > 0 {
+            -surplus
+        } else {
+            missing.max(0)
+        }
+    }
+
+    /// Everything that takes a place under `limits.nodes`: a machine that is going is still there.
+    pub fn machines(&self) -> i64 {
+        count(self.counted.len()) + self.coming + self.going + self.replaced
+    }
+}
+
+fn count(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,301 @@
+//! The claims of pods: which there are, what became of them, and which pods ask alike.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::NodeSelector;
+
+use super::claim_spec::CompiledClaimSpec;
+use super::{DeviceRequirementsId, Devices, TargetKey};
+use mortise_apis::k8s::ResourceClaim;
+use mortise_apis::k8s::devices::ResourceClaimSpec;
+use mortise_apis::names::{NamespacedName, Uid};
+use mortise_apis::requirements::{Requirements, expression};
+use mortise_state::snapshot::{ClaimSource, Pod};
+
+/// A claim of a pass.
+#[derive(Debug)]
+pub(super) struct PassResourceClaim {
+    /// What became of it.
+    pub(super) standing: ResourceClaimAllocation,
+}
+
+/// What became of a claim.
+#[derive(Debug)]
+pub(super) enum ResourceClaimAllocation {
+    /// It has no devices yet.
+    Open,
+    /// It has devices since before the pass; they can be used on nodes like one of these. None: on all.
+    Allocated(Vec<NodeSet>),
+    /// It got devices in this pass.
+    Given {
+        /// The machine on which alone they can be used; `None` where several will do.
+        at: Option<TargetKey>,
+        /// What machines must be like.
+        requirements: Requirements,
+    },
+}
+
+/// Some nodes.
+#[derive(Debug)]
+pub(super) struct NodeSet {
+    names: Option<Vec<String>>,
+    labels: Requirements,
+}
+
+/// What a pod asks of devices.
+#[derive(Debug)]
+pub(super) struct DeviceRequirements {
+    /// One for each claim.
+    pub(super) parts: Vec<ResourceClaimRequirement>,
+    /// Why it cannot be answered.
+    pub(super) fault: Option<String>,
+}
+
+/// A claim within what a pod asks.
+#[derive(Debug)]
+pub(super) struct ResourceClaimRequirement {
+    /// Name of the claim, for people; of one that was made for a pod, its name within the pod.
+    pub(super) name: Arc<str>,
+    /// Index of what it asks for.
+    pub(super) wanted: usize,
+    /// The claim, where others may use it too or it has its devices already.
+    pub(super) shared: Option<usize>,
+}
+
+/// What makes two parts the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PartKey {
+    /// This claim.
+    Shared(usize),
+    /// Any claim for this that was made for a pod, or one of this name for a pod alone.
+    Own(usize, Option<Arc<str>>),
+    /// Something that keeps the pod from being placed.
+    Fault(String),
+}
+
+/// The names of the claims of a pod that are there.
+pub(super) fn names(pod: &Pod) -> impl Iterator<Item = &Arc<str>> {
+    pod.claims
+        .iter()
+        .flat_map(|all| all.iter())
+        .filter_map(|claim| match &claim.source {
+            ClaimSource::Claim { name, .. } => Some(name),
+            ClaimSource::Template(_) | ClaimSource::Nothing => None,
+        })
+}
+
+/// Only pods that move use the claim: it will be free, and gets other devices.
+pub(super) fn is_moving(claim: &ResourceClaim, moving: &BTreeSet<Uid>) -> bool {
+    let users = &claim.status.reserved_for;
+    !users.is_empty() && users.iter().all(|user| moving.contains(user.uid.as_str()))
+}
+
+/// The nodes that a selector means: one of these. None: all.
+fn nodes_of(selector: Option<&NodeSelector>) -> Vec<NodeSet> {
+    let terms = selector.map_or(&[][..], |selector| &selector.node_selector_terms);
+    let nodes = terms.iter().map(|term| {
+        let fields = term.match_fields.iter().flatten();
+        let names = fields.filter(|field| field.key == "metadata.name");
+        let names: Vec<String> = names
+            .flat_map(|field| field.values.clone().unwrap_or_default())
+            .collect();
+        let mut labels = Requirements::new();
+        for asked in term
+            .match_expressions
+            .iter()
+            .flatten()
+            .filter_map(|asked| expression(asked).ok())
+        {
+            labels.require(asked);
+        }
+        NodeSet {
+            names: (!names.is_empty()).then_some(names),
+            labels,
+        }
+    });
+    nodes.collect()
+}
+
+impl<'a> Devices<'a> {
+    /// What a pod asks of devices; `None` if nothing.
+    pub(in crate::scheduling) fn ask(&mut self, pod: &'a Pod) -> Option<DeviceRequirementsId> {
+        let all = pod.claims.as_deref().filter(|all| !all.is_empty())?;
+        let objects = &self.snapshot.devices;
+        let mut parts = Vec::new();
+        let mut keys = Vec::new();
+        let mut claims = Vec::new();
+        let mut fault = None;
+        for claim in all {
+            let (name, key, spec, known) = match &claim.source {
+                ClaimSource::Claim { name, .. } => {
+                    let key = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(name));
+                    let known = objects.claims.get(&key);
+                    let key = (Arc::clone(&pod.key.namespace), Arc::clone(name));
+                    (Arc::clone(name), key, known.map(|known| &known.spec), known)
+                }
+                ClaimSource::Template(name) => {
+                    let of = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(name));
+                    let template = objects.templates.get(&of);
+                    let key = (pod.uid.shared(), Arc::clone(&claim.name));
+                    (
+                        Arc::clone(&claim.name),
+                        key,
+                        template.map(|of| &of.spec.spec),
+                        None,
+                    )
+                }
+                ClaimSource::Nothing => {
+                    let why = format!(
+                        "claim {:?} of the pod names neither a claim nor a template",
+                        claim.name
+                    );
+                    fault = Some(why);
+                    continue;
+                }
+            };
+            let Some(spec) = spec else {
+                let what = match &claim.source {
+                    ClaimSource::Template(name) => {
+                        format!("resourceclaimtemplate \"{}/{name}\"", pod.key.namespace)
+                    }
+                    _ => format!("resourceclaim \"{}/{name}\"", pod.key.namespace),
+                };
+                fault = Some(format!("{what} not found"));
+                continue;
+            };
+            let own = matches!(
+                &claim.source,
+                ClaimSource::Claim { own: true, .. } | ClaimSource::Template(_)
+            );
+            let is_sole = own || self.users.get(&key).copied().unwrap_or(0) < 2;
+            let at = self.claim(&key, known.map(|known| &**known));
+            let wanted = self.wanted(&name, spec);
+            let is_open = self
+                .claims
+                .get(at)
+                .is_some_and(|claim| matches!(claim.standing, ResourceClaimAllocation::Open));
+            let shared = (!is_sole || !is_open).then_some(at);
+            // Claims made for pods differ in their names alone, which say nothing to people.
+            let label = if own { Arc::clone(&claim.name) } else { name };
+            let named = (!own).then(|| Arc::clone(&label));
+            keys.push(shared.map_or_else(|| PartKey::Own(wanted, named), PartKey::Shared));
+            claims.push(at);
+            if let (Some(Err(why)), true) = (self.wanted.get(wanted), is_open) {
+                fault = Some(why.clone());
+            }
+            parts.push(ResourceClaimRequirement {
+                name: label,
+                wanted,
+                shared,
+            });
+        }
+        if let Some(fault) = &fault {
+            keys.push(PartKey::Fault(fault.clone()));
+        }
+        self.claims_of.insert(pod.uid.clone(), claims);
+        if let Some(known) = self.ask_ids.get(&keys) {
+            return Some(*known);
+        }
+        self.asks.push(DeviceRequirements { parts, fault });
+        self.ask_ids.insert(keys, self.asks.len() - 1);
+        Some(self.asks.len() - 1)
+    }
+
+    fn claim(&mut self, key: &(Arc<str>, Arc<str>), known: Option<&ResourceClaim>) -> usize {
+        if let Some(known) = self.claim_ids.get(key) {
+            return *known;
+        }
+        let allocation = known.filter(|known| !is_moving(known, &self.moving));
+        let allocation = allocation.and_then(|known| known.status.allocation.as_ref());
+        self.claims.push(PassResourceClaim {
+            standing: allocation.map_or(ResourceClaimAllocation::Open, |allocation| {
+                ResourceClaimAllocation::Allocated(nodes_of(allocation.node_selector.as_ref()))
+            }),
+        });
+        self.claim_ids.insert(key.clone(), self.claims.len() - 1);
+        self.claims.len() - 1
+    }
+
+    fn wanted(&mut self, name: &str, spec: &ResourceClaimSpec) -> usize {
+        // A fault names the claim, so only what can be read is the same for claims of other names.
+        let text = serde_json::to_string(spec).unwrap_or_default();
+        if let Some(known) = self.wanted_ids.get(&text)
+            && matches!(self.wanted.get(*known), Some(Ok(_)))
+        {
+            return *known;
+        }
+        let read = CompiledClaimSpec::read(name, spec, &self.snapshot.devices, &mut self.programs);
+        self.wanted.push(read);
+        self.wanted_ids.insert(text, self.wanted.len() - 1);
+        self.wanted.len() - 1
+    }
+
+    /// The parts of an ask that need devices on this machine.
+    ///
+    /// # Errors
+    /// A claim has its devices elsewhere.
+    pub(super) fn open(
+        &self,
+        ask: &DeviceRequirements,
+        target: Option<TargetKey>,
+        node: Option<&str>,
+        suits: &dyn Fn(&Requirements) -> bool,
+    ) -> Result<Vec<usize>, String> {
+        let mut open = Vec::new();
+        for (at, part) in ask.parts.iter().enumerate() {
+            let claim = part.shared.and_then(|claim| self.claims.get(claim));
+            let name = &part.name;
+            match claim.map(|claim| &claim.standing) {
+                None | Some(ResourceClaimAllocation::Open) => open.push(at),
+                Some(ResourceClaimAllocation::Allocated(nodes)) => {
+                    let is_among = |nodes: &NodeSet| {
+                        let named = nodes.names.as_ref().is_none_or(|names| {
+                            node.is_some_and(|node| names.iter().any(|name| name == node))
+                        });
+                        named && suits(&nodes.labels)
+                    };
+                    if !nodes.is_empty() && !nodes.iter().any(is_among) {
+                        return Err(format!("claim {name:?} has devices that are elsewhere"));
+                    }
+                }
+                Some(ResourceClaimAllocation::Given {
+                    at: place,
+                    requirements,
+                }) => {
+                    if place.is_some() && *place != target {
+                        return Err(format!("claim {name:?} gets devices of another machine"));
+                    }
+                    if !suits(requirements) {
+                        return Err(format!("claim {name:?} gets devices that are elsewhere"));
+                    }
+                }
+            }
+        }
+        Ok(open)
+    }
+
+    /// What claims with devices require of a new machine.
+    pub(super) fn required(&self, ask: &DeviceRequirements) -> Requirements {
+        let mut all = Requirements::new();
+        let shared = ask
+            .parts
+            .iter()
+            .filter_map(|part| self.claims.get(part.shared?));
+        for claim in shared {
+            match &claim.standing {
+                ResourceClaimAllocation::Open => {}
+                // Several alternatives are rare; a machine that fits the first will do.
+                ResourceClaimAllocation::Allocated(nodes) => {
+                    if let Some(first) = nodes.iter().find(|nodes| nodes.names.is_none()) {
+                        all.require_all(&first.labels);
+                    }
+                }
+                ResourceClaimAllocation::Given { requirements, .. } => {
+                    all.require_all(requirements)
+                }
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,360 @@
+//! Why no type of a pool is what a pod needs: its labels, its size, how it is sold, and what is left of the pool's limits.
+
+use super::messages;
+use super::pass::Pass;
+use super::pod_requirements::PodRequirements;
+use super::pool_template::PoolTemplate;
+use super::reasons::{HELD_UP, PoolRejection};
+use super::resource_vector::{ResourceVector, add, fit};
+use crate::reason::{PoolBlocker, Reason};
+use mortise_apis::labels;
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::{CPU, Resources};
+use mortise_state::catalog::Bits;
+use mortise_state::pods::HostPort;
+
+/// CPU requests from here on are probably a mistyped unit: a million cores, in milli.
+const ABSURD_CPU: i64 = 1_000_000_000;
+
+impl Pass<'_> {
+    /// The types do not suffice: which of requirements, resources and offerings took the last one.
+    pub(super) fn types_refusal(
+        &self,
+        class: usize,
+        template: &PoolTemplate,
+        asked: &Requirements,
+        node: &Requirements,
+        mask: Option<&Bits>,
+    ) -> PoolRejection {
+        let this = &self.classes[class];
+        let Some(step) = this.steps.last() else {
+            return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
+        };
+        let ask = &self.asks.all[step.ask];
+        let catalog = &template.catalog;
+        let table = catalog.table();
+        let candidates = mask.unwrap_or(&template.types);
+        let mut meets = table.meeting(node);
+        meets.and(candidates);
+        let mut offered = table.offered(&table.kinds_meeting(node, &self.snapshot.well_known));
+        offered.and(candidates);
+        let mut suiting = meets.clone();
+        suiting.and(&offered);
+        let sizes = self.sizes(template, ask, candidates, &suiting);
+        let fits = &sizes.fits;
+        // Of the groups of types the one that takes most: that is what a machine may have to have room for.
+        let overhead = template.groups.iter().map(|group| &group.overhead.requests);
+        let most = overhead.fold(Resources::zero(), |most, each| most.max(each));
+        let total = ask.resources.add(&most);
+        let suffix = format!(", requirements={node}, resources={}", json(&total));
+        let mut all = suiting.clone();
+        all.and(fits);
+        if !all.is_empty()
+            && let Err(short) = catalog.check_min_values_of(&all, node)
+        {
+            let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+            let keys = keys.join(" ");
+            let left = short.iter().map(|(key, left)| {
+                let wanted = node.get(key).and_then(Requirement::min_values);
+                format!(
+                    "{key} has {left} values left, minValues is {}",
+                    wanted.unwrap_or(0)
+                )
+            });
+            return PoolRejection::new(
+                PoolBlocker::MinValues,
+                format!(
+                    "minValues requirement is not met for label(s) (label(s)=[{keys}]){suffix}"
+                ),
+                left.collect::<Vec<_>>().join("; "),
+            );
+        }
+        if this.lacks_reservation && !all.is_empty() {
+            let detail = "the reserved capacity that suits it is held for other pods of this pass";
+            return PoolRejection::new(PoolBlocker::Reserved, HELD_UP, detail);
+        }
+        let free_of_ports = all.iter().any(|at| {
+            let group = template.groups.iter().find(|group| group.types.has(at));
+            group.is_none_or(|group| {
+                HostPort::conflict(&ask.ports, &group.overhead.host_ports).is_none()
+            })
+        });
+        if !all.is_empty() && !free_of_ports {
+            let taken = template.groups.iter().find_map(|group| {
+                HostPort::conflict(&ask.ports, &group.overhead.host_ports)
+                    .map(|(asked, _)| asked.to_string())
+            });
+            let port = taken.unwrap_or_default();
+            return PoolRejection::new(
+                PoolBlocker::HostPorts,
+                format!("host port {port} is taken by a DaemonSet{suffix}"),
+                format!(
+                    "a DaemonSet takes host port {port} on every type that comes into question"
+                ),
+            );
+        }
+        let text = which_filter(&meets, fits, &offered, ask.resources.get(CPU));
+        let (blocker, detail) = if meets.is_empty() {
+            self.no_type(template, asked, node, mask)
+        } else if suiting.is_empty() {
+            let concerns = |at: usize| meets.has(at);
+            messages::sold_out(catalog, node, concerns).map_or_else(
+                || {
+                    let blame = catalog.blame(node);
+                    let asked = |key: &str| node.get_or_exists(key).to_string();
+                    let (zone, way) = (asked(labels::TOPOLOGY_ZONE), asked(labels::CAPACITY_TYPE));
+                    let text = || {
+                        format!(
+                            "none of {} types is sold with {zone} and {way}",
+                            meets.len()
+                        )
+                    };
+                    let text = blame.map_or_else(text, |blame| messages::types(&blame, "the pod"));
+                    (PoolBlocker::Offerings, text)
+                },
+                |text| (PoolBlocker::SoldOut, text),
+            )
+        } else if all.is_empty() {
+            self.too_small(template, ask, &sizes, &suiting, mask)
+        } else {
+            let text = "nothing is in the way as things are now: it is tried again";
+            (PoolBlocker::Types, text.to_owned())
+        };
+        PoolRejection {
+            missed: sizes.missed(),
+            ..PoolRejection::new(blocker, format!("{text}{suffix}"), detail)
+        }
+    }
+
+    /// Which types are large enough, and which of those that suit misses least.
+    fn sizes(
+        &self,
+        template: &PoolTemplate,
+        ask: &PodRequirements,
+        candidates: &Bits,
+        suiting: &Bits,
+    ) -> CapacityFit {
+        let table = template.catalog.table();
+        let dimensions = self.shapes.dimensions();
+        let mut sizes = CapacityFit {
+            fits: Bits::none(table.type_count()),
+            fits_alone: false,
+            nearest: None,
+        };
+        for group in &template.groups {
+            let daemons = dimensions.flat(&group.overhead.requests);
+            let mut total: ResourceVector = ask.requests.clone();
+            add(&mut total, &daemons);
+            for at in candidates.iter().filter(|at| group.types.has(*at)) {
+                let free = dimensions.flat(&table.allocatable()[at]);
+                if fit(&total, &free) {
+                    sizes.fits.insert(at);
+                } else if suiting.has(at) {
+                    sizes.fits_alone |= fit(&ask.requests, &free);
+                    let (share, dimension, by) = shortfall(&total, &free);
+                    if sizes
+                        .nearest
+                        .as_ref()
+                        .is_none_or(|known| share < known.share)
+                    {
+                        sizes.nearest = Some(NearestType {
+                            share,
+                            instance_type: template.catalog.types()[at].name.to_string(),
+                            resource: dimensions.name(dimension).to_owned(),
+                            asked: total[dimension],
+                            daemons: daemons[dimension],
+                            has: free[dimension],
+                            by,
+                        });
+                    }
+                }
+            }
+        }
+        sizes
+    }
+
+    /// No type is what is asked: by its labels, or by the limits.
+    fn no_type(
+        &self,
+        template: &PoolTemplate,
+        asked: &Requirements,
+        node: &Requirements,
+        mask: Option<&Bits>,
+    ) -> (PoolBlocker, String) {
+        let Some(blame) = template.catalog.blame(node) else {
+            // Types are there, but the pool may not have them: sold out, or beyond its limits.
+            let of_pool = |at: usize| template.types.has(at);
+            let limited = mask
+                .is_some()
+                .then(|| template.limit_in_the_way(&template.types));
+            return limited.filter(|text| !text.is_empty()).map_or_else(
+                || {
+                    let text = messages::sold_out(&template.catalog, node, |at| !of_pool(at));
+                    (PoolBlocker::SoldOut, text.unwrap_or_default())
+                },
+                |text| (PoolBlocker::Limit, text),
+            );
+        };
+        let key = blame.requirement.key();
+        let whose = match (asked.has_key(key), template.requirements.has_key(key)) {
+            (true, true) => "the pod, within its pool,",
+            (true, false) => "the pod",
+            (false, true) => "the pool",
+            (false, false) => "where its volumes or other pods are",
+        };
+        let blocker = if blame.only_together {
+            PoolBlocker::Offerings
+        } else {
+            PoolBlocker::Types
+        };
+        (blocker, messages::types(&blame, whose))
+    }
+
+    fn too_small(
+        &self,
+        template: &PoolTemplate,
+        ask: &PodRequirements,
+        sizes: &CapacityFit,
+        suiting: &Bits,
+        mask: Option<&Bits>,
+    ) -> (PoolBlocker, String) {
+        let dimensions = self.shapes.dimensions();
+        if mask.is_some() {
+            let types = template.types.iter();
+            let large_enough: Bits = types
+                .filter(|at| fit(&ask.requests, template.net(*at)))
+                .collect();
+            let limit = template.limit_in_the_way(&large_enough);
+            if !limit.is_empty() {
+                return (PoolBlocker::Limit, limit);
+            }
+        }
+        // A resource that no type has explains more than what the nearest lacks.
+        let table = template.catalog.table();
+        let absent = (0..dimensions.len()).find(|at| {
+            ask.requests[*at] > 0
+                && suiting
+                    .iter()
+                    .all(|of| dimensions.flat(&table.allocatable()[of])[*at] == 0)
+        });
+        if let Some(absent) = absent {
+            let name = dimensions.name(absent);
+            return (
+                PoolBlocker::Resources,
+                messages::too_small("", name, ask.requests[absent], 0, 0),
+            );
+        }
+        let blocker = if sizes.fits_alone {
+            PoolBlocker::DaemonSets
+        } else {
+            PoolBlocker::Resources
+        };
+        let detail = sizes.nearest.as_ref().map_or_else(String::new, |nearest| {
+            let NearestType {
+                instance_type,
+                resource,
+                asked,
+                daemons,
+                has,
+                ..
+            } = nearest;
+            messages::too_small(instance_type, resource, *asked, *daemons, *has)
+        });
+        (blocker, detail)
+    }
+}
+
+/// Which types are large enough.
+struct CapacityFit {
+    fits: Bits,
+    /// Some type that suits would be large enough without the DaemonSets.
+    fits_alone: bool,
+    nearest: Option<NearestType>,
+}
+
+/// A type that misses least, and by what.
+struct NearestType {
+    share: i64,
+    instance_type: String,
+    resource: String,
+    /// With what DaemonSets take.
+    asked: i64,
+    daemons: i64,
+    has: i64,
+    by: i64,
+}
+
+impl CapacityFit {
+    fn missed(&self) -> Option<Reason> {
+        self.nearest
+            .as_ref()
+            .map(|nearest| Reason::NearestTypeShortfall {
+                instance_type: nearest.instance_type.clone(),
+                resource: nearest.resource.clone(),
+                by: nearest.by,
+            })
+    }
+}
+
+/// How far a type is off: its largest relative shortfall in thousandths, the dimension, and by how much.
+fn shortfall(asked: &[i64], free: &[i64]) -> (i64, usize, i64) {
+    let of = |(at, (asked, free)): (usize, (&i64, &i64))| {
+        let by = asked.saturating_sub(*free);
+        let share = i128::from(by) * 1000 / i128::from((*asked).max(1));
+        (i64::try_from(share).unwrap_or(i64::MAX), at, by)
+    };
+    asked
+        .iter()
+        .zip(free)
+        .enumerate()
+        .map(of)
+        .max()
+        .unwrap_or((0, 0, 0))
+}
+
+fn which_filter(meets: &Bits, fits: &Bits, offered: &Bits, cpu: i64) -> String {
+    let pair = |a: &Bits, b: &Bits| a.meets(b);
+    let text = match (meets.is_empty(), fits.is_empty(), offered.is_empty()) {
+        (true, true, true) => {
+            "no instance type met the scheduling requirements or had enough resources or had a required offering"
+        }
+        (true, true, false) => {
+            "no instance type met the scheduling requirements or had enough resources"
+        }
+        (true, false, true) => {
+            "no instance type met the scheduling requirements or had a required offering"
+        }
+        (false, true, true) => "no instance type had enough resources or had a required offering",
+        (true, false, false) => "no instance type met all requirements",
+        (false, true, false) => {
+            let hint = if cpu >= ABSURD_CPU {
+                " (CPU request >= 1 Million, m vs M typo?)"
+            } else {
+                ""
+            };
+            return format!("no instance type has enough resources{hint}");
+        }
+        (false, false, true) => "no instance type has the required offering",
+        (false, false, false) if pair(meets, fits) && !pair(fits, offered) => {
+            "no instance type which met the scheduling requirements and had enough resources, had a required offering"
+        }
+        (false, false, false) if pair(fits, offered) && !pair(meets, fits) => {
+            "no instance type which had enough resources and the required offering met the scheduling requirements"
+        }
+        (false, false, false) if pair(meets, offered) && !pair(fits, offered) => {
+            "no instance type which met the scheduling requirements and the required offering had the required resources"
+        }
+        (false, false, false) => "no instance type met the requirements/resources/offering tuple",
+    };
+    text.to_owned()
+}
+
+/// Amounts as a JSON object with canonical quantities, as upstream prints them.
+fn json(of: &Resources) -> String {
+    let all = of.to_quantities();
+    let entries: Vec<String> = all
+        .iter()
+        .map(|(name, amount)| format!("\"{name}\":\"{amount}\""))
+        .collect();
+    format!("{{{}}}", entries.join(","))
+}

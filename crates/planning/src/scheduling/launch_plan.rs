@@ -1,0 +1,203 @@
+//! From a finished pass to its plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::in_flight_node_claim::InFlightNodeClaim;
+use super::narrowed_template::NarrowedTemplate;
+use super::pass::{Pass, PlacementTarget};
+use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
+use super::static_claim::capacity_types;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_cloudprovider::CapacityType;
+use mortise_state::catalog::{Bits, PricedOffering};
+use mortise_state::snapshot::Pod;
+
+/// Text of an error that upstream gives when a claim cannot name enough different types.
+const TOO_FEW_TYPES: &str =
+    "pod didn\u{2019}t schedule because NodePool couldn\u{2019}t meet minValues requirements";
+
+impl Pass<'_> {
+    /// The plan. Claims that cannot name enough types for their minValues are dropped: their pods come back with the reason.
+    pub(super) fn plan(&self) -> (LaunchPlan, Vec<(usize, String)>) {
+        let mut plan = LaunchPlan::default();
+        let mut dropped = Vec::new();
+        for (at, target) in self.placed.iter().enumerate() {
+            let Some(PlacementTarget::Host(host)) = target else {
+                continue;
+            };
+            let host = &self.hosts[*host];
+            let Some(place) = host.place() else {
+                continue;
+            };
+            plan.placements.push(Placement {
+                pod: Arc::clone(self.items[at].pod),
+                node: host.node.key.clone(),
+                place,
+                uninitialized: !host.node.initialized,
+                kept: self.kept.contains(&at),
+            });
+        }
+        let known = Arc::new(self.snapshot.well_known.clone());
+        let filled = (0..self.claims.len()).filter(|at| !self.claims[*at].pods.is_empty());
+        for claim in filled {
+            match self.planned(claim, &known) {
+                Ok(planned) => plan.claims.push(planned),
+                Err(why) => dropped.extend(
+                    self.claims[claim]
+                        .pods
+                        .iter()
+                        .map(|pod| (*pod, why.clone())),
+                ),
+            }
+        }
+        (plan, dropped)
+    }
+
+    fn planned(&self, claim: usize, known: &Arc<WellKnown>) -> Result<PlannedClaim, String> {
+        let devices = self.devices.as_ref();
+        let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
+        let claim = &self.claims[claim];
+        let shape = self.shapes.get(claim.shape);
+        let template = &self.templates[shape.template];
+        let (catalog, table) = (&template.catalog, template.catalog.table());
+        let types = shape.types_with_room(template, &claim.taken, &claim.ports);
+        // A machine that holds reserved capacity is one of these reservations and nothing else.
+        let mut shape_requirements = shape.requirements.clone();
+        let mut kinds_bits = shape.kinds.clone();
+        let mut types = types;
+        if !claim.reservations.is_empty() {
+            kinds_bits = self.held_kinds(claim, shape, &types, &mut shape_requirements);
+            types.and(&table.offered(&kinds_bits));
+        }
+        let most_types = match self.options.max_instance_types {
+            0 => usize::MAX,
+            most => most,
+        };
+        let own: Vec<(usize, PricedOffering)>;
+        let by_price = if claim.reservations.is_empty() {
+            shape.by_price(template)
+        } else {
+            own = table.by_price(&types, &kinds_bits);
+            &own
+        };
+        let offers: Vec<_> = by_price
+            .iter()
+            .filter(|(at, _)| types.has(*at))
+            .take(most_types)
+            .collect();
+        let mut relaxed = claim.relaxed;
+        let mut requirements = shape_requirements;
+        let mut kept = types.clone();
+        if offers.len() == most_types {
+            kept = Bits::none(table.type_count());
+            offers.iter().for_each(|(at, _)| kept.insert(*at));
+            if let Err(short) = catalog.check_min_values_of(&kept, &requirements) {
+                if !self.options.min_values_best_effort {
+                    let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
+                    return Err(format!(
+                        "{TOO_FEW_TYPES}, minValues requirement is not met for label(s) (label(s)={keys:?})"
+                    ));
+                }
+                relaxed = true;
+                for (key, left) in &short {
+                    if let Some(own) = requirements.get(key).cloned() {
+                        requirements.replace(own.with_min_values(u32::try_from(*left).ok()));
+                    }
+                }
+            }
+        }
+        let capacity_types = capacity_types(table, &kinds_bits, &kept);
+        for simulated in [labels::REGISTERED, labels::INITIALIZED, labels::HOSTNAME] {
+            requirements.remove(simulated);
+        }
+        let pods: Vec<Arc<Pod>> = claim
+            .pods
+            .iter()
+            .map(|pod| Arc::clone(self.items[*pod].pod))
+            .collect();
+        let name = |at: usize| Arc::clone(&catalog.types()[at].name);
+        Ok(PlannedClaim {
+            pool: template.name.clone(),
+            node_class: template.pool.node_class_key(),
+            requirements,
+            requests: self.requests(&pods, shape.template, &types),
+            instance_types: offers.iter().map(|(at, _)| name(*at)).collect(),
+            cheapest: offers.first().and_then(|(at, offer)| {
+                let kind = table.kinds().get(offer.kind)?;
+                Some(PlannedOffering {
+                    instance_type: name(*at),
+                    zone: Arc::clone(&kind.zone),
+                    capacity_type: kind.capacity_type,
+                    price: offer.price,
+                })
+            }),
+            most: template.most(&kept),
+            pods,
+            min_values_relaxed: relaxed,
+            capacity_types,
+            device_drivers,
+            well_known: Arc::clone(known),
+        })
+    }
+
+    /// The kinds of offerings of the reservations that a claim holds; pins its requirements to them.
+    fn held_kinds(
+        &self,
+        claim: &InFlightNodeClaim,
+        shape: &NarrowedTemplate,
+        types: &Bits,
+        requirements: &mut Requirements,
+    ) -> Bits {
+        let table = self.templates[shape.template].catalog.table();
+        let mut kinds = Bits::none(table.kinds().len());
+        let mut ids: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for at in shape.kinds.iter() {
+            let Some(kind) = table.kinds().get(at) else {
+                continue;
+            };
+            let Some(id) = kind.reservation.as_ref() else {
+                continue;
+            };
+            let is_held = self
+                .reservations
+                .get(id)
+                .is_some_and(|id| claim.reservations.contains(&id));
+            if !is_held || !kind.types.meets(types) {
+                continue;
+            }
+            kinds.insert(at);
+            // The label that carries the id is the provider's own: it is the one with this value.
+            let labels = kind.requirements.iter();
+            for own in labels.filter(|own| own.values().first() == Some(id)) {
+                let of = ids.entry(Arc::clone(own.shared_key())).or_default();
+                of.insert(Arc::clone(id));
+            }
+        }
+        requirements.add(Requirement::is(
+            labels::CAPACITY_TYPE,
+            CapacityType::Reserved.as_str(),
+        ));
+        for (key, of) in ids {
+            requirements.add(Requirement::new(key, Operator::In, of));
+        }
+        kinds
+    }
+
+    /// Requests of the pods and, of each resource, the least that DaemonSets take on the types that are left.
+    fn requests(&self, pods: &[Arc<Pod>], template: usize, types: &Bits) -> Resources {
+        let groups = self.templates[template]
+            .groups
+            .iter()
+            .filter(|group| group.types.meets(types));
+        let least = groups
+            .map(|group| group.overhead.requests.clone())
+            .reduce(|least, each| least.min(&each));
+        let mut total = least.unwrap_or_default();
+        pods.iter()
+            .for_each(|pod| total.add_assign(&pod.class.requests));
+        total
+    }
+}

@@ -1,0 +1,168 @@
+//! Which pods a pass places, and in which order.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::default_spread::DefaultSpread;
+use super::plan::SolveOptions;
+use super::volumes::{VolumeNeeds, needs};
+use mortise_apis::k8s::PodDisruptionBudget;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::{PodKey, Uid};
+use mortise_cloudprovider::CapacityType;
+use mortise_state::pods::Selector;
+use mortise_state::snapshot::{Pod, PodClass, Snapshot};
+
+/// The pods of a pass.
+#[derive(Debug, Default)]
+pub(super) struct PodQueue {
+    /// Pods to place, in order, with what their volumes ask.
+    pub(super) pods: Vec<(Arc<Pod>, VolumeNeeds)>,
+    /// Pods that are not ours to place, with the reason.
+    pub(super) ignored: Vec<(PodKey, String)>,
+    /// How many pods were looked at.
+    pub(super) considered: usize,
+}
+
+impl PodQueue {
+    /// Takes together: pending pods, pods of machines that go, pods of machines that are thought away, and further ones.
+    ///
+    /// Order: priority, then CPU, then memory, all descending; then age; then UID. It is total, so the order in which pods
+    /// came does not matter.
+    pub(super) fn of(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
+        let mut seen: HashSet<Uid, FixedState> = HashSet::default();
+        let mut all: Vec<Arc<Pod>> = Vec::new();
+        let mut add = |pod: &Arc<Pod>| {
+            if seen.insert(pod.uid.clone()) {
+                all.push(Arc::clone(pod));
+            }
+        };
+        options.extra.iter().for_each(&mut add);
+        for node in options
+            .without
+            .iter()
+            .filter_map(|key| snapshot.nodes.get(&**key))
+        {
+            node.reschedulable().for_each(&mut add);
+        }
+        if options.pending {
+            snapshot.pending.values().for_each(&mut add);
+            let going = snapshot
+                .deleting
+                .iter()
+                .filter(|key| !options.without.contains(*key))
+                .filter_map(|key| snapshot.nodes.get(&**key));
+            for pod in going.flat_map(|node| node.reschedulable()) {
+                if leaves(now, snapshot, pod) {
+                    add(pod);
+                }
+            }
+        }
+        let mut batch = Self {
+            considered: all.len(),
+            ..Self::default()
+        };
+        let mut defaults = DefaultSpread::new(&options.spread_defaults, &snapshot.workloads);
+        for pod in all {
+            match judge(snapshot, &pod) {
+                Ok(volumes) => batch.pods.push((defaults.apply(pod), volumes)),
+                Err(reason) => batch.ignored.push((pod.key.clone(), reason)),
+            }
+        }
+        batch.pods.sort_by(|(a, _), (b, _)| {
+            let (x, y) = (&a.class, &b.class);
+            let larger = (y.priority, y.requests.cpu, y.requests.memory).cmp(&(
+                x.priority,
+                x.requests.cpu,
+                x.requests.memory,
+            ));
+            larger
+                .then_with(|| (a.created.as_second(), &a.uid).cmp(&(b.created.as_second(), &b.uid)))
+        });
+        batch.ignored.sort();
+        batch
+    }
+}
+
+/// The pod will leave its machine soon: nothing protects it, and its budget can be met.
+fn leaves(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> bool {
+    if pod.is_protected(now) && pod.is_active() {
+        return false;
+    }
+    let guards = snapshot.pdbs.iter().filter(|(key, pdb)| {
+        key.namespace == pod.key.namespace
+            && pdb
+                .spec
+                .selector
+                .as_ref()
+                .is_some_and(|selector| Selector::of(selector).matches_labels(&pod.labels))
+    });
+    let (mut count, mut blocked) = (0, false);
+    for (_, pdb) in guards {
+        count += 1;
+        blocked |= blocks_for_ever(pdb);
+    }
+    count <= 1 && !blocked
+}
+
+fn blocks_for_ever(pdb: &PodDisruptionBudget) -> bool {
+    let is = |amount: Option<&IntOrString>, number: Option<i32>, text: &str| match amount {
+        Some(IntOrString::Int(amount)) => number == Some(*amount),
+        Some(IntOrString::String(amount)) => {
+            amount == text || number.is_some_and(|number| *amount == number.to_string())
+        }
+        None => false,
+    };
+    is(pdb.spec.max_unavailable.as_ref(), Some(0), "0%")
+        || is(pdb.spec.min_available.as_ref(), None, "100%")
+}
+
+/// A pod that kube-scheduler would place, or does not know what to do with, is helped by no machine.
+const SCHEDULER_FAILED: &str = "kube-scheduler failed on it (SchedulerError), which no machine would help; \
+     its own words stand in the pod's condition PodScheduled";
+
+/// What the pod's volumes ask, or why the pod is not ours to place.
+fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
+    let class = &pod.class;
+    if let Some(malformed) = &class.malformed {
+        return Err(malformed.to_string());
+    }
+    if class.opts_out() {
+        return Err(format!("asks for {} DoesNotExist", labels::NODEPOOL));
+    }
+    if pod.has_scheduler_error {
+        return Err(SCHEDULER_FAILED.to_owned());
+    }
+    check_values(class, &snapshot.well_known)?;
+    if class.volumes.is_empty() {
+        Ok(VolumeNeeds::default())
+    } else {
+        needs(snapshot, pod)
+    }
+}
+
+/// Labels with a closed list of values, and labels that nobody may ask for.
+fn check_values(class: &PodClass, known: &WellKnown) -> Result<(), String> {
+    for asked in class.strict.iter().flatten() {
+        let key = asked.key();
+        if key != labels::HOSTNAME && known.is_restricted(key) {
+            return Err(format!(
+                "label {key} is restricted; specify a well known label, or a custom label that does not use a restricted domain"
+            ));
+        }
+        if key == labels::CAPACITY_TYPE && !asked.is_complement() && !asked.is_empty() {
+            let valid = |value: &Arc<str>| CapacityType::parse(value).is_some();
+            if !asked.values().iter().any(valid) {
+                let given = asked.values().join(" ");
+                return Err(format!(
+                    "no valid values found in [{given}] for {key}, expected one of: [on-demand reserved spot]"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

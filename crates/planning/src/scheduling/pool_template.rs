@@ -1,0 +1,424 @@
+//! Pools as templates of new machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use super::daemon_set_pods::{DaemonSetOverhead, DaemonSetPods};
+use super::resource_vector::{ResourceDimensions, subtract};
+use crate::reason::PoolBlocker;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::karpenter::object_ext::LaunchPause;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::PoolName;
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::{PoolLimits, Resources};
+use mortise_apis::schema::conditions::ConditionStatus;
+use mortise_state::catalog::{Bits, Catalog, InstanceTypeTable};
+use mortise_state::snapshot::{PoolUsage, Snapshot};
+
+/// Types on which the same DaemonSets run.
+#[derive(Clone, Debug)]
+pub(super) struct DaemonSetGroup {
+    /// The types.
+    pub(super) types: Bits,
+    /// What the DaemonSets take of each.
+    pub(super) overhead: DaemonSetOverhead,
+}
+
+/// A pool that new machines can come from.
+#[derive(Clone, Debug)]
+pub(super) struct PoolTemplate {
+    /// The pool.
+    pub(super) pool: Arc<NodePool>,
+    /// Its name.
+    pub(super) name: PoolName,
+    /// What its node class can launch.
+    pub(super) catalog: Arc<Catalog>,
+    /// What every machine of the pool satisfies, once registered and initialized.
+    pub(super) requirements: Requirements,
+    /// Taints that pods must tolerate.
+    pub(super) taints: Vec<Taint>,
+    /// Types that the pool's own requirements leave.
+    pub(super) types: Bits,
+    /// The same types by the DaemonSets that run on them.
+    pub(super) groups: Vec<DaemonSetGroup>,
+    /// Limits.
+    pub(super) limits: PoolLimits,
+    /// What counts against them, new machines of this pass included.
+    pub(super) usage: PoolUsage,
+    /// The most that any of its types has of each resource.
+    pub(super) largest: Resources,
+    /// What each of its types has left for pods beside the DaemonSets that run on it, by index of the type, flat.
+    net: Vec<i64>,
+    width: usize,
+}
+
+/// A pool that cannot be used, and why.
+#[derive(Clone, Debug)]
+pub(super) struct UnusablePool {
+    /// Its name.
+    pub(super) pool: PoolName,
+    /// What kind of reason.
+    pub(super) blocker: PoolBlocker,
+    /// Why, in upstream's words where it has any.
+    pub(super) why: String,
+    /// What it comes down to; may be empty.
+    pub(super) detail: String,
+}
+
+impl UnusablePool {
+    fn of(pool: &NodePool, blocker: PoolBlocker, why: impl Into<String>) -> Self {
+        Self {
+            pool: pool.name(),
+            blocker,
+            why: why.into(),
+            detail: String::new(),
+        }
+    }
+
+    fn because(mut self, detail: String) -> Self {
+        self.detail = detail;
+        self
+    }
+}
+
+/// Text of a pool whose requirements leave nothing.
+pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
+
+/// The pools whose own requirements leave no type, in the words that upstream tells the pool.
+pub(super) fn typeless(unusable: &[UnusablePool]) -> Vec<(PoolName, String)> {
+    let all = "NodePool requirements filtered out all compatible available instance types";
+    let of = |each: &UnusablePool| match each.blocker {
+        PoolBlocker::NoTypes => Some(all.to_owned()),
+        PoolBlocker::MinValues => Some(format!("{all} due to minValues incompatibility")),
+        _ => None,
+    };
+    unusable
+        .iter()
+        .filter_map(|each| Some((each.pool.clone(), of(each)?)))
+        .collect()
+}
+
+/// Text of a pool that goes.
+pub(super) const DELETED: &str = "nodepool is being deleted";
+
+/// What a pool waits for, by its conditions.
+fn not_ready(pool: &NodePool) -> String {
+    let conditions = || {
+        let all = pool.status.conditions.iter();
+        all.filter(|each| each.status != ConditionStatus::True)
+    };
+    // `Ready` sums up the others, if there are any.
+    let alone = conditions().all(|each| each.type_ == "Ready");
+    let missing: Vec<String> = conditions()
+        .filter(|each| alone || each.type_ != "Ready")
+        .map(|each| {
+            let text = format!("{} is {}", each.type_, each.status.as_str());
+            let why = [each.reason.as_str(), each.message.as_str()];
+            let why: Vec<&str> = why.into_iter().filter(|part| !part.is_empty()).collect();
+            if why.is_empty() {
+                text
+            } else {
+                format!("{text} ({})", why.join(": "))
+            }
+        })
+        .collect();
+    if missing.is_empty() {
+        return String::new();
+    }
+    format!("the pool is not ready: {}", missing.join(", "))
+}
+
+/// The usable pools of a snapshot, in the order in which they are tried: by weight, then by name, both descending.
+pub(super) fn templates(
+    snapshot: &Snapshot,
+    daemons: &DaemonSetPods,
+    dimensions: &ResourceDimensions,
+    best_effort: bool,
+) -> (Vec<PoolTemplate>, Vec<UnusablePool>) {
+    let usage = PoolUsage::all(snapshot);
+    let mut usable = Vec::new();
+    let mut unusable = Vec::new();
+    let dynamic = snapshot.pools.values().filter(|pool| !pool.is_static());
+    for pool in dynamic {
+        if pool.metadata.deletion_timestamp.is_some() {
+            unusable.push(UnusablePool::of(pool, PoolBlocker::NotReady, DELETED));
+            continue;
+        }
+        let usage = usage.get(&pool.name()).cloned().unwrap_or_default();
+        match PoolTemplate::of(pool, snapshot, daemons, dimensions, usage, best_effort) {
+            Ok(template) => usable.push(template),
+            Err(why) => unusable.push(why),
+        }
+    }
+    usable.sort_by(|a, b| {
+        let weights = b.weight().cmp(&a.weight());
+        weights.then_with(|| b.name.cmp(&a.name))
+    });
+    (usable, unusable)
+}
+
+impl PoolTemplate {
+    /// The pool as a template, if it can be used; otherwise why not.
+    pub(super) fn of(
+        pool: &Arc<NodePool>,
+        snapshot: &Snapshot,
+        daemons: &DaemonSetPods,
+        dimensions: &ResourceDimensions,
+        usage: PoolUsage,
+        best_effort: bool,
+    ) -> Result<Self, UnusablePool> {
+        if !pool.is_ready() {
+            let why = UnusablePool::of(pool, PoolBlocker::NotReady, "nodepool is not ready");
+            return Err(why.because(not_ready(pool)));
+        }
+        let held_back = |why: &dyn std::fmt::Display| {
+            let why = format!("launches are held back: {why}");
+            UnusablePool::of(pool, PoolBlocker::LaunchesPaused, why)
+        };
+        let mut limits = pool.limits();
+        match pool.held_back() {
+            None => {}
+            Some(LaunchPause::All(why)) => return Err(held_back(&why)),
+            Some(LaunchPause::AllButOne(why)) => {
+                if is_trying(snapshot, &pool.name()) {
+                    return Err(held_back(&why));
+                }
+                let one_more = usage.nodes + 1;
+                limits.nodes = Some(limits.nodes.map_or(one_more, |limit| limit.min(one_more)));
+            }
+        }
+        let catalog = snapshot.catalog_of(pool).ok_or_else(|| {
+            let why = "node class has no instance types yet";
+            UnusablePool::of(pool, PoolBlocker::NotReady, why)
+        })?;
+        let requirements = requirements(pool);
+        let known = &snapshot.well_known;
+        let table = catalog.table();
+        let kinds = table.kinds_meeting(&requirements, known);
+        let mut types = table.offered(&kinds);
+        types.and(&table.meeting(&requirements));
+        if types.is_empty() {
+            let why = UnusablePool::of(pool, PoolBlocker::NoTypes, NO_TYPES);
+            return Err(why.because(super::messages::no_types(catalog, &requirements)));
+        }
+        if !best_effort && catalog.check_min_values_of(&types, &requirements).is_err() {
+            let why = format!("{NO_TYPES} due to minValues incompatibility");
+            return Err(UnusablePool::of(pool, PoolBlocker::MinValues, why));
+        }
+        let taints = pool.spec.template.spec.taints().to_vec();
+        let groups = groups(table, &types, daemons, &taints, &requirements, known);
+        let net = net(table, &groups, dimensions);
+        Ok(Self {
+            name: pool.name(),
+            catalog: Arc::clone(catalog),
+            taints,
+            types,
+            groups,
+            limits,
+            usage,
+            largest: Resources::zero(),
+            net,
+            width: dimensions.len(),
+            requirements,
+            pool: Arc::clone(pool),
+        }
+        .measured())
+    }
+
+    /// The pool's weight; of pools that can take a pod, those of the highest count.
+    pub(super) fn weight(&self) -> i32 {
+        self.pool.spec.weight.unwrap_or(0)
+    }
+
+    /// Whether the limits leave room for a machine of whatever type.
+    pub(super) fn admits_any_type(&self) -> bool {
+        !self.is_full() && self.within_limits().is_none()
+    }
+
+    /// Whether the limit on the number of machines is reached.
+    pub(super) fn is_full(&self) -> bool {
+        self.limits
+            .nodes
+            .is_some_and(|limit| self.usage.nodes >= limit)
+    }
+
+    /// No machine of the pool has the label: neither the pool nor any type says anything about it.
+    pub(super) fn never_has(&self, key: &str) -> bool {
+        self.requirements
+            .get(key)
+            .is_none_or(|own| own.is_empty() && own.allows_absence())
+            && self.catalog.table().values(key).next().is_none()
+    }
+
+    /// The types that the limits still allow; `None` when they allow all.
+    pub(super) fn within_limits(&self) -> Option<Bits> {
+        let room = |name: &str, limit: i64| limit.saturating_sub(self.usage.capacity.get(name));
+        let tight: Vec<(&str, i64)> = self
+            .limits
+            .resources
+            .iter()
+            .map(|(name, limit)| (name.as_str(), room(name, *limit)))
+            .filter(|(name, room)| self.largest.get(name) > *room)
+            .collect();
+        if tight.is_empty() {
+            return None;
+        }
+        let mut left = self.types.clone();
+        for (at, each) in self.catalog.types().iter().enumerate() {
+            if tight
+                .iter()
+                .any(|(name, room)| each.capacity.get(name) > *room)
+            {
+                left.remove(at);
+            }
+        }
+        Some(left)
+    }
+
+    /// Which limit is in the way of the smallest of these types; empty when none is.
+    pub(super) fn limit_in_the_way(&self, types: &Bits) -> String {
+        let smallest = |name: &str| {
+            let of = types.iter().filter_map(|at| self.catalog.types().get(at));
+            of.map(|each| each.capacity.get(name)).min()
+        };
+        super::messages::limit(&self.limits.resources, &self.usage.capacity, smallest)
+    }
+
+    fn measured(mut self) -> Self {
+        self.largest = self.most(&self.types);
+        self
+    }
+
+    /// What a type has left for pods, flat.
+    pub(super) fn net(&self, at: usize) -> &[i64] {
+        self.net
+            .get(at * self.width..(at + 1) * self.width)
+            .unwrap_or_default()
+    }
+
+    /// The most of each resource that one of these types has.
+    pub(super) fn most(&self, types: &Bits) -> Resources {
+        let mut most = Resources::zero();
+        for each in types.iter().filter_map(|at| self.catalog.types().get(at)) {
+            let own = &each.capacity;
+            most.cpu = most.cpu.max(own.cpu);
+            most.memory = most.memory.max(own.memory);
+            most.pods = most.pods.max(own.pods);
+            most.ephemeral_storage = most.ephemeral_storage.max(own.ephemeral_storage);
+            if !own.extended.is_empty() {
+                most = most.max(own);
+            }
+        }
+        most
+    }
+}
+
+/// Some machine of the pool is on its way and has not registered.
+fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
+    let comes = |node: &Arc<mortise_state::snapshot::StateNode>| {
+        node.is_managed() && !node.registered && !node.deleting
+    };
+    snapshot
+        .ledger
+        .coming()
+        .values()
+        .any(|coming| coming.pool == *pool)
+        || snapshot.nodes_of_pool(pool).any(comes)
+}
+
+/// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.
+fn net(
+    table: &InstanceTypeTable,
+    groups: &[DaemonSetGroup],
+    dimensions: &ResourceDimensions,
+) -> Vec<i64> {
+    let width = dimensions.len();
+    let mut net = vec![0; table.type_count() * width];
+    for group in groups {
+        let taken = dimensions.flat(&group.overhead.requests);
+        for at in group.types.iter() {
+            let (Some(own), Some(left)) = (
+                table.allocatable().get(at),
+                net.get_mut(at * width..(at + 1) * width),
+            ) else {
+                continue;
+            };
+            left.copy_from_slice(&dimensions.flat(own));
+            subtract(left, &taken);
+        }
+    }
+    net
+}
+
+fn requirements(pool: &NodePool) -> Requirements {
+    let mut all = pool.requirements();
+    let class = &pool.spec.template.spec.node_class_ref;
+    all.add(Requirement::is(
+        labels::node_class_key(&class.group, &class.kind),
+        class.name.as_str(),
+    ));
+    // DaemonSets may select on what every node gets in the end.
+    for label in [labels::REGISTERED, labels::INITIALIZED] {
+        all.add(Requirement::is(label, "true"));
+    }
+    all
+}
+
+fn groups(
+    table: &InstanceTypeTable,
+    types: &Bits,
+    daemons: &DaemonSetPods,
+    taints: &[Taint],
+    requirements: &Requirements,
+    known: &WellKnown,
+) -> Vec<DaemonSetGroup> {
+    let mut runs: Vec<(usize, Bits)> = Vec::new();
+    for at in daemons.running_on(taints, requirements, known) {
+        let Some(daemon) = daemons.all().get(at) else {
+            continue;
+        };
+        let mut on = Bits::none(table.type_count());
+        for asked in &daemon.class.strict {
+            if requirements.is_compatible(asked, known) {
+                on.or(&table.meeting(asked));
+            }
+        }
+        runs.push((at, on));
+    }
+    let mut by_daemons: BTreeMap<Vec<usize>, Bits> = BTreeMap::new();
+    for at in types.iter() {
+        let on = runs
+            .iter()
+            .filter(|(_, on)| on.has(at))
+            .map(|(daemon, _)| *daemon)
+            .collect();
+        by_daemons
+            .entry(on)
+            .or_insert_with(|| Bits::none(table.type_count()))
+            .insert(at);
+    }
+    let overhead = |daemons_on: Vec<usize>| {
+        let mut overhead = DaemonSetOverhead::default();
+        for daemon in daemons_on
+            .into_iter()
+            .filter_map(|at| daemons.all().get(at))
+        {
+            overhead.requests.add_assign(&daemon.class.requests);
+            overhead
+                .host_ports
+                .extend(daemon.class.host_ports.iter().cloned());
+        }
+        overhead.host_ports.sort_unstable();
+        overhead
+    };
+    by_daemons
+        .into_iter()
+        .map(|(on, types)| DaemonSetGroup {
+            types,
+            overhead: overhead(on),
+        })
+        .collect()
+}

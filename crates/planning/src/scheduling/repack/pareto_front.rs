@@ -1,0 +1,203 @@
+//! What a machine of one shape costs, by what it must hold.
+
+use std::cmp::Ordering;
+
+use crate::scheduling::narrowed_template::NarrowedTemplate;
+use crate::scheduling::pool_template::PoolTemplate;
+use crate::scheduling::resource_vector::{ResourceVector, fit};
+use mortise_state::catalog::UNKNOWN_PRICE;
+
+/// Worth of amounts, in 1/1024 micro-dollars per hour.
+pub(super) const SCALE: i128 = 1024;
+
+/// A type that no cheaper one replaces.
+#[derive(Debug)]
+pub(super) struct ParetoPoint {
+    /// Price in micro-dollars per hour.
+    pub(super) price: i64,
+    /// What it has for pods.
+    pub(super) net: ResourceVector,
+}
+
+/// The types of a shape worth buying, cheapest first: each has more of something than all before it.
+#[derive(Debug)]
+pub(super) struct ParetoFront {
+    rungs: Vec<ParetoPoint>,
+    /// By rung: the most of each resource up to it.
+    most: Vec<ResourceVector>,
+}
+
+impl ParetoFront {
+    /// The ladder of a shape; types without a known price are left out.
+    pub(super) fn of(shape: &NarrowedTemplate, template: &PoolTemplate) -> Self {
+        let mut rungs: Vec<ParetoPoint> = Vec::new();
+        for (at, offer) in shape.by_price(template) {
+            let price = offer.price.unwrap_or(UNKNOWN_PRICE);
+            if price == UNKNOWN_PRICE {
+                continue;
+            }
+            let net = template.net(*at);
+            if !rungs.iter().any(|rung| fit(net, &rung.net)) {
+                rungs.push(ParetoPoint {
+                    price: price.0,
+                    net: ResourceVector::from_slice(net),
+                });
+            }
+        }
+        let mut most: Vec<ResourceVector> = Vec::with_capacity(rungs.len());
+        for rung in &rungs {
+            let mut all = most.last().cloned().unwrap_or_else(|| rung.net.clone());
+            all.iter_mut()
+                .zip(&rung.net)
+                .for_each(|(most, net)| *most = (*most).max(*net));
+            most.push(all);
+        }
+        Self { rungs, most }
+    }
+
+    /// The types.
+    pub(super) fn rungs(&self) -> &[ParetoPoint] {
+        &self.rungs
+    }
+
+    /// The types, to keep.
+    pub(super) fn into_rungs(self) -> Vec<ParetoPoint> {
+        self.rungs
+    }
+
+    /// The cheapest type that holds `total`.
+    pub(super) fn cheapest(&self, total: &[i64]) -> Option<usize> {
+        let start = self.most.partition_point(|most| !fit(total, most));
+        (start..self.rungs.len()).find(|at| fit(total, &self.rungs[*at].net))
+    }
+
+    /// The price of the cheapest type that holds `total`.
+    pub(super) fn price(&self, total: &[i64]) -> Option<i64> {
+        Some(self.rungs[self.cheapest(total)?].price)
+    }
+
+    /// How amounts are valued when `demand` is wanted in all: per resource at its best price, resources that cost most in
+    /// all weighing most.
+    pub(super) fn worth(&self, demand: &[i64]) -> ResourcePrices {
+        let dimensions = demand.len();
+        let mut unit: Vec<Option<(i128, i128)>> = vec![None; dimensions];
+        for rung in &self.rungs {
+            for (unit, net) in unit.iter_mut().zip(&rung.net).filter(|(_, net)| **net > 0) {
+                let own = (i128::from(rung.price), i128::from(*net));
+                let cheaper = |known: &(i128, i128)| {
+                    (own.0 * known.1).cmp(&(known.0 * own.1)) == Ordering::Less
+                };
+                if unit.as_ref().is_none_or(cheaper) {
+                    *unit = Some(own);
+                }
+            }
+        }
+        let cost = |at: usize| {
+            unit[at].map_or(0, |(price, net)| {
+                i128::from(demand[at]) * price / net.max(1)
+            })
+        };
+        let costs: Vec<i128> = (0..dimensions).map(cost).collect();
+        let sum = costs.iter().sum::<i128>().max(1);
+        let mut order: Vec<usize> = (0..dimensions).collect();
+        order.sort_by_key(|at| (-costs[*at], *at));
+        ResourcePrices {
+            unit: unit
+                .into_iter()
+                .map(|unit| unit.unwrap_or((0, 1)))
+                .collect(),
+            costs,
+            sum,
+            main: (
+                order.first().copied().unwrap_or(0),
+                order.get(1).copied().unwrap_or(0),
+            ),
+        }
+    }
+}
+
+/// See [`ParetoFront::worth`].
+#[derive(Debug)]
+pub(super) struct ResourcePrices {
+    unit: Vec<(i128, i128)>,
+    costs: Vec<i128>,
+    sum: i128,
+    main: (usize, usize),
+}
+
+/// Amounts in money.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ItemValue {
+    /// All of them.
+    pub(super) whole: i64,
+    /// The two resources that cost most, each as if it alone had to be paid for.
+    pub(super) main: (i64, i64),
+}
+
+impl ResourcePrices {
+    fn priced(&self, at: usize, amount: i64) -> i128 {
+        let (price, net) = self.unit[at];
+        i128::from(amount) * price * SCALE / net
+    }
+
+    /// What amounts are worth.
+    pub(super) fn of(&self, amounts: &[i64]) -> ItemValue {
+        let parts = amounts.iter().enumerate();
+        let whole: i128 = parts
+            .map(|(at, amount)| self.priced(at, *amount) * self.costs[at] / self.sum)
+            .sum();
+        let cut = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
+        let one = |at: usize| cut(self.priced(at, amounts[at]));
+        ItemValue {
+            whole: cut(whole),
+            main: (one(self.main.0), one(self.main.1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ladder(rungs: &[(i64, [i64; 2])]) -> ParetoFront {
+        let rungs: Vec<ParetoPoint> = rungs
+            .iter()
+            .map(|(price, net)| ParetoPoint {
+                price: *price,
+                net: net.iter().copied().collect(),
+            })
+            .collect();
+        let mut most: Vec<ResourceVector> = Vec::new();
+        for rung in &rungs {
+            let mut all = most.last().cloned().unwrap_or_else(|| rung.net.clone());
+            all.iter_mut()
+                .zip(&rung.net)
+                .for_each(|(most, net)| *most = (*most).max(*net));
+            most.push(all);
+        }
+        ParetoFront { rungs, most }
+    }
+
+    #[test]
+    fn cheapest_is_the_first_that_holds_all() {
+        let ladder = ladder(&[(10, [1, 8]), (12, [4, 2]), (20, [4, 8]), (50, [16, 16])]);
+        for cpu in 0..18 {
+            for memory in 0..18 {
+                let total = [cpu, memory];
+                let slow = ladder
+                    .rungs()
+                    .iter()
+                    .position(|rung| fit(&total, &rung.net));
+                assert_eq!(ladder.cheapest(&total), slow, "{total:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scarce_resource_is_worth_more() {
+        let ladder = ladder(&[(100, [10, 10])]);
+        let worth = ladder.worth(&[90, 10]);
+        assert!(worth.of(&[1, 0]).whole > worth.of(&[0, 1]).whole);
+        assert_eq!(worth.of(&[1, 0]).main.0, worth.of(&[0, 1]).main.1);
+    }
+}

@@ -1,0 +1,111 @@
+//! Reserved capacity within a pass: every new machine that could come out of a reservation holds one of its places, so that
+//! two machines do not count on the same one.
+//!
+//! # Source
+//! Karpenter core 1.14: a machine holds a place of *every* reservation that suits it, and gives back those that its
+//! requirements come to exclude.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::narrowed_template::NarrowedTemplate;
+use super::plan::ReservedCapacityMode;
+use super::pool_template::PoolTemplate;
+use mortise_state::catalog::Bits;
+
+/// Index of a reservation.
+pub(super) type ReservationId = usize;
+
+/// Places of all reservations.
+#[derive(Debug)]
+pub(super) struct Reservations {
+    mode: ReservedCapacityMode,
+    ids: BTreeMap<Arc<str>, ReservationId>,
+    left: Vec<u32>,
+}
+
+/// Why a machine cannot count on reserved capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReservationsExhausted;
+
+impl Reservations {
+    /// The reservations of all pools; where pools differ in what is left, the least counts.
+    pub(super) fn of(templates: &[PoolTemplate], mode: ReservedCapacityMode) -> Self {
+        let mut least: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        if mode != ReservedCapacityMode::Uncounted {
+            for template in templates {
+                for (id, left) in template.catalog.table().reservations() {
+                    let known = least.entry(Arc::clone(id)).or_insert(*left);
+                    *known = (*known).min(*left);
+                }
+            }
+        }
+        let ids = least.keys().cloned().enumerate();
+        Self {
+            mode,
+            ids: ids.map(|(at, id)| (id, at)).collect(),
+            left: least.into_values().collect(),
+        }
+    }
+
+    /// Whether there are any to count.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The reservation of a name.
+    pub(super) fn get(&self, id: &str) -> Option<ReservationId> {
+        self.ids.get(id).copied()
+    }
+
+    /// Reservations that machines of these types could come from. Sorted.
+    fn suiting(
+        &self,
+        shape: &NarrowedTemplate,
+        template: &PoolTemplate,
+        types: &Bits,
+    ) -> Vec<ReservationId> {
+        let table = template.catalog.table();
+        let kinds = shape.kinds.iter().filter_map(|at| table.kinds().get(at));
+        let mut all: Vec<ReservationId> = kinds
+            .filter(|kind| kind.types.meets(types))
+            .filter_map(|kind| self.get(kind.reservation.as_deref()?))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// What a machine of these types would hold.
+    ///
+    /// # Errors
+    /// Reservations suit it and all are taken, or it would lose the last one that it holds; only when `Strict`.
+    pub(super) fn holds(
+        &self,
+        shape: &NarrowedTemplate,
+        template: &PoolTemplate,
+        types: &Bits,
+        held: &[ReservationId],
+    ) -> Result<Vec<ReservationId>, ReservationsExhausted> {
+        if self.is_empty() || (!shape.is_reserved && held.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let suiting = self.suiting(shape, template, types);
+        let any = !suiting.is_empty();
+        let has = |id: &ReservationId| held.contains(id) || self.left[*id] > 0;
+        let can: Vec<ReservationId> = suiting.into_iter().filter(has).collect();
+        if self.mode == ReservedCapacityMode::Strict && can.is_empty() && (any || !held.is_empty())
+        {
+            return Err(ReservationsExhausted);
+        }
+        Ok(can)
+    }
+
+    /// Exchanges what a machine holds.
+    pub(super) fn exchange(&mut self, held: &[ReservationId], for_these: &[ReservationId]) {
+        held.iter().for_each(|id| self.left[*id] += 1);
+        for id in for_these {
+            self.left[*id] = self.left[*id].saturating_sub(1);
+        }
+    }
+}

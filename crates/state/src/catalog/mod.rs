@@ -1,0 +1,173 @@
+//! Instance types that one node class can launch, ready to be asked which of them meet a set of requirements.
+//!
+//! # Problem
+//! "Which of 1,400 types can run this?" is asked for every pod, claim and what-if. A catalogue therefore keeps one bit
+//! set of types per (label, value), so that a requirement set is an AND of a few words, and the offerings grouped by
+//! what they offer (zone, capacity type, further labels).
+//!
+//! Invariant: a catalogue never changes. Prices and availability that change make a new one with another version.
+
+mod bits;
+mod diagnostics;
+mod offers;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, Hash, Hasher as _};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+pub use bits::Bits;
+pub use diagnostics::EliminatingRequirement;
+pub use offers::{MinValuesShortfall, Offer};
+pub use table::{InstanceTypeTable, OfferingGroup, PricedOffering, UNKNOWN_PRICE};
+
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, UnavailableOffering};
+
+/// All instance types of a node class, with their offerings.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    types: Vec<Arc<InstanceType>>,
+    version: u64,
+    table: Arc<InstanceTypeTable>,
+}
+
+impl Catalog {
+    /// Builds a catalogue. Of types with the same name the first is kept; the order given does not matter otherwise.
+    ///
+    /// # Cost
+    /// A few milliseconds for 1,400 types.
+    #[must_use]
+    pub fn build(types: Vec<InstanceType>) -> Self {
+        let mut types: Vec<Arc<InstanceType>> = types.into_iter().map(Arc::new).collect();
+        types.sort_by(|a, b| a.name.cmp(&b.name));
+        types.dedup_by(|later, kept| later.name == kept.name);
+        Self::of_sorted(types)
+    }
+
+    fn of_sorted(types: Vec<Arc<InstanceType>>) -> Self {
+        let mut hasher = FixedState::with_seed(11).build_hasher();
+        types.iter().for_each(|each| hash_type(each, &mut hasher));
+        let table = Arc::new(InstanceTypeTable::build(&types));
+        Self {
+            version: hasher.finish(),
+            table,
+            types,
+        }
+    }
+
+    /// Hash of the content: equal content gives the same number in every process of this build.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The types, sorted by name.
+    #[must_use]
+    pub fn types(&self) -> &[Arc<InstanceType>] {
+        &self.types
+    }
+
+    /// A type by name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<InstanceType>> {
+        self.types.get(self.position(name)?)
+    }
+
+    /// Position of a type in [`types`](Self::types), and of its bit in every set of types. Cost: a binary search.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()
+    }
+
+    /// Columns of the types, as bit sets.
+    #[must_use]
+    pub fn table(&self) -> &InstanceTypeTable {
+        &self.table
+    }
+
+    /// Price of an offering, available or not; `None` when there is no such offering or its price is not known.
+    #[must_use]
+    pub fn price(
+        &self,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+    ) -> Option<MicroUsd> {
+        let offerings = &self.get(instance_type)?.offerings;
+        let same = offerings
+            .iter()
+            .filter(|each| *each.zone == *zone && each.capacity_type == capacity_type);
+        same.filter_map(|each| each.price).min()
+    }
+
+    /// The same catalogue with other types at some positions; their names stay.
+    #[must_use]
+    pub(crate) fn with_types(&self, changed: BTreeMap<usize, InstanceType>) -> Self {
+        let mut types = self.types.clone();
+        for (at, each) in changed {
+            if let Some(place) = types.get_mut(at) {
+                *place = Arc::new(each);
+            }
+        }
+        Self::of_sorted(types)
+    }
+
+    /// The same catalogue with these offerings marked as not available.
+    #[must_use]
+    pub fn without(&self, unavailable: &[UnavailableOffering]) -> Self {
+        let names: BTreeSet<&str> = unavailable
+            .iter()
+            .map(|each| &*each.instance_type)
+            .collect();
+        let types = self.types.iter().map(|each| {
+            if !names.contains(&*each.name) {
+                return Arc::clone(each);
+            }
+            let mut changed = InstanceType::clone(each);
+            for offering in &mut changed.offerings {
+                let gone = unavailable.iter().any(|gone| {
+                    *gone.instance_type == *each.name
+                        && gone.zone == offering.zone
+                        && gone.capacity_type == offering.capacity_type
+                });
+                offering.available &= !gone;
+            }
+            Arc::new(changed)
+        });
+        Self::of_sorted(types.collect())
+    }
+}
+
+fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
+    let InstanceType {
+        name,
+        requirements,
+        capacity,
+        overhead,
+        offerings,
+        devices,
+    } = of;
+    if !devices.is_empty() {
+        // Slices are compared as they are written: they hold what has no hash.
+        serde_json::to_string(devices)
+            .unwrap_or_default()
+            .hash(hasher);
+    }
+    (name, requirements, capacity, overhead, offerings.len()).hash(hasher);
+    for offering in offerings {
+        let mortise_cloudprovider::Offering {
+            zone,
+            capacity_type,
+            price,
+            available,
+            reservation,
+            labels,
+        } = offering;
+        (zone, capacity_type, price, available, reservation, labels).hash(hasher);
+    }
+}

@@ -1,0 +1,309 @@
+//! The compiled form of a catalogue: columns of bit sets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Bits;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+
+/// Types by what they require of one label.
+#[derive(Debug, Default)]
+struct Column {
+    /// Types that list the value.
+    values: BTreeMap<Arc<str>, Bits>,
+    /// Types that say nothing about the label.
+    silent: Bits,
+    /// Types whose requirement is no list of values.
+    odd: Vec<(usize, Requirement)>,
+}
+
+/// A way to buy that several types have in common.
+#[derive(Debug)]
+pub struct OfferingGroup {
+    /// Zone.
+    pub zone: Arc<str>,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// All its labels as requirements.
+    pub requirements: Requirements,
+    /// Types that have an available offering of the kind.
+    pub types: Bits,
+    /// The reservation that it is bought from.
+    pub reservation: Option<Arc<str>>,
+}
+
+/// An available offering of a type.
+#[derive(Clone, Copy, Debug)]
+pub struct PricedOffering {
+    /// Index of its kind.
+    pub kind: usize,
+    /// Its price.
+    pub price: Option<MicroUsd>,
+}
+
+/// Columns over the types of a catalogue, in the order of their names.
+#[derive(Debug)]
+pub struct InstanceTypeTable {
+    len: usize,
+    columns: BTreeMap<Arc<str>, Column>,
+    allocatable: Vec<Resources>,
+    kinds: Vec<OfferingGroup>,
+    offerings: Vec<Vec<PricedOffering>>,
+    reservations: BTreeMap<Arc<str>, u32>,
+}
+
+/// Dearer than any price: what is not known is tried last.
+pub const UNKNOWN_PRICE: MicroUsd = MicroUsd(i64::MAX);
+
+impl InstanceTypeTable {
+    pub(super) fn build(types: &[Arc<InstanceType>]) -> Self {
+        let len = types.len();
+        let mut columns: BTreeMap<Arc<str>, Column> = BTreeMap::new();
+        for (at, each) in types.iter().enumerate() {
+            for requirement in &each.requirements {
+                let column = columns
+                    .entry(Arc::clone(requirement.shared_key()))
+                    .or_insert_with(|| Column {
+                        silent: Bits::all(len),
+                        ..Column::default()
+                    });
+                column.silent.remove(at);
+                if requirement.is_complement() || requirement.is_empty() {
+                    column.odd.push((at, requirement.clone()));
+                    continue;
+                }
+                for value in requirement.values() {
+                    let types = column
+                        .values
+                        .entry(Arc::clone(value))
+                        .or_insert_with(|| Bits::none(len));
+                    types.insert(at);
+                }
+            }
+        }
+        let allocatable = types.iter().map(|each| each.allocatable()).collect();
+        let (kinds, offerings) = group_offerings(types);
+        Self {
+            len,
+            columns,
+            allocatable,
+            kinds,
+            offerings,
+            reservations: reservations(types),
+        }
+    }
+
+    /// How many machines are left in each reservation; where offerings differ, the least that one says.
+    pub const fn reservations(&self) -> &BTreeMap<Arc<str>, u32> {
+        &self.reservations
+    }
+
+    /// Number of types.
+    pub const fn type_count(&self) -> usize {
+        self.len
+    }
+
+    /// What pods can use of each type, by index.
+    pub fn allocatable(&self) -> &[Resources] {
+        &self.allocatable
+    }
+
+    /// The ways to buy.
+    pub fn kinds(&self) -> &[OfferingGroup] {
+        &self.kinds
+    }
+
+    /// Available offerings of a type, cheapest first, unknown prices last.
+    pub fn offerings(&self, at: usize) -> &[PricedOffering] {
+        self.offerings.get(at).map_or(&[], Vec::as_slice)
+    }
+
+    /// The values that some type lists for the label, sorted.
+    pub fn values(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.columns
+            .get(key)
+            .into_iter()
+            .flat_map(|column| column.values.keys())
+    }
+
+    /// Types whose own requirement on the label overlaps with this one, or that say nothing about the label.
+    pub fn overlapping(&self, asked: &Requirement) -> Bits {
+        let Some(column) = self.columns.get(asked.key()) else {
+            return Bits::all(self.len);
+        };
+        let mut types = column.silent.clone();
+        if asked.is_complement() {
+            let allowed = column.values.iter().filter(|(value, _)| asked.has(value));
+            allowed.for_each(|(_, bits)| types.or(bits));
+        } else {
+            let listed = asked
+                .values()
+                .iter()
+                .filter_map(|value| column.values.get(value));
+            listed.for_each(|bits| types.or(bits));
+        }
+        for (at, own) in &column.odd {
+            if own.has_intersection(asked) || (own.allows_absence() && asked.allows_absence()) {
+                types.insert(*at);
+            }
+        }
+        types
+    }
+
+    /// Whether every one of the types satisfies a requirement, whichever it turns out to be.
+    pub fn all_satisfy(&self, types: &Bits, asked: &Requirement) -> bool {
+        let Some(column) = self.columns.get(asked.key()) else {
+            return asked.allows_absence();
+        };
+        (asked.allows_absence() || !column.silent.meets(types))
+            && column
+                .values
+                .iter()
+                .all(|(value, of)| !of.meets(types) || asked.has(value))
+            && !column.odd.iter().any(|(at, _)| types.has(*at))
+    }
+
+    /// Types whose labels do not clash with the requirements; offerings are not looked at.
+    pub fn meeting(&self, asked: &Requirements) -> Bits {
+        let mut types = Bits::all(self.len);
+        for requirement in asked {
+            if self.columns.contains_key(requirement.key()) {
+                types.and(&self.overlapping(requirement));
+            }
+        }
+        types
+    }
+
+    /// Kinds of offerings that the requirements allow.
+    pub fn kinds_meeting(&self, asked: &Requirements, known: &WellKnown) -> Bits {
+        let mut kinds = Bits::none(self.kinds.len());
+        for (at, kind) in self.kinds.iter().enumerate() {
+            if asked.is_compatible(&kind.requirements, known) {
+                kinds.insert(at);
+            }
+        }
+        kinds
+    }
+
+    /// Types with an available offering of one of the kinds.
+    pub fn offered(&self, kinds: &Bits) -> Bits {
+        let mut types = Bits::none(self.len);
+        kinds
+            .iter()
+            .filter_map(|at| self.kinds.get(at))
+            .for_each(|kind| types.or(&kind.types));
+        types
+    }
+
+    /// The cheapest available offering of a type among the kinds.
+    pub fn cheapest(&self, at: usize, kinds: &Bits) -> Option<PricedOffering> {
+        self.offerings(at)
+            .iter()
+            .find(|offering| kinds.has(offering.kind))
+            .copied()
+    }
+
+    /// The types with the cheapest way to buy each among the kinds, cheapest first, ties by name, unknown prices last.
+    pub fn by_price(&self, types: &Bits, kinds: &Bits) -> Vec<(usize, PricedOffering)> {
+        let offer = |at: usize| Some((at, self.cheapest(at, kinds)?));
+        let mut all: Vec<_> = types.iter().filter_map(offer).collect();
+        all.sort_by_key(|(_, offer)| offer.price.unwrap_or(UNKNOWN_PRICE));
+        all
+    }
+
+    /// How many different values of the label the types list, with complements and silence counting nothing.
+    pub fn count_values(&self, key: &str, types: &Bits) -> usize {
+        let column = self.columns.get(key);
+        column.map_or(0, |column| {
+            column
+                .values
+                .values()
+                .filter(|bits| bits.meets(types))
+                .count()
+        })
+    }
+}
+
+/// Available, and not of a reservation that is used up.
+fn is_to_be_had(offering: &Offering) -> bool {
+    offering.available
+        && offering
+            .reservation
+            .as_ref()
+            .is_none_or(|(_, left)| *left > 0)
+}
+
+fn reservations(types: &[Arc<InstanceType>]) -> BTreeMap<Arc<str>, u32> {
+    let mut all: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    let offerings = types.iter().flat_map(|each| &each.offerings);
+    for (id, left) in offerings.filter_map(|each| each.reservation.as_ref()) {
+        let known = all.entry(Arc::clone(id)).or_insert(*left);
+        *known = (*known).min(*left);
+    }
+    all
+}
+
+fn requirements_of(offering: &Offering) -> Requirements {
+    let own = [
+        Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&offering.zone)),
+        Requirement::is(labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
+    ];
+    let more = offering.labels.iter();
+    own.into_iter()
+        .chain(more.map(|(key, value)| Requirement::is(Arc::clone(key), Arc::clone(value))))
+        .collect()
+}
+
+fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<PricedOffering>>) {
+    let mut by_labels: BTreeMap<(Requirements, Option<Arc<str>>), usize> = BTreeMap::new();
+    let mut kinds: Vec<OfferingGroup> = Vec::new();
+    let mut all = Vec::with_capacity(types.len());
+    for (at, each) in types.iter().enumerate() {
+        let mut priced = Vec::with_capacity(each.offerings.len());
+        for offering in each
+            .offerings
+            .iter()
+            .filter(|offering| is_to_be_had(offering))
+        {
+            let requirements = requirements_of(offering);
+            let reservation = offering.reservation.as_ref().map(|(id, _)| Arc::clone(id));
+            let key = (requirements.clone(), reservation.clone());
+            let kind = *by_labels.entry(key).or_insert_with(|| {
+                kinds.push(OfferingGroup {
+                    zone: Arc::clone(&offering.zone),
+                    capacity_type: offering.capacity_type,
+                    requirements,
+                    types: Bits::none(types.len()),
+                    reservation,
+                });
+                kinds.len() - 1
+            });
+            if let Some(kind) = kinds.get_mut(kind) {
+                kind.types.insert(at);
+            }
+            priced.push(PricedOffering {
+                kind,
+                price: offering.price,
+            });
+        }
+        // Among equal prices capacity that is paid for already goes first, then the order of zones.
+        priced.sort_by_key(|each| {
+            (
+                each.price.unwrap_or(UNKNOWN_PRICE),
+                order_of(&kinds, each.kind),
+            )
+        });
+        all.push(priced);
+    }
+    (kinds, all)
+}
+
+fn order_of(kinds: &[OfferingGroup], at: usize) -> Option<(CapacityType, Arc<str>)> {
+    kinds
+        .get(at)
+        .map(|kind| (kind.capacity_type, Arc::clone(&kind.zone)))
+}

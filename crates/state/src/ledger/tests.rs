@@ -1,0 +1,61 @@
+use super::*;
+use mortise_apis::values::after;
+
+fn nomination(uid: &str, place: NominationTarget, until_ms: i64) -> Nomination {
+    Nomination {
+        pod: PodKey::new("default", uid),
+        uid: uid.into(),
+        place,
+        requests: Resources::of(1_000, 0),
+        priority: 0,
+        from: Timestamp::UNIX_EPOCH,
+        until: after(Timestamp::UNIX_EPOCH, until_ms),
+    }
+}
+
+#[test]
+fn what_became_of_promises_is_counted_once() {
+    let mut ledger = Ledger::default();
+    let node = NominationTarget::Node("n".into());
+    let claim = NominationTarget::Claim("c".into());
+    for (uid, place) in [("a", &node), ("b", &node), ("c", &node), ("d", &claim)] {
+        assert!(ledger.apply(LedgerOp::Nominate(nomination(uid, place.clone(), 1_000))));
+    }
+    ledger.bound(&"a".into(), true);
+    ledger.bound(&"a".into(), true);
+    ledger.bound(&"b".into(), false);
+    ledger.forget_claim(&"c".into());
+    ledger.run_out(&"c".into());
+    ledger.run_out(&"c".into());
+    let expected = NominationOutcomes {
+        kept: 1,
+        elsewhere: 1,
+        ran_out: 1,
+        lost: 1,
+    };
+    assert_eq!(ledger.fates(), expected);
+    assert_eq!(ledger.nominations().count(), 0);
+}
+
+#[test]
+fn promises_are_shortened_and_never_made_longer() {
+    let mut ledger = Ledger::default();
+    let claim = NominationTarget::Claim("c".into());
+    for (uid, until) in [("long", 9_000), ("short", 1_000)] {
+        ledger.apply(LedgerOp::Nominate(nomination(uid, claim.clone(), until)));
+    }
+    let at = |ms| after(Timestamp::UNIX_EPOCH, ms);
+    let changed =
+        ["long", "long", "short", "nobody's"].map(|uid| ledger.shorten(&Uid::from(uid), at(5_000)));
+    assert_eq!(
+        changed,
+        [true, false, false, false],
+        "what ends earlier is left alone"
+    );
+    let until = |uid: &str| ledger.nomination(uid).map(|each| each.until);
+    assert_eq!(
+        (until("long"), until("short")),
+        (Some(at(5_000)), Some(at(1_000)))
+    );
+    assert_eq!(ledger.held(&claim).count(), 2, "they are still held there");
+}

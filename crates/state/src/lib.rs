@@ -1,0 +1,21 @@
+//! Cluster state: the index, which one thread writes, the immutable snapshots that everybody else reads, the ledger of what no
+//! object shows yet, and the catalog of instance types.
+//!
+//! ```text
+//! watch events ─► index ─► snapshot
+//! own writes ───►   ▲
+//! ledger changes ───┘
+//! ```
+//!
+//! Pure: time is an argument. It decides nothing.
+
+pub mod catalog;
+pub mod feasible_pods;
+pub mod index;
+pub mod ledger;
+pub mod overlays;
+pub mod pods;
+pub mod resource_kinds;
+pub mod sharded_map;
+pub mod snapshot;
+pub mod watch_age;

@@ -1,0 +1,138 @@
+//! From a pod as the API server sends it to the small record that is kept.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+
+use super::devices::claims_of;
+use super::pod_class::{PodClass, sorted_labels};
+use super::{Owner, Pod, PodClasses, PodPhase, Refusal};
+use mortise_apis::names::PodKey;
+use mortise_apis::{k8s, labels};
+
+/// Annotation of the kubelet on the mirror of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation on the in-memory pods that stand for a capacity buffer.
+const BUFFER_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
+/// What the API server fills in.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+impl Pod {
+    /// Reads a pod. Nothing in it can make this fail: what is malformed ends up in the class, which keeps the pod from being
+    /// placed and says why.
+    #[must_use]
+    pub fn from_api(object: &k8s::Pod, classes: &mut PodClasses) -> Self {
+        let k8s::Pod {
+            metadata,
+            spec,
+            status,
+        } = object;
+        let labels = sorted_labels(object);
+        let class = classes.share(PodClass::of(object, &labels));
+        let annotation = |key: &str| {
+            metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(key))
+                .map(String::as_str)
+        };
+        let condition = |type_: &str| status.conditions.iter().find(|each| each.type_ == type_);
+        let scheduled = condition("PodScheduled");
+        Self {
+            key: PodKey::new(
+                Arc::clone(&class.namespace),
+                metadata.name.as_deref().unwrap_or_default(),
+            ),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            labels: classes.share_labels(labels),
+            claims: claims_of(object),
+            node: name(spec.node_name.as_deref()),
+            nominated: name(status.nominated_node_name.as_deref()),
+            phase: phase(&status.phase),
+            owner: owner(metadata),
+            created: time(metadata.creation_timestamp.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH),
+            deleted: time(metadata.deletion_timestamp.as_ref()),
+            finalizers: kept_by(metadata),
+            started: time(status.start_time.as_ref()),
+            unschedulable: scheduled.is_some_and(|each| each.reason == "Unschedulable"),
+            refusal: scheduled.and_then(refusal),
+            has_scheduler_error: scheduled.is_some_and(|each| each.reason == "SchedulerError"),
+            gated: !spec.scheduling_gates.is_empty(),
+            ready: condition("Ready").is_some_and(|each| each.status == "True"),
+            do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),
+            deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
+            grace_seconds: spec
+                .termination_grace_period_seconds
+                .unwrap_or(DEFAULT_GRACE_SECONDS),
+            mirror: annotation(MIRROR).is_some(),
+            virtual_pod: annotation(BUFFER_POD) == Some("true"),
+            class,
+        }
+    }
+}
+
+fn name<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
+    text.filter(|text| !text.is_empty()).map(T::from)
+}
+
+fn time(of: Option<&Time>) -> Option<Timestamp> {
+    of.map(|time| time.0)
+}
+
+fn refusal(scheduled: &k8s::PodCondition) -> Option<Arc<Refusal>> {
+    (scheduled.reason == "Unschedulable").then(|| {
+        let message: String = scheduled
+            .message
+            .chars()
+            .take(Refusal::MOST_CHARS)
+            .collect();
+        Arc::new(Refusal {
+            since: time(scheduled.last_transition_time.as_ref()),
+            message: message.into(),
+        })
+    })
+}
+
+fn kept_by(metadata: &ObjectMeta) -> Option<Arc<str>> {
+    metadata.deletion_timestamp.as_ref()?;
+    let all = metadata.finalizers.as_ref().filter(|all| !all.is_empty())?;
+    Some(all.join(", ").into())
+}
+
+fn phase(text: &str) -> PodPhase {
+    match text {
+        "Running" => PodPhase::Running,
+        "Succeeded" => PodPhase::Succeeded,
+        "Failed" => PodPhase::Failed,
+        "Unknown" => PodPhase::Unknown,
+        _ => PodPhase::Pending,
+    }
+}
+
+/// The controlling owner; without one, an owner that makes the pod special wherever it stands in the list, else the first.
+fn owner(metadata: &ObjectMeta) -> Option<Owner> {
+    let all = metadata.owner_references.as_deref().unwrap_or_default();
+    let special =
+        |each: &&OwnerReference| matches!(each.kind.as_str(), "DaemonSet" | "Node" | "StatefulSet");
+    let of = all
+        .iter()
+        .find(|each| each.controller == Some(true))
+        .or_else(|| all.iter().find(special))
+        .or_else(|| all.first())?;
+    Some(Owner {
+        kind: of.kind.as_str().into(),
+        name: of.name.as_str().into(),
+        uid: of.uid.as_str().into(),
+    })
+}
+
+/// The annotation's number, rounded to the nearest integer and kept within 32 bits; 0 when it is none.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a cast from float saturates"
+)]
+fn deletion_cost(text: &str) -> i32 {
+    text.parse()
+        .unwrap_or_else(|_| text.parse::<f64>().map_or(0, |cost| cost.round() as i32))
+}

@@ -1,0 +1,195 @@
+//! A pod as a small record: its class (shared with its siblings), and what is its own.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{PodClaim, PodClass};
+use crate::ledger::{Nomination, NominationTarget};
+use mortise_apis::names::{NodeName, PodKey, Uid};
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum PodPhase {
+    /// Not started.
+    Pending,
+    /// Started.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// The kubelet does not answer.
+    Unknown,
+}
+
+/// Who re-creates the pod when it goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Owner {
+    /// Kind of the controlling owner, such as `ReplicaSet`; `Node` for mirror pods.
+    pub kind: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID.
+    pub uid: Uid,
+}
+
+/// kube-scheduler's word that no node can take a pod. It writes it again only in other words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Since when the pod has been unschedulable.
+    pub since: Option<Timestamp>,
+    /// What kube-scheduler says of the nodes, at most [`Self::MOST_CHARS`] characters.
+    pub message: Arc<str>,
+}
+
+impl Refusal {
+    /// Characters of a message that are kept.
+    pub const MOST_CHARS: usize = 1_000;
+}
+
+/// A pod, as deciders see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// UID: a pod of the same name after a deletion is another pod.
+    pub uid: Uid,
+    /// What scheduling looks at, shared by all pods alike.
+    pub class: Arc<PodClass>,
+    /// Labels, shared by all pods alike. Sorted by key.
+    pub labels: Arc<Vec<(Arc<str>, Arc<str>)>>,
+    /// Its claims for devices; `None` of almost all pods.
+    pub claims: Option<Arc<[PodClaim]>>,
+    /// Where it runs.
+    pub node: Option<NodeName>,
+    /// `status.nominatedNodeName`: where the scheduler makes room for it.
+    pub nominated: Option<NodeName>,
+    /// Phase.
+    pub phase: PodPhase,
+    /// Controlling owner.
+    pub owner: Option<Owner>,
+    /// Creation.
+    pub created: Timestamp,
+    /// Deletion, when asked for.
+    pub deleted: Option<Timestamp>,
+    /// Finalizers that keep a deleted pod, separated by commas; `None` for a pod that is not being deleted.
+    pub finalizers: Option<Arc<str>>,
+    /// `status.startTime`.
+    pub started: Option<Timestamp>,
+    /// Condition `PodScheduled` has reason `Unschedulable`.
+    pub unschedulable: bool,
+    /// Why, and since when, in kube-scheduler's words; `None` of a pod that is not unschedulable.
+    pub refusal: Option<Arc<Refusal>>,
+    /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
+    pub has_scheduler_error: bool,
+    /// It has scheduling gates.
+    pub gated: bool,
+    /// Condition `Ready` is `True`.
+    pub ready: bool,
+    /// Annotation `karpenter.sh/do-not-disrupt`, as written.
+    pub do_not_disrupt: Option<Arc<str>>,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 when absent or malformed.
+    pub deletion_cost: i32,
+    /// `spec.terminationGracePeriodSeconds`; 30 when absent.
+    pub grace_seconds: i64,
+    /// It is a mirror of a static pod.
+    pub mirror: bool,
+    /// Its container specs do not name an owner class: annotated fake pod of a capacity buffer.
+    pub virtual_pod: bool,
+}
+
+impl Pod {
+    /// The nomination of this pod to a node or NodeClaim.
+    #[must_use]
+    pub fn nomination(
+        &self,
+        place: NominationTarget,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Nomination {
+        Nomination {
+            pod: self.key.clone(),
+            uid: self.uid.clone(),
+            place,
+            requests: self.class.requests.clone(),
+            priority: self.class.priority,
+            from,
+            until,
+        }
+    }
+
+    /// A new node could help this pod: it waits, nobody makes room for it, and it is neither a DaemonSet's nor a node's.
+    /// `ahead` asks the question before kube-scheduler has said `Unschedulable`.
+    #[must_use]
+    pub fn is_provisionable(&self, ahead: bool) -> bool {
+        (self.unschedulable || ahead)
+            && self.node.is_none()
+            && self.nominated.is_none()
+            && !self.gated
+            && self.deleted.is_none()
+            && !self.is_daemon()
+            && !self.is_node_owned()
+            && !self.is_terminal()
+    }
+
+    /// Owned by a DaemonSet.
+    #[must_use]
+    pub fn is_daemon(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Owned by a Job: it ends by itself.
+    #[must_use]
+    pub fn is_of_job(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| &*owner.kind == "Job")
+    }
+
+    /// Owned by a Node (static pods).
+    #[must_use]
+    pub fn is_node_owned(&self) -> bool {
+        self.mirror
+            || self
+                .owner
+                .as_ref()
+                .is_some_and(|owner| &*owner.kind == "Node")
+    }
+
+    /// Succeeded or failed.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Not terminal and not being deleted.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        !self.is_terminal() && self.deleted.is_none()
+    }
+
+    /// Would come back somewhere else if its node went: active (or a terminating StatefulSet pod), not a DaemonSet's, not a mirror.
+    #[must_use]
+    pub fn is_reschedulable(&self) -> bool {
+        let stateful = self
+            .owner
+            .as_ref()
+            .is_some_and(|owner| &*owner.kind == "StatefulSet");
+        (self.is_active() || (self.deleted.is_some() && stateful && !self.is_terminal()))
+            && !self.is_daemon()
+            && !self.is_node_owned()
+    }
+
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&Arc<str>> {
+        self.labels
+            .iter()
+            .find(|(k, _)| &**k == key)
+            .map(|(_, value)| value)
+    }
+}

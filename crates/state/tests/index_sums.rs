@@ -1,0 +1,241 @@
+//! What the index keeps up to date piece by piece equals what counting everything anew gives.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_state::index::Index;
+use mortise_state::ledger::NominationTarget;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
+use mortise_state::snapshot::{PoolUsage, Snapshot};
+use proptest::prelude::*;
+use serde_json::json;
+
+/// One thing that happens; numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+struct Happens {
+    what: u8,
+    which: u8,
+    node: u8,
+    like: u8,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    (0_u8..8, 0_u8..12, 0_u8..6, 0_u8..5).prop_map(|(what, which, node, like)| Happens {
+        what,
+        which,
+        node,
+        like,
+    })
+}
+
+fn pod(of: &Happens) -> Object {
+    let name = format!("pod-{}", of.which);
+    let set = of.like == 4;
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": if of.like == 3 { "other" } else { "default" }, "uid": format!("{name}-{}", of.like), "labels": {"app": format!("app-{}", of.like % 3)},
+            "creationTimestamp": format!("2026-01-01T00:00:{:02}Z", of.which)},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": if of.what == 3 { "Succeeded" } else { "Running" }},
+    });
+    if of.node > 0 {
+        pod["spec"]["nodeName"] = json!(format!("node-{}", of.node));
+    }
+    if of.what == 2 {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+    }
+    if set {
+        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set", "controller": true}]);
+    }
+    if of.like == 1 {
+        pod["spec"]["affinity"]["podAntiAffinity"] = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "app-1"}}, "topologyKey": labels::HOSTNAME}]});
+    }
+    Object::Pod(Box::new(serde_json::from_value(pod).unwrap()))
+}
+
+fn machine(of: &Happens, index: &mut Index) {
+    let name = format!("node-{}", of.node);
+    let id = format!("cloud:///{name}");
+    let amounts = json!({"cpu": (of.like + 1).to_string(), "memory": "8Gi", "pods": "110"});
+    let all_labels = json!({labels::NODEPOOL: format!("pool-{}", of.like % 2), labels::REGISTERED: "true", labels::INITIALIZED: (!of.like.is_multiple_of(3)).to_string()});
+    let mut claim = json!({
+        "metadata": {"name": format!("claim-{}", of.node), "uid": format!("claim-{}", of.node), "labels": all_labels},
+        "spec": {"nodeClassRef": {"group": "g", "kind": "Class", "name": "default"}, "requirements": []},
+        "status": {"providerID": id, "capacity": amounts, "allocatable": amounts},
+    });
+    if of.which == 0 {
+        claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+    }
+    let node = json!({"metadata": {"name": name, "uid": name, "labels": all_labels}, "spec": {"providerID": id}, "status": {"capacity": amounts, "allocatable": amounts}});
+    let claim = Object::Claim(Box::new(serde_json::from_value(claim).unwrap()));
+    index.apply(ObjectEvent::Applied(claim, EventSource::Watch));
+    if !of.which.is_multiple_of(3) {
+        let node = Object::Node(Box::new(serde_json::from_value(node).unwrap()));
+        index.apply(ObjectEvent::Applied(node, EventSource::Watch));
+    }
+}
+
+fn apply(of: &Happens, index: &mut Index) {
+    match of.what {
+        0..=3 => drop(index.apply(ObjectEvent::Applied(pod(of), EventSource::Watch))),
+        4 => {
+            let key = pod(of).key();
+            index.apply(ObjectEvent::Deleted(key, None));
+        }
+        5 => {
+            index.apply(ObjectEvent::Deleted(
+                ObjectKey::Node(format!("node-{}", of.node).into()),
+                None,
+            ));
+        }
+        6 => {
+            index.apply(ObjectEvent::Deleted(
+                ObjectKey::Claim(format!("claim-{}", of.node).into()),
+                None,
+            ));
+        }
+        _ => machine(of, index),
+    }
+}
+
+/// Number of pods by namespace, labels and Node.
+type Crowd = BTreeMap<(String, String, String), u32>;
+
+fn check(snapshot: &Snapshot) {
+    let pods: Vec<_> = snapshot.pods.values().collect();
+    let bound = pods
+        .iter()
+        .filter_map(|pod| Some((pod, pod.node.as_ref()?)));
+    let (mut alike, mut guards): (Crowd, BTreeMap<(u32, String), u32>) = Default::default();
+    for (pod, node) in bound {
+        if pod.is_active() {
+            let key = (
+                pod.key.namespace.to_string(),
+                format!("{:?}", pod.labels),
+                node.to_string(),
+            );
+            *alike.entry(key).or_default() += 1;
+        }
+        if !pod.class.anti_affinity.required.is_empty() {
+            *guards.entry((pod.class.id, node.to_string())).or_default() += 1;
+        }
+    }
+    let mut known = Crowd::new();
+    for (key, nodes) in snapshot.pod_labels.by_labels() {
+        for (place, count) in nodes.iter() {
+            let key = (
+                key.namespace.to_string(),
+                format!("{:?}", key.labels),
+                node_of(place),
+            );
+            *known.entry(key).or_default() += count;
+        }
+    }
+    assert_eq!(known, alike);
+    let known: BTreeMap<(u32, String), u32> = snapshot
+        .pod_labels
+        .anti_affinity_pods()
+        .flat_map(|guards| {
+            let id = guards.class().unwrap().id;
+            let places = guards.places.iter();
+            places.map(move |(place, count)| ((id, node_of(place)), count))
+        })
+        .collect();
+    assert_eq!(known, guards);
+
+    let daemons = pods.iter().filter(|pod| pod.is_daemon() && pod.is_active());
+    let newest: BTreeSet<String> = daemons
+        .fold(BTreeMap::new(), |mut all: BTreeMap<_, _>, pod| {
+            let known = all.entry(&pod.key.namespace).or_insert(pod);
+            if (known.created, &known.key) < (pod.created, &pod.key) {
+                *known = pod;
+            }
+            all
+        })
+        .into_values()
+        .map(|pod| pod.key.to_string())
+        .collect();
+    let known = snapshot.daemon_pods.values();
+    assert_eq!(
+        known
+            .map(|pod| pod.key.to_string())
+            .collect::<BTreeSet<_>>(),
+        newest
+    );
+
+    let mut order: Vec<_> = snapshot.nodes.values().collect();
+    order.sort_by_key(|node| (!node.initialized, node.name().to_owned(), node.key.clone()));
+    let keys = |node: &std::sync::Arc<mortise_state::snapshot::StateNode>| node.key.clone();
+    let order: Vec<_> = order.into_iter().map(keys).collect();
+    assert_eq!(
+        snapshot.ordered_nodes.iter().map(keys).collect::<Vec<_>>(),
+        order
+    );
+
+    let mut values: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
+        for (key, value) in node.labels.iter() {
+            *values.entry((key.clone(), value.clone())).or_default() += 1;
+        }
+    }
+    let mut known = BTreeMap::new();
+    for (key, all) in snapshot.label_values.iter() {
+        let counts = all.iter();
+        known.extend(counts.map(|(value, count)| ((key.to_string(), value.to_string()), *count)));
+    }
+    assert_eq!(known, values);
+
+    let mut usage: BTreeMap<String, PoolUsage> = BTreeMap::new();
+    let mut going = BTreeSet::new();
+    for node in snapshot.nodes.values() {
+        if node.deleting {
+            going.insert(node.key.clone());
+        } else if let Some(pool) = node.pool() {
+            usage
+                .entry(pool.to_string())
+                .or_default()
+                .count(&node.capacity);
+        }
+    }
+    assert_eq!(*snapshot.deleting, going);
+    let known = snapshot.pool_usage.iter();
+    let known: BTreeMap<_, _> = known
+        .map(|(pool, usage)| (pool.to_string(), usage.clone()))
+        .collect();
+    assert_eq!(known, usage);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn sums_are_those_of_all_objects(story in proptest::collection::vec(happens(), 1..120)) {
+        let mut index = Index::new(WellKnown::core(), true, Timestamp::UNIX_EPOCH);
+        index.set_synced();
+        let mut earlier = Vec::new();
+        for (at, each) in story.iter().enumerate() {
+            apply(each, &mut index);
+            if at % 7 == 0 {
+                let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+                check(&snapshot);
+                earlier.push(snapshot);
+            }
+        }
+        check(&index.freeze(Timestamp::UNIX_EPOCH));
+        // What was frozen before has not changed.
+        earlier.iter().for_each(check);
+    }
+}
+
+/// Bound pods are counted on Nodes only.
+fn node_of(place: &NominationTarget) -> String {
+    match place {
+        NominationTarget::Node(node) => node.to_string(),
+        NominationTarget::Claim(claim) => panic!("a bound pod counts on claim {claim}"),
+    }
+}
