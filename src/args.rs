@@ -63,14 +63,14 @@ impl std::fmt::Display for Millis {
     }
 }
 
-/// Everything `mortise serve` can be told. As with Go's flags, the last one counts where one is given twice.
+/// All flags of `mortise serve`. As with Go's flags, the last occurrence of a flag takes effect.
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true)]
 pub struct ServeArgs {
-    /// kubeconfig file; without it the service account of the pod, then the usual places of kubectl
+    /// kubeconfig file; default: the service account of the pod, then the locations that kubectl uses
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Clouds to serve
+    /// Cloud providers to enable
     #[arg(
         long,
         env = "MORTISE_PROVIDER",
@@ -85,7 +85,7 @@ pub struct ServeArgs {
     core: CoreArgs,
     #[command(flatten)]
     own: OwnArgs,
-    /// kwok: instance types file in upstream's format instead of the built-in types
+    /// kwok: instance types file in Karpenter's format, instead of the built-in types
     #[arg(long, env = "INSTANCE_TYPES_FILE_PATH", value_name = "FILE")]
     pub instance_types_file_path: Option<PathBuf>,
     /// Flags of the AWS provider
@@ -95,22 +95,22 @@ pub struct ServeArgs {
 
 #[derive(Args, Clone, Debug)]
 struct ListenArgs {
-    /// Address that all listeners bind to
+    /// Bind address of all listeners
     #[arg(long, env = "MORTISE_BIND_ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind_address: IpAddr,
-    /// HTTPS: extender, webhooks, debug paths (0 = any free port)
+    /// HTTPS port for the extender, webhooks and debug paths (0 = any free port)
     #[arg(long, env = "MORTISE_HTTPS_PORT", default_value_t = 8443)]
     https_port: u16,
-    /// HTTP: /metrics
+    /// HTTP port for /metrics
     #[arg(long, env = "METRICS_PORT", default_value_t = 8080)]
     metrics_port: u16,
-    /// HTTP: /healthz and /readyz
+    /// HTTP port for /healthz and /readyz
     #[arg(long, env = "HEALTH_PROBE_PORT", default_value_t = 8081)]
     health_probe_port: u16,
-    /// Keep certificates in this directory instead of a Secret; missing ones are made
+    /// Store certificates in this directory instead of a Secret; missing certificates are issued
     #[arg(long, env = "MORTISE_CERT_DIR", value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Further names or addresses for the server certificate
+    /// Additional DNS names or IP addresses of the server certificate
     #[arg(
         long,
         env = "MORTISE_SERVER_NAMES",
@@ -118,19 +118,19 @@ struct ListenArgs {
         value_name = "NAME"
     )]
     server_names: Vec<String>,
-    /// Service name, and the name of its Secret's owner, for the certificate's DNS names
+    /// Name of the Service, for the DNS names of the certificate and the name of its Secret
     #[arg(long, env = "KARPENTER_SERVICE", default_value = "mortise")]
     karpenter_service: String,
-    /// Serve debug paths without a token; only with a loopback address
+    /// Serve debug paths without authentication; requires a loopback bind address
     #[arg(long, env = "MORTISE_INSECURE_DEBUG")]
     insecure_debug: bool,
-    /// Let the admission webhook refuse, instead of warn about, a NodePool that no instance type can satisfy
-    #[arg(long, env = "MORTISE_DENY_IMPOSSIBLE")]
-    deny_impossible: bool,
-    /// File with the CA that signs client certificates of API servers: admission tells facts of the cluster to no others
+    /// Reject NodePools that no instance type can satisfy, instead of returning a warning
+    #[arg(long, env = "MORTISE_DENY_UNSATISFIABLE")]
+    deny_unsatisfiable: bool,
+    /// CA file for client certificates of API servers; admission responses to other clients contain no cluster state
     #[arg(long, env = "MORTISE_ADMISSION_CLIENT_CA", value_name = "FILE")]
     admission_client_ca: Option<PathBuf>,
-    /// Names in these certificates that count as an API server (default: whatever the CA signed)
+    /// Certificate names that identify an API server (default: any certificate that the CA signed)
     #[arg(
         long,
         env = "MORTISE_ADMISSION_CLIENT_NAMES",
@@ -139,47 +139,47 @@ struct ListenArgs {
         requires = "admission_client_ca"
     )]
     admission_client_names: Vec<String>,
-    /// Serve conversion between v1beta1 and v1, for definitions that were written with `manifests crds --conversion`
+    /// Serve conversion between v1beta1 and v1, for CRDs written by `manifests crds --conversion`
     #[arg(long, env = "MORTISE_CONVERSION_WEBHOOK")]
     conversion_webhook: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 struct CoreArgs {
-    /// Calls to the API server per second
+    /// Requests to the API server per second
     #[arg(long, env = "KUBE_CLIENT_QPS", default_value_t = 200)]
     kube_client_qps: u32,
-    /// Calls to the API server at once
+    /// Burst of requests to the API server
     #[arg(long, env = "KUBE_CLIENT_BURST", default_value_t = 300)]
     kube_client_burst: u32,
-    /// Act without the Lease; only when nothing else can act
+    /// Run without leader election; safe only with a single replica and no Karpenter
     #[arg(long, env = "DISABLE_LEADER_ELECTION", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     disable_leader_election: bool,
-    /// Name of the Lease, the same as Karpenter's so that both never act together
+    /// Name of the Lease; the default is Karpenter's, which excludes running both at once
     #[arg(long, env = "LEADER_ELECTION_NAME", default_value = mortise_controller::LEASE_NAME)]
     leader_election_name: String,
     /// Namespace of the Lease and of the certificate Secret
     #[arg(long, env = "LEADER_ELECTION_NAMESPACE", default_value = "")]
     leader_election_namespace: String,
-    /// Log level: debug, info, error
+    /// Log level: debug, info, warn, error
     #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = ["debug", "info", "warn", "error", ""])]
     log_level: String,
-    /// A batch of pending pods ends this long after it began
+    /// Maximum duration of a batch of pending pods
     #[arg(long, env = "BATCH_MAX_DURATION", default_value = "10s")]
     batch_max_duration: Millis,
-    /// A batch of pending pods ends this long after its last pod
+    /// A batch of pending pods ends after this time without a new pod
     #[arg(long, env = "BATCH_IDLE_DURATION", default_value = "1s")]
     batch_idle_duration: Millis,
-    /// Preferences of pods: Respect them as long as possible, or Ignore them
+    /// Preferences of pods: Respect relaxes them one at a time, Ignore drops them
     #[arg(long, env = "PREFERENCE_POLICY", default_value = "Respect", value_parser = ["Respect", "Ignore"])]
     preference_policy: String,
-    /// minValues that cannot be met: Strict refuses, BestEffort lowers them
+    /// minValues that cannot be met: Strict rejects the instance types, BestEffort relaxes minValues
     #[arg(long, env = "MIN_VALUES_POLICY", default_value = "Strict", value_parser = ["Strict", "BestEffort"])]
     min_values_policy: String,
-    /// Leave pods alone that claim devices (spec.resourceClaims); false: their devices are part of every plan
+    /// Ignore pods with spec.resourceClaims; false: allocate their devices when nodes are planned
     #[arg(long, env = "IGNORE_DRA_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     ignore_dra_requests: bool,
-    /// YAML or JSON text with default spread constraints: {podTopologySpread: {defaultConstraints: [...]}}
+    /// Default topology spread constraints as YAML or JSON: {podTopologySpread: {defaultConstraints: [...]}}
     #[arg(
         long,
         env = "SCHEDULER_CONFIG",
@@ -187,20 +187,20 @@ struct CoreArgs {
         hide_default_value = true
     )]
     scheduler_config: String,
-    /// Name=bool pairs, comma separated
+    /// Feature gates: name=bool pairs, separated by commas
     #[arg(long, env = "FEATURE_GATES", default_value = "")]
     feature_gates: String,
     #[command(flatten)]
     accepted: AcceptedArgs,
 }
 
-/// Flags of upstream that are understood so that its charts start us, and that change nothing here.
+/// Flags of Karpenter that are accepted for its charts and have no effect.
 #[derive(Args, Clone, Debug)]
 struct AcceptedArgs {
-    /// Accepted; this service needs no memory limit hint
+    /// Accepted without effect; no memory limit hint is needed
     #[arg(long, env = "MEMORY_LIMIT", hide = true, allow_negative_numbers = true, default_value_t = -1)]
     memory_limit: i64,
-    /// Accepted; concurrency does not depend on CPU requests here
+    /// Accepted without effect; concurrency does not depend on CPU requests
     #[arg(
         long,
         env = "CPU_REQUESTS",
@@ -209,19 +209,19 @@ struct AcceptedArgs {
         default_value_t = 1000
     )]
     cpu_requests: i64,
-    /// Accepted; there is no profiling listener
+    /// Accepted without effect; there is no profiling listener
     #[arg(long, env = "ENABLE_PROFILING", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     enable_profiling: bool,
-    /// Accepted; followers are always warm
+    /// Accepted without effect; followers always keep the cluster state
     #[arg(long, env = "DISABLE_CONTROLLER_WARMUP", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     disable_controller_warmup: bool,
-    /// Accepted; metrics are bounded anyway
+    /// Accepted without effect; metrics are bounded
     #[arg(long, env = "DISABLE_CLUSTER_STATE_OBSERVABILITY", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     disable_cluster_state_observability: bool,
-    /// Accepted; logs go to standard output
+    /// Accepted without effect; logs are written to standard error
     #[arg(long, env = "LOG_OUTPUT_PATHS", hide = true, default_value = "stdout")]
     log_output_paths: String,
-    /// Accepted; logs go to standard output
+    /// Accepted without effect; logs are written to standard error
     #[arg(
         long,
         env = "LOG_ERROR_OUTPUT_PATHS",
@@ -231,46 +231,54 @@ struct AcceptedArgs {
     log_error_output_paths: String,
 }
 
-/// Settings that upstream has as constants.
+/// Settings that are constants in Karpenter.
 #[derive(Args, Clone, Debug)]
 struct OwnArgs {
-    /// How long a disruption command is held before it is looked at again and carried out
-    #[arg(long, env = "MORTISE_DISRUPTION_HOLD", default_value = "15s")]
-    disruption_hold: Millis,
-    /// How long new pods are kept off a node before its pods are looked at for the last time
-    #[arg(long, env = "MORTISE_BIND_GRACE", default_value = "2s")]
-    bind_grace: Millis,
-    /// A machine launched for a move, or that received moved pods, is left alone this long
-    #[arg(long, env = "MORTISE_CHURN_REST", default_value = "5m")]
-    churn_rest: Millis,
-    /// A claim whose machine the cloud has not made after this is given up
+    /// Delay before a disruption command is validated again and executed
+    #[arg(
+        long,
+        env = "MORTISE_DISRUPTION_VALIDATION_DELAY",
+        default_value = "15s"
+    )]
+    disruption_validation_delay: Millis,
+    /// Time between the fence of a node and the last check of its pods
+    #[arg(long, env = "MORTISE_BIND_GRACE_PERIOD", default_value = "2s")]
+    bind_grace_period: Millis,
+    /// How long a node that replaced another one, or received its pods, is excluded from disruption
+    #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
+    disruption_cooldown: Millis,
+    /// Delete a NodeClaim whose instance was not launched within this time
     #[arg(long, env = "MORTISE_LAUNCH_TIMEOUT", default_value = "5m")]
     launch_timeout: Millis,
-    /// A claim whose machine has not joined as a node after this is given up; longer for machines that start slowly
+    /// Delete a NodeClaim whose node has not registered within this time
     #[arg(long, env = "MORTISE_REGISTRATION_TIMEOUT", default_value = "15m")]
     registration_timeout: Millis,
-    /// A node that is not initialized this long after it registered is given up (0s = never)
+    /// Delete a NodeClaim whose node is not initialized within this time after registration (0s = never)
     #[arg(long, env = "MORTISE_INITIALIZATION_TIMEOUT", default_value = "0s")]
     initialization_timeout: Millis,
-    /// Nodes expire up to so many per cent sooner than `expireAfter`, each at its own time (0 = all exactly then)
-    #[arg(long, env = "MORTISE_EXPIRY_SPREAD", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=50))]
-    expiry_spread: u32,
-    /// Machines that are tried at a time until the first of a pool's present template registers (0 = any number)
-    #[arg(long, env = "MORTISE_LAUNCH_TRIAL", default_value_t = 8)]
-    launch_trial: usize,
-    /// Launches of a pool are held back after so many machines in a row that did not register (0 = never)
-    #[arg(long, env = "MORTISE_LAUNCH_FAILURES", default_value_t = 3)]
-    launch_failures: u32,
-    /// For how long at first; it doubles with each further machine that does not register, up to an hour
+    /// Maximum random reduction of `expireAfter` of each NodeClaim, in percent (0 = none)
+    #[arg(long, env = "MORTISE_EXPIRATION_JITTER_PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=50))]
+    expiration_jitter_percent: u32,
+    /// Maximum concurrent launches of a NodePool until the first node of its current template registers (0 = unlimited)
+    #[arg(long, env = "MORTISE_MAX_UNPROVEN_LAUNCHES", default_value_t = 8)]
+    max_unproven_launches: usize,
+    /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
+    #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
+    launch_failure_threshold: u32,
+    /// Initial pause after failed registrations; doubles up to one hour
     #[arg(long, env = "MORTISE_LAUNCH_BACKOFF", default_value = "5m")]
     launch_backoff: Millis,
-    /// How often claims without machines and machines without claims are looked for
-    #[arg(long, env = "MORTISE_GARBAGE_COLLECTION", default_value = "2m")]
-    garbage_collection: Millis,
+    /// How often orphaned instances and NodeClaims are collected
+    #[arg(
+        long,
+        env = "MORTISE_GARBAGE_COLLECTION_INTERVAL",
+        default_value = "2m"
+    )]
+    garbage_collection_interval: Millis,
     /// How often node classes are resolved again
-    #[arg(long, env = "MORTISE_RESOLVE", default_value = "5m")]
-    resolve: Millis,
-    /// What metrics and events tell: `bounded` does not grow with the cluster, `full` is everything that Karpenter tells
+    #[arg(long, env = "MORTISE_NODECLASS_RESYNC_INTERVAL", default_value = "5m")]
+    nodeclass_resync_interval: Millis,
+    /// Detail of metrics and events: `bounded` does not grow with the cluster, `full` is what Karpenter exposes
     #[arg(
         long,
         env = "MORTISE_TELEMETRY_DETAIL",
@@ -278,7 +286,7 @@ struct OwnArgs {
         default_value = "bounded"
     )]
     telemetry_detail: TelemetryDetail,
-    /// Fixes every choice that is left to chance
+    /// Seed for random choices
     #[arg(long, env = "MORTISE_SEED", default_value_t = 0)]
     seed: u64,
 }
@@ -286,56 +294,56 @@ struct OwnArgs {
 /// Flags of the AWS provider.
 #[derive(Args, Clone, Debug)]
 pub struct AwsArgs {
-    /// aws: name of the cluster, in tags and user data
+    /// aws: cluster name, for tags and user data
     #[arg(long, env = "CLUSTER_NAME", default_value = "")]
     pub cluster_name: String,
-    /// aws: URL of the API server, for user data
+    /// aws: API server URL, for user data
     #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "")]
     pub cluster_endpoint: String,
     /// aws: CA of the API server (base64 of PEM), for user data; default: the one in the kubeconfig or service account
     #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
     pub cluster_ca_bundle: String,
-    /// aws: SQS queue with interruption messages; none = interruptions are not watched
+    /// aws: name of the SQS queue for interruption messages; default: interruption handling is disabled
     #[arg(long, env = "INTERRUPTION_QUEUE", default_value = "")]
     pub interruption_queue: String,
-    /// aws: share of memory that the hypervisor takes
+    /// aws: fraction of memory reserved for the hypervisor
     #[arg(long, env = "VM_MEMORY_OVERHEAD_PERCENT", default_value_t = 0.075)]
     pub vm_memory_overhead_percent: f64,
-    /// aws: network interfaces that are not for pods
+    /// aws: number of network interfaces that pods do not use
     #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
     pub reserved_enis: u32,
-    /// aws: region
+    /// aws: AWS region
     #[arg(long, env = "AWS_REGION", default_value = "us-east-1")]
     pub aws_region: String,
-    /// aws: URL of EC2 and SQS, for emulators and VPC endpoints
+    /// aws: endpoint URL of EC2 and SQS, for emulators and VPC endpoints
     #[arg(long, env = "AWS_ENDPOINT_URL")]
     pub aws_endpoint_url: Option<String>,
     #[command(flatten)]
     accepted: AcceptedAwsArgs,
 }
 
-/// Flags of upstream's AWS provider that are understood so that its charts start us, and that change nothing here.
+/// Flags of Karpenter's AWS provider that are accepted for its charts and have no effect.
 #[derive(Args, Clone, Debug)]
 struct AcceptedAwsArgs {
-    /// Accepted; prices come from the built-in list, which needs no way out of the VPC
+    /// Accepted without effect; on-demand prices come from the built-in list
     #[arg(long, env = "ISOLATED_VPC", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     isolated_vpc: bool,
-    /// Accepted; the API server is found by its flags, the kubeconfig or the service account
+    /// Accepted without effect; the API server is taken from flags, the kubeconfig or the service account
     #[arg(long, env = "EKS_CONTROL_PLANE", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     eks_control_plane: bool,
-    /// Accepted; launches are not tried out first
+    /// Accepted without effect; there are no dry-run launches
     #[arg(long, env = "DISABLE_DRY_RUN", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     disable_dry_run: bool,
-    /// Accepted as false; zonal shifts are not looked at yet, so true is refused
+    /// Accepted as false; zonal shifts are not supported, true is rejected
     #[arg(long, env = "ENABLE_ZONAL_SHIFT", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     enable_zonal_shift: bool,
-    /// Accepted; images are looked up whenever their class is resolved (`--resolve`)
+    /// Accepted without effect; AMIs are resolved every `--nodeclass-resync-interval`
     #[arg(long, env = "AMI_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
     ami_refresh_interval: Millis,
-    /// Accepted; subnets are looked up whenever their class is resolved (`--resolve`)
+    /// Accepted without effect; subnets are resolved every `--nodeclass-resync-interval`
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
     subnet_refresh_interval: Millis,
-    /// Accepted; the definitions have their rules in any case
+    /// Accepted without effect; the CRDs always have their CEL rules
     #[arg(
         long,
         env = "AWS_FEATURE_GATES",
@@ -358,7 +366,7 @@ impl AwsArgs {
     fn check(&self) -> anyhow::Result<()> {
         if self.accepted.enable_zonal_shift {
             bail!(
-                "--enable-zonal-shift: zones that are shifted away from are not watched yet; leave it out or say false"
+                "--enable-zonal-shift: true: zonal shifts are not supported; omit the flag or set it to false"
             );
         }
         Ok(())
@@ -403,18 +411,18 @@ impl ServeArgs {
             gates: feature_gates(&core.feature_gates)?,
             spread_defaults: spread_defaults(&core.scheduler_config)?,
             ignore_devices: core.ignore_dra_requests,
-            hold_ms: own.disruption_hold.0,
-            bind_grace_ms: own.bind_grace.0,
-            churn_rest_ms: own.churn_rest.0,
+            disruption_validation_delay_ms: own.disruption_validation_delay.0,
+            bind_grace_period_ms: own.bind_grace_period.0,
+            disruption_cooldown_ms: own.disruption_cooldown.0,
             launch_timeout_ms: own.launch_timeout.0,
             registration_timeout_ms: own.registration_timeout.0,
             initialization_timeout_ms: own.initialization_timeout.0,
-            expiry_spread_percent: own.expiry_spread,
-            launch_trial: own.launch_trial,
-            launch_failures: own.launch_failures,
+            expiration_jitter_percent: own.expiration_jitter_percent,
+            max_unproven_launches: own.max_unproven_launches,
+            launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
-            garbage_collection_ms: own.garbage_collection.0,
-            resolve_ms: own.resolve.0,
+            garbage_collection_interval_ms: own.garbage_collection_interval.0,
+            nodeclass_resync_interval_ms: own.nodeclass_resync_interval.0,
             ..Settings::default()
         })
     }
@@ -458,7 +466,7 @@ impl ServeArgs {
             certificates,
             server_names: listen.server_names.clone(),
             insecure_debug: listen.insecure_debug,
-            deny_impossible: listen.deny_impossible,
+            deny_unsatisfiable: listen.deny_unsatisfiable,
             conversion: listen.conversion_webhook,
             admission_clients: listen
                 .admission_client_ca

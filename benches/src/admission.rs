@@ -222,7 +222,7 @@ fn rules() -> AdmissionSettings {
         plural,
     };
     AdmissionSettings {
-        deny_impossible: false,
+        deny_unsatisfiable: false,
         offline: false,
         node_class_kinds: vec![
             kind(

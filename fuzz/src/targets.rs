@@ -22,7 +22,7 @@ const WARNING: usize = 120;
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 
 static RULES: LazyLock<AdmissionSettings> = LazyLock::new(|| AdmissionSettings {
-    deny_impossible: true,
+    deny_unsatisfiable: true,
     offline: false,
     node_class_kinds: vec![NodeClassKind {
         group: "karpenter.k8s.aws",
@@ -260,7 +260,7 @@ pub fn manifest(bytes: &[u8]) {
         assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
     }
     let once = migrate(&[source], &options);
-    if once.worst() == MigrationLevel::Failed {
+    if once.worst() == MigrationLevel::Error {
         return;
     }
     let again = migrate(&once.files, &options);

@@ -19,11 +19,11 @@ impl ServeArgs {
     pub fn inert(&self, settings: &Settings) -> Vec<Inert> {
         let buffers = settings.gates.capacity_buffer.then_some(Inert {
             setting: "--feature-gates CapacityBuffer=true",
-            consequence: "capacity buffers are NOT served yet: no room is kept for any CapacityBuffer; use pods of low priority to keep room",
+            consequence: "capacity buffers are not implemented: no capacity is reserved for any CapacityBuffer; use low-priority pods to reserve capacity",
         });
         let profiling = self.core.accepted.enable_profiling.then_some(Inert {
             setting: "--enable-profiling",
-            consequence: "there is no profiling listener; use perf on the process, and /metrics",
+            consequence: "there is no profiling listener; use perf and /metrics",
         });
         [buffers, profiling].into_iter().flatten().collect()
     }

@@ -50,7 +50,7 @@ fn bad_values_are_named_with_what_is_allowed() {
     let error = parse(&["--ami-refresh-interval=30s"]).unwrap_err();
     assert!(error.contains("at least 1m"), "{error}");
     for (args, part) in [
-        ("--enable-zonal-shift=true", "not watched yet"),
+        ("--enable-zonal-shift=true", "not supported"),
         ("--insecure-debug", "127.0.0.1"),
     ] {
         let refused = parse(&[args]).unwrap().config().unwrap_err().to_string();

@@ -48,7 +48,10 @@ pub fn check(
         let said = ours.iter().map(|name| {
             let hint = nearest(name, &known);
             let hint = hint.map(|name| format!("; did you mean {name}?"));
-            format!("there is no variable {name}{}", hint.unwrap_or_default())
+            format!(
+                "{name}: unknown environment variable{}",
+                hint.unwrap_or_default()
+            )
         });
         return Err(said.collect::<Vec<_>>().join(", "));
     }
@@ -108,8 +111,8 @@ mod tests {
         ]);
         assert_eq!(
             said.unwrap_err(),
-            "there is no variable MORTISE_PROVDER; did you mean MORTISE_PROVIDER?, \
-             there is no variable MORTISE_SOMETHING_ELSE_ENTIRELY"
+            "MORTISE_PROVDER: unknown environment variable; did you mean MORTISE_PROVIDER?, \
+             MORTISE_SOMETHING_ELSE_ENTIRELY: unknown environment variable"
         );
     }
 

@@ -12,9 +12,9 @@ use mortise_webhooks::scheduler_check::{deviations, own_entries};
 use serde_json::Value;
 
 use super::migrate::input::text_of;
-use super::{WITH_DOUBTS, WRONG, line};
+use super::{WITH_WARNINGS, WRONG, line};
 
-/// Check configurations of others, as far as they decide how well mortise works
+/// Check configurations of other components that mortise depends on
 #[derive(Args)]
 pub(super) struct CheckArgs {
     #[command(subcommand)]
@@ -23,15 +23,15 @@ pub(super) struct CheckArgs {
 
 #[derive(Subcommand)]
 enum CheckTarget {
-    /// A KubeSchedulerConfiguration, against the one that `mortise manifests scheduler` writes
+    /// Compare a KubeSchedulerConfiguration with the output of `mortise manifests scheduler`
     #[command(
-        after_help = "Exit codes: 0 nothing differs, 7 something costs more than it must, 8 kube-scheduler or the extender does not work with it,\n1 the file cannot be read.\n\nExample: mortise check scheduler /etc/kubernetes/scheduler-config.yaml --live"
+        after_help = "Exit codes: 0 no differences, 7 avoidable cost, 8 kube-scheduler or the extender does not work with this file,\n1 the file cannot be read.\n\nExample: mortise check scheduler /etc/kubernetes/scheduler-config.yaml --live"
     )]
     Scheduler {
-        /// The file that kube-scheduler's --config names, or - for standard input
+        /// File of kube-scheduler's --config, or - for standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Also call the extender from here as kube-scheduler would: its URL, server name, certificates and time limit
+        /// Also call the extender like kube-scheduler: with its URL, server name, certificates and timeout
         #[arg(long)]
         live: bool,
     },
@@ -41,14 +41,14 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let CheckTarget::Scheduler { file, live } = &args.what;
     let text = text_of(file)?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .with_context(|| format!("{}: no YAML", file.display()))?;
+        .with_context(|| format!("{}: not valid YAML", file.display()))?;
     let documents: Vec<Value> = documents
         .into_iter()
         .filter(|document| !document.is_null())
         .collect();
     ensure!(
         !documents.is_empty(),
-        "{}: there is nothing in it",
+        "{}: the file is empty",
         file.display()
     );
     let mut found: Vec<_> = documents.iter().flat_map(deviations).collect();
@@ -58,7 +58,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
                 match live::call(entry, at).await {
                     Ok(live::Answered { url, took }) => {
                         line(&format!(
-                            "extenders[{at}]: {url} answered in {} ms",
+                            "extenders[{at}]: {url} responded in {} ms",
                             took.as_millis()
                         ));
                     }
@@ -72,10 +72,10 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(match found.iter().map(|each| each.level).max() {
         None => {
-            line("nothing differs from what is recommended");
+            line("no differences from the recommended configuration");
             ExitCode::SUCCESS
         }
-        Some(LintLevel::Warning) => ExitCode::from(WITH_DOUBTS),
+        Some(LintLevel::Warning) => ExitCode::from(WITH_WARNINGS),
         Some(LintLevel::Error) => ExitCode::from(WRONG),
     })
 }

@@ -33,32 +33,32 @@ use crate::args::Millis;
 /// How the demo runs.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, one second shows twenty\n  mortise demo --for 60s --json                    a minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of the cluster, as fast as they can be played"
+    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, at 20 times real time\n  mortise demo --for 60s --json                    one minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of cluster time, as fast as possible"
 )]
 pub(super) struct DemoArgs {
     /// Virtual seconds per real second, or "max"
     #[arg(long, default_value = "20")]
     speed: Pace,
-    /// End after this long, such as 60s or 5m; without it, run until Ctrl-C or SIGTERM
+    /// Exit after this time, such as 60s or 5m; default: run until Ctrl-C or SIGTERM
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<Millis>,
-    /// The duration of --for is time of the simulated cluster, not of the clock on the wall
+    /// Interpret --for as time of the simulated cluster instead of real time
     #[arg(long = "virtual", requires = "duration")]
     virtual_time: bool,
-    /// Print one line of JSON as the summary, and everything else to standard error
+    /// Print the summary as one line of JSON; all other output goes to standard error
     #[arg(long)]
     json: bool,
-    /// Fixes everything that is left to chance
+    /// Seed for random choices
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
-    /// AWS region whose types and prices are sold; its first three zones are used
+    /// AWS region whose instance types and prices are used, in its first three zones
     #[arg(long, default_value = "us-east-1")]
     region: String,
 }
 
 fn seed(text: &str) -> Result<u64, String> {
     text.parse()
-        .map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
+        .map_err(|_| format!("must be an integer from 0 to {}", u64::MAX))
 }
 
 impl DemoArgs {
@@ -108,7 +108,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         counters: Arc::default(),
         memory: Arc::default(),
         rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
-            deny_impossible: false,
+            deny_unsatisfiable: false,
             offline: false,
             node_class_kinds: vec![demo_cluster::node_class_kind()],
         }),
@@ -154,7 +154,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         let asked = text::SampleRequests::about(&snapshot);
         probe::ask(addresses.https, &files, &asked)
             .await
-            .context("the service does not answer its own demo")?;
+            .context("the service does not respond to the demo")?;
         let took = begin.elapsed();
         first_answer = Some(took);
         args.say(&text::welcome(&places, &asked, &snapshot, took));
@@ -176,10 +176,10 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
             playing.await
         }
     };
-    let stats = played.context("the simulation ended by itself")?;
+    let stats = played.context("the simulation exited")?;
     shared.health.set_stopping();
     end_http.trigger();
-    http.await.context("the HTTP service ended by itself")?;
+    http.await.context("the HTTP service exited")?;
 
     let summary = text::Summary {
         stats: &stats,
@@ -196,7 +196,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     }
     if !stats.violations.is_empty() {
         bail!(
-            "the simulation broke its own rules:\n{}",
+            "the simulation violated invariants:\n{}",
             stats.violations.join("\n")
         );
     }

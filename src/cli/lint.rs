@@ -18,17 +18,17 @@ use mortise_core::migrate::SourceFile;
 use mortise_webhooks::lint::{LintLevel, LintOptions, lint};
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
-use super::{WITH_DOUBTS, WRONG, line, warning};
+use super::{WITH_WARNINGS, WRONG, line, warning};
 
-/// Check manifests in files as admission would, and show when budgets let nodes go
+/// Check manifests in files like the admission webhook, and show when budgets allow disruption
 #[derive(Args)]
 #[command(
-    long_about = "Check manifests in files as admission would, without a cluster: fields, values, rules of the resource definitions, names and values\n\
-that no instance type has, requirements that nothing meets, pools that overlap, node classes that are missing; with the line, and\n\
-what to write instead. For every NodePool: what its budgets allow in the next seven days (UTC).\n\n\
-Give pools together with their classes: what one says of another is looked up in all files. Objects of other kinds are counted and\n\
-passed over.",
-    after_long_help = "Exit codes: 0 nothing is wrong (there may be warnings), 7 warnings with --strict, 8 errors, 1 a file cannot be read, 2 wrong usage.\n\n\
+    long_about = "Check manifests in files like the admission webhook, without a cluster: fields, values, CEL rules, labels and values that no\n\
+instance type has, unsatisfiable requirements, overlapping NodePools, missing node classes. Each finding has its line and a fix.\n\
+For every NodePool: what its budgets allow in the next seven days (UTC).\n\n\
+Pass NodePools together with their node classes: references are resolved across all files. Objects of other kinds are counted\n\
+and skipped.",
+    after_long_help = "Exit codes: 0 no errors, 7 warnings with --strict, 8 errors, 1 a file cannot be read, 2 wrong usage.\n\n\
 Examples:\n  mortise lint pools.yaml classes.yaml\n  mortise lint manifests/ --strict -o sarif > lint.sarif\n  \
 helm template chart | mortise lint - --region eu-west-1\n  mortise lint pools.yaml --from 2026-01-05 --nodes 60 -o json"
 )]
@@ -36,41 +36,41 @@ pub(super) struct LintArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Form of the report
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: LintReportFormat,
     /// Exit with 7 when there are warnings and no errors
     #[arg(long)]
     strict: bool,
-    /// Whose definitions and instance types; default: kwok when the files name its node class and not EC2's, else aws
+    /// Provider of CRDs and instance types; default: kwok if the files contain KWOKNodeClass and no EC2NodeClass, otherwise aws
     #[arg(long, value_enum)]
     provider: Option<Provider>,
-    /// aws: regions whose instance types and zones there are; default: those of the zones in the files, or all that are known
+    /// aws: regions of instance types and zones; default: the regions of the zones in the files, or all known regions
     #[arg(long, value_name = "REGION")]
     region: Vec<String>,
-    /// Begin of the calendars: a day (2026-01-05) or a time (2026-01-05T08:00:00Z); default: now
+    /// Start of the budget calendars: a day (2026-01-05) or a time (2026-01-05T08:00:00Z); default: now
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
-    /// Say for pools of this many nodes what percentages in budgets come to
+    /// Number of nodes per NodePool for which percentages in budgets are calculated
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(0..=1_000_000))]
     nodes: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LintReportFormat {
-    /// One line for each finding, the calendars, and a summary.
+    /// One line per finding, the budget calendars, and a summary
     Table,
-    /// One JSON object.
+    /// One JSON object
     Json,
-    /// SARIF 2.1.0, for code hosts.
+    /// SARIF 2.1.0, for code scanning services
     Sarif,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Provider {
-    /// Amazon EC2.
+    /// Amazon EC2
     Aws,
-    /// Simulated machines.
+    /// Simulated nodes
     Kwok,
 }
 
@@ -84,7 +84,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
         .and_then(midnight)
         .map(|zoned| zoned.timestamp())
         .ok_or_else(|| {
-            "write a day such as 2026-01-05, or a time such as 2026-01-05T08:00:00Z".to_owned()
+            "must be a day such as 2026-01-05, or a time such as 2026-01-05T08:00:00Z".to_owned()
         })
 }
 
@@ -99,10 +99,10 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     }
     let (kinds, well_known, types) = match provider {
         Provider::Aws => {
-            let (types, doubts) = catalog::types(&sources, &args.region)?;
-            doubts
+            let (types, warnings) = catalog::types(&sources, &args.region)?;
+            warnings
                 .iter()
-                .for_each(|doubt| warning(&format!("mortise: {doubt}")));
+                .for_each(|text| warning(&format!("mortise: {text}")));
             (mortise_aws::KINDS, WellKnown::aws(), types)
         }
         Provider::Kwok => (
@@ -136,7 +136,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.count(LintLevel::Error) > 0 {
         ExitCode::from(WRONG)
     } else if args.strict && report.count(LintLevel::Warning) > 0 {
-        ExitCode::from(WITH_DOUBTS)
+        ExitCode::from(WITH_WARNINGS)
     } else {
         ExitCode::SUCCESS
     })

@@ -28,16 +28,16 @@ pub(super) struct ManifestsArgs {
 
 #[derive(Subcommand)]
 enum ManifestTarget {
-    /// Custom resource definitions
+    /// CustomResourceDefinitions
     Crds {
-        /// The set of a provider: label rules differ
+        /// Provider; the restricted label domains differ
         #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
         provider: String,
-        /// Serve v1beta1 beside v1, converted by this service (v1 is stored); apply it only while the service is up, with
+        /// Serve v1beta1 in addition to v1, converted by the service (v1 is stored); apply it only while the service runs with
         /// --conversion-webhook
         #[arg(long)]
         conversion: bool,
-        /// Conversion: base URL of the service; without it a Service reference is written
+        /// Conversion: base URL of the service; default: a reference to the Service
         #[arg(long, requires = "conversion")]
         url: Option<String>,
         /// Conversion: namespace of the Service
@@ -46,13 +46,13 @@ enum ManifestTarget {
         /// Conversion: name of the Service
         #[arg(long, default_value = "mortise")]
         service: String,
-        /// Conversion: CA certificate file (PEM); without it an injector has to fill it in
+        /// Conversion: CA certificate file (PEM); default: a CA injector must set it
         #[arg(long, value_name = "FILE", requires = "conversion")]
         ca_file: Option<PathBuf>,
     },
     /// Admission webhook configurations
     Webhooks {
-        /// Base URL of the service; without it a Service reference is written
+        /// Base URL of the service; default: a reference to the Service
         #[arg(long)]
         url: Option<String>,
         /// Namespace of the Service
@@ -64,17 +64,17 @@ enum ManifestTarget {
         /// CA certificate file (PEM)
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
-        /// Refuse objects that are made or changed while the webhook is down (default: let them pass, CEL and conditions still guard)
+        /// Reject creations and updates while the webhook is unavailable (default: accept them; CEL rules and conditions still apply)
         #[arg(long)]
         fail: bool,
-        /// User name of the service itself, which is not asked
+        /// User name of the service, whose own requests are excluded
         #[arg(long)]
         own_user: Option<String>,
-        /// Give new pods of namespaces with the label mortise.sh/scheduler the scheduler that it names
+        /// Set schedulerName of new pods in namespaces with the label mortise.sh/scheduler-name to its value
         #[arg(long)]
         scheduler_names: bool,
     },
-    /// Service account and the rights that the service uses
+    /// ServiceAccount and RBAC permissions of the service
     Rbac {
         /// Namespace of the service account
         #[arg(long, default_value = "kube-system")]
@@ -82,10 +82,10 @@ enum ManifestTarget {
         /// Name of the service account
         #[arg(long, default_value = "mortise")]
         name: String,
-        /// The right to keep the CA in definitions that were written with --conversion
+        /// Add permission to update the CA of CRDs written with --conversion
         #[arg(long)]
         conversion: bool,
-        /// Providers that the service serves: kwok makes Node objects, aws does not
+        /// Enabled providers: kwok creates Node objects, aws does not
         #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
         provider: Vec<String>,
         /// The service's --karpenter-service: its Secret is NAME-cert
@@ -94,16 +94,16 @@ enum ManifestTarget {
         /// The service's --leader-election-name
         #[arg(long, default_value = mortise_controller::LEASE_NAME, value_name = "NAME")]
         lease: String,
-        /// Without rights to the Secret: the service gets its certificates with --cert-dir
+        /// Omit permissions for the Secret: the service reads its certificates from --cert-dir
         #[arg(long)]
         certificates_given: bool,
     },
-    /// KubeSchedulerConfiguration with the extender, or a second scheduler with it
+    /// KubeSchedulerConfiguration with the extender, or a second scheduler that uses it
     Scheduler {
-        /// Base URL of the service; of a second scheduler by default the Service in the namespace
+        /// Base URL of the service; default with --second-scheduler: the Service in the namespace
         #[arg(long, default_value = FIRST_URL)]
         url: String,
-        /// Directory of the service's --cert-dir, from which the three files are taken
+        /// Directory of the service's --cert-dir, source of the three files
         #[arg(long, value_name = "DIR", conflicts_with_all = ["ca_file", "cert_file", "key_file", "second_scheduler"])]
         cert_dir: Option<PathBuf>,
         /// CA of the service's certificate
@@ -127,7 +127,7 @@ enum ManifestTarget {
             default_value = "/etc/kubernetes/mortise/client.key"
         )]
         key_file: String,
-        /// Name that the service's certificate has, where it is not the host of the URL
+        /// Name in the service's certificate, if it is not the host of the URL
         #[arg(long, value_name = "NAME")]
         server_name: Option<String>,
         /// kubeconfig of kube-scheduler
@@ -137,20 +137,20 @@ enum ManifestTarget {
             default_value = "/etc/kubernetes/scheduler.conf"
         )]
         kubeconfig: String,
-        /// Write a Deployment of a second kube-scheduler with its rights, where the first one cannot be configured
+        /// Write a Deployment of a second kube-scheduler with RBAC, for clusters whose kube-scheduler cannot be configured
         #[arg(long)]
         second_scheduler: bool,
-        /// Second scheduler: name of everything, and what pods write into schedulerName
+        /// Second scheduler: name of all objects, and value of schedulerName
         #[arg(
             long,
             default_value = "mortise-scheduler",
             requires = "second_scheduler"
         )]
         name: String,
-        /// Second scheduler: namespace of everything
+        /// Second scheduler: namespace of all objects
         #[arg(long, default_value = "kube-system", requires = "second_scheduler")]
         namespace: String,
-        /// Second scheduler: image of kube-scheduler, of the cluster's version
+        /// Second scheduler: kube-scheduler image with the cluster's version
         #[arg(
             long,
             default_value = "registry.k8s.io/kube-scheduler:v1.36.3",
@@ -160,7 +160,7 @@ enum ManifestTarget {
         /// Second scheduler: Secret with ca.crt, extender-client.crt and extender-client.key
         #[arg(long, default_value = "mortise-cert", requires = "second_scheduler")]
         secret: String,
-        /// Second scheduler: copies, of which one leads
+        /// Second scheduler: number of replicas, one of which leads
         #[arg(long, default_value_t = 2, requires = "second_scheduler")]
         replicas: u32,
     },

@@ -11,16 +11,17 @@ use mortise_controller::RunError;
 use mortise_core::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
 use serde_json::json;
 
-use super::{WITH_DOUBTS, WRONG, line, warning};
+use super::{WITH_WARNINGS, WRONG, line, warning};
 
-/// Turn manifests of every age into v1
+/// Convert manifests of all earlier API versions to v1
 #[derive(Args)]
 #[command(
-    long_about = "Turn manifests of every age into v1: Provisioner and AWSNodeTemplate, v1beta1, and v1 with words of another age in it.\n\n\
-The manifests go to standard output, or to files in --out; what was decided and what is doubtful goes to standard error. What needs \
-nothing comes out as it went in. Give pools together with their classes: kubelet settings of pools become settings of classes.",
-    after_long_help = "Exit codes: 0 done, 7 done, but there are doubts to look at, 8 something could not be converted and what is written for it\n\
-does not work yet, 1 and 2 nothing was written, 3 to 5 as for every command (--live).\n\n\
+    long_about = "Convert manifests of all earlier API versions to v1: Provisioner and AWSNodeTemplate, v1beta1, and v1 with deprecated fields.\n\n\
+The manifests go to standard output, or to files in --out; the report goes to standard error. Objects \
+that need no conversion stay unchanged. Pass NodePools together with their node classes: kubelet settings move from pools to classes.",
+    after_long_help = "Exit codes: 0 converted, 7 converted with warnings, 8 errors: some output does not work until it is fixed,
+\
+1 and 2 nothing was written, 3 to 5 as for every command (--live).\n\n\
 Examples:\n  mortise migrate pools.yaml > v1.yaml\n  mortise migrate manifests/ --out converted/\n  \
 kubectl get provisioners,awsnodetemplates -o yaml | mortise migrate - --role KarpenterNodeRole-mine\n  \
 mortise migrate --live --out converted/ --report json"
@@ -29,34 +30,34 @@ pub(super) struct MigrateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
     #[arg(value_name = "PATH", required_unless_present = "live")]
     paths: Vec<PathBuf>,
-    /// Read the objects of the cluster too; nothing is written to it
+    /// Also read the objects of the cluster; the cluster is not modified
     #[arg(long)]
     live: bool,
-    /// kubeconfig file for --live; without it the usual places of kubectl
+    /// kubeconfig file for --live; default: the locations that kubectl uses
     #[arg(long, value_name = "FILE", requires = "live")]
     kubeconfig: Option<PathBuf>,
-    /// Write files of the same names into this directory instead of standard output
+    /// Write files with the same names to this directory instead of standard output
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Replace files that are there already
+    /// Overwrite existing files
     #[arg(long, requires = "out")]
     overwrite: bool,
-    /// IAM role for classes that name none; an instance profile in a class gives way to it
+    /// IAM role for node classes without one; replaces their instance profile
     #[arg(long, value_name = "NAME")]
     role: Option<String>,
-    /// Instance profile for classes that name neither a role nor a profile
+    /// Instance profile for node classes without a role and instance profile
     #[arg(long, value_name = "NAME", conflicts_with = "role")]
     instance_profile: Option<String>,
-    /// Form of the report
+    /// Report format
     #[arg(long, value_enum, default_value = "text")]
     report: MigrateReportFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MigrateReportFormat {
-    /// One line for each finding, and a summary.
+    /// One line per finding, and a summary
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
@@ -79,9 +80,9 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     }
     report(&migrated, args.report);
     Ok(match migrated.worst() {
-        MigrationLevel::Done => ExitCode::SUCCESS,
-        MigrationLevel::Doubt => ExitCode::from(WITH_DOUBTS),
-        MigrationLevel::Failed => ExitCode::from(WRONG),
+        MigrationLevel::Converted => ExitCode::SUCCESS,
+        MigrationLevel::Warning => ExitCode::from(WITH_WARNINGS),
+        MigrationLevel::Error => ExitCode::from(WRONG),
     })
 }
 
@@ -102,7 +103,7 @@ fn write(dir: &Path, files: &[SourceFile], overwrite: bool) -> anyhow::Result<()
     };
     if !overwrite && let Some(known) = files.iter().map(place).find(|path| path.exists()) {
         bail!(RunError::Usage(format!(
-            "--out: {} is there already; give another directory, or --overwrite",
+            "--out: {}: file exists; use another directory or --overwrite",
             known.display()
         )));
     }
@@ -123,14 +124,14 @@ fn report(migrated: &Migrated, form: MigrateReportFormat) {
         let of = migrated.findings.iter();
         of.filter(|finding| finding.level == level).count()
     };
-    let (doubts, failed) = (count(MigrationLevel::Doubt), count(MigrationLevel::Failed));
+    let (warnings, errors) = (count(MigrationLevel::Warning), count(MigrationLevel::Error));
     match form {
         MigrateReportFormat::Json => {
             let report = json!({
                 "changed": migrated.changed,
                 "untouched": migrated.untouched,
-                "doubts": doubts,
-                "failed": failed,
+                "warnings": warnings,
+                "errors": errors,
                 "findings": migrated.findings,
             });
             warning(&report.to_string());
@@ -156,10 +157,11 @@ fn report(migrated: &Migrated, form: MigrateReportFormat) {
                 format!("{count} {word}{}", if count == 1 { "" } else { "s" })
             };
             warning(&format!(
-                "{} changed, {} untouched; {}, {failed} not converted",
+                "{} changed, {} untouched; {}, {}",
                 plural(migrated.changed, "object"),
                 migrated.untouched,
-                plural(doubts, "doubt"),
+                plural(warnings, "warning"),
+                plural(errors, "error"),
             ));
         }
     }

@@ -1,8 +1,8 @@
 //! The command line, one file per subcommand.
 //!
-//! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 resource definitions are
-//! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with doubts to look at · 8 something could
-//! not be converted, or is wrong.
+//! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 CRDs are
+//! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with warnings · 8 something could
+//! not be converted, or is invalid.
 
 #[cfg(test)]
 mod chart;
@@ -22,9 +22,9 @@ use clap::{Parser, Subcommand};
 
 pub use output::{line, warning};
 
-/// Exit code: done, with doubts or warnings to look at.
-const WITH_DOUBTS: u8 = 7;
-/// Exit code: something could not be converted, or is wrong.
+/// Exit code: done, with warnings.
+const WITH_WARNINGS: u8 = 7;
+/// Exit code: something could not be converted, or is invalid.
 const WRONG: u8 = 8;
 
 /// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
@@ -36,7 +36,7 @@ const WRONG: u8 = 8;
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 resource definitions not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with doubts to look at, 8 something could not be converted or is wrong."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 CRDs not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with warnings, 8 something could not be converted or is invalid."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -47,9 +47,9 @@ struct Cli {
 enum Command {
     /// Run the service on a cluster
     Serve(Box<crate::args::ServeArgs>),
-    /// Run everything on a simulated cluster and cloud, with a live page
+    /// Run the service on a simulated cluster and cloud, with the UI
     Demo(demo::DemoArgs),
-    /// Write the manifests that a cluster needs
+    /// Write manifests for a cluster
     Manifests(Box<manifests::ManifestsArgs>),
     Migrate(Box<migrate::MigrateArgs>),
     Lint(Box<lint::LintArgs>),

@@ -26,7 +26,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::warn!(
             variable = name,
             meant,
-            "a variable is not known, and spelt nearly like one that is"
+            "unknown environment variable, possibly misspelled"
         );
     }
     let config = args
@@ -37,7 +37,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         consequence,
     } in args.inert(&config.settings)
     {
-        tracing::error!(setting, consequence, "a setting changes nothing");
+        tracing::error!(setting, consequence, "setting has no effect");
     }
     runtime()?.block_on(async {
         let clients = Clients::find(args.kubeconfig.as_deref(), None).await?;
@@ -62,7 +62,7 @@ async fn kwok(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudProvid
     let recovering = provider.clone();
     tokio::spawn(async move {
         if let Err(error) = recovering.recover().await {
-            tracing::warn!(%error, "nodes that an earlier process owed were not looked for; their claims end by the registration timeout");
+            tracing::warn!(%error, "failed to list missing nodes, their NodeClaims are deleted after --registration-timeout");
         }
     });
     Ok(Arc::new(provider))
@@ -98,13 +98,11 @@ async fn cluster_dns(clients: &Clients) -> Option<String> {
             .cluster_ip
             .filter(|address| !address.is_empty() && address != "None"),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the address of the DNS service was not read; nodes take their image's default");
+            tracing::warn!(%error, "failed to read address of DNS service, nodes use the default of their image");
             None
         }
         Err(_) => {
-            tracing::warn!(
-                "the DNS service was not read in 10 s; nodes take their image's default"
-            );
+            tracing::warn!("reading DNS service timed out, nodes use the default of their image");
             None
         }
     }

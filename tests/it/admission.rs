@@ -282,9 +282,14 @@ async fn every_kind_is_asked_about() -> Result<()> {
     run(&["label", "nodepool", "default", "team=a"])
         .await?
         .ok()?;
-    run(&["annotate", "nodepool", "default", "mortise.sh/protect=true"])
-        .await?
-        .ok()?;
+    run(&[
+        "annotate",
+        "nodepool",
+        "default",
+        "mortise.sh/deletion-protection=true",
+    ])
+    .await?
+    .ok()?;
     let after = calls().await?;
     ensure!(
         (after - before).abs() < 0.5,
@@ -295,7 +300,7 @@ async fn every_kind_is_asked_about() -> Result<()> {
     let said = run(&["delete", "nodepool", "default"]).await?;
     ensure!(
         said.code != 0
-            && said.stderr.contains("mortise.sh/protect")
+            && said.stderr.contains("mortise.sh/deletion-protection")
             && said.stderr.contains("1 node with 3 pods"),
         "{}",
         said.stderr
@@ -319,7 +324,7 @@ async fn every_kind_is_asked_about() -> Result<()> {
             json!({ "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": { "name": "room", "namespace": "default" }, "spec": {
                 "replicas": 2,
             } }),
-            "one of podTemplateRef and scalableRef is needed",
+            "one of podTemplateRef and scalableRef is required",
         ),
         (
             json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "slow" }, "spec": {

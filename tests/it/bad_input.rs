@@ -208,7 +208,7 @@ async fn kubeconfig_and_api_server() -> Result<()> {
         &[],
     )
     .await?;
-    said.expect(3, &[&port.address(), "does not answer"])?;
+    said.expect(3, &[&port.address(), "does not respond"])?;
     dir.discard();
     Ok(())
 }

@@ -286,7 +286,7 @@ async fn only_the_leader_acts_whatever_hangs() -> Result<()> {
     let kubeconfig = format!("--kubeconfig={}", way.kubeconfig().display());
     let options = MortiseOptions::with_flags(&[
         "--batch-idle-duration=100ms",
-        "--disruption-hold=1s",
+        "--disruption-validation-delay=1s",
         &kubeconfig,
     ]);
     let mut second = Mortise::start(&scene.plane, options).await?;

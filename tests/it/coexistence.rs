@@ -106,7 +106,10 @@ async fn another_autoscalers_objects_are_left_alone() -> Result<()> {
             .mortise
             .debug(&format!("explain?pod=default/{name}"))
             .await?;
-        ensure!(view.to_string().contains("no pool can take it"), "{view}");
+        ensure!(
+            view.to_string().contains("no NodePool can run it"),
+            "{view}"
+        );
         Ok(())
     })
     .await?;

@@ -134,7 +134,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
         env: vec![(FAILPOINT.to_owned(), "before-create-claim".to_owned())],
         flags: vec![
             "--batch-idle-duration=100ms".to_owned(),
-            "--disruption-hold=200ms".to_owned(),
+            "--disruption-validation-delay=200ms".to_owned(),
         ],
         ..Setting::default()
     })

@@ -83,7 +83,9 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
         shape.told(&scene, of(&machines, shape)?, start).await?;
         counted(&scene, &SHAPES, shape.app).await?;
     }
-    let oldest = scene.mortise.metric("mortise_drain_oldest_seconds", &[]);
+    let oldest = scene
+        .mortise
+        .metric("mortise_oldest_drain_age_seconds", &[]);
     let oldest = oldest.await?;
     ensure!(oldest >= 45.0, "{oldest}");
     // A node that goes takes no traffic, whatever keeps it.
@@ -122,7 +124,7 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
     ]);
     let pool = json!({
         "metadata": { "annotations": {
-            "mortise.sh/repair": "graceful", "mortise.sh/repair-after": "1s", "mortise.sh/repair-limit": "100%",
+            "mortise.sh/repair-mode": "graceful", "mortise.sh/repair-toleration-duration": "1s", "mortise.sh/repair-max-unhealthy": "100%",
         } },
         "spec": { "disruption": { "consolidateAfter": "Never" }, "template": { "spec": { "requirements": requirements } } },
     });

@@ -14,7 +14,11 @@ use crate::scene::{SOON, Scene};
 /// Claims made by one pool end at different times, each at its own, and pods are told who decided and why.
 #[tokio::test]
 async fn what_is_too_old_goes_and_its_pods_are_told_why() -> Result<()> {
-    let scene = Scene::with(&["--batch-idle-duration=100ms", "--expiry-spread=50"]).await?;
+    let scene = Scene::with(&[
+        "--batch-idle-duration=100ms",
+        "--expiration-jitter-percent=50",
+    ])
+    .await?;
     let old = json!({ "template": { "spec": { "expireAfter": "60s" } } });
     scene
         .apply(&[
@@ -59,7 +63,11 @@ async fn what_is_too_old_goes_and_its_pods_are_told_why() -> Result<()> {
 /// A claim whose machine is gone goes, and a machine whose claim is gone; the pods run elsewhere.
 #[tokio::test]
 async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
-    let scene = Scene::with(&["--batch-idle-duration=100ms", "--garbage-collection=2s"]).await?;
+    let scene = Scene::with(&[
+        "--batch-idle-duration=100ms",
+        "--garbage-collection-interval=2s",
+    ])
+    .await?;
     scene
         .apply(&[
             kwok_class(),
@@ -98,8 +106,8 @@ async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
     let told = told.to_string();
     ensure!(
         told.contains("garbage_collection")
-            && told.contains("is gone")
-            && told.contains("has no claim"),
+            && told.contains("does not exist")
+            && told.contains("has no NodeClaim"),
         "{told}"
     );
     scene.running("web", 2).await?;

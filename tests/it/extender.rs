@@ -83,7 +83,7 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         .find(|name| *name != big)
         .context("the second machine")?;
     let filtered = calls(&scene, "filter").await?;
-    let denied = calls(&scene, "denied_reserved").await?;
+    let denied = calls(&scene, "denied_nominated").await?;
 
     let mut scheduler = SchedulerOptions::with_extender(scene.mortise.extender()?);
     scene.plane.start_scheduler(&scheduler).await?;
@@ -93,7 +93,7 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         "{place_of_small}, where its machine is {small}"
     );
     ensure!(
-        calls(&scene, "denied_reserved").await? > denied,
+        calls(&scene, "denied_nominated").await? > denied,
         "the small pod was kept off the big machine"
     );
     LATER.clone_into(&mut scheduler.scheduler_name);
@@ -110,7 +110,7 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
     let told = scene.mortise.debug("extender").await?;
     for pod in ["default/small", "default/big"] {
         let mut calls = told["calls"].as_array().into_iter().flatten();
-        let own = |call: &&Value| call["pod"] == pod && call["own_room"] == json!(true);
+        let own = |call: &&Value| call["pod"] == pod && call["nominated_node"] == json!(true);
         ensure!(
             calls.any(|call| own(&call)),
             "its machine was among the nodes: {told}"
@@ -153,7 +153,7 @@ async fn denied(asked: &Mortise, scene: &Scene, pod: &str, node: &str) -> Result
 /// killed nothing of it is lost, before another leads and after.
 #[tokio::test]
 async fn every_replica_keeps_what_was_promised() -> Result<()> {
-    const PROMISED: Option<&str> = Some("free room of the node is promised to other pods");
+    const PROMISED: Option<&str> = Some("free capacity is nominated to other pods");
     let mut scene = scene(&[]).await?;
     let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
     let mut follower =
@@ -255,7 +255,7 @@ async fn without_mortise_pods_are_scheduled() -> Result<()> {
 #[tokio::test]
 async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
     // The fence stands for the whole story: the taint, which would keep pods off too, comes after the grace.
-    let scene = scene(&["--bind-grace=10m"]).await?;
+    let scene = scene(&["--bind-grace-period=10m"]).await?;
     let two = types(&["c-8x-amd64-linux"]);
     scene
         .apply(&[kwok_class(), pool("default", &[two, ON_DEMAND], json!({}))])
@@ -281,11 +281,14 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
         .claim
         .name();
     wait_until("a fence around the empty machine", SOON, || async {
-        let promises = scene.mortise.debug("reservations").await?;
-        let fences = promises["fences"].as_array().cloned().unwrap_or_default();
+        let nominations = scene.mortise.debug("nominations").await?;
+        let fences = nominations["fences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         ensure!(
             fences.iter().any(|fence| fence["claim"] == going.as_str()),
-            "{promises}"
+            "{nominations}"
         );
         Ok(())
     })

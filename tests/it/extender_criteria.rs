@@ -110,9 +110,9 @@ async fn criterion_11_a_pod_that_was_denied_everything_is_retried() -> Result<()
     };
     fence(json!("interruption")).await?;
     wait_until("the fence", SOON, || async {
-        let promises = scene.mortise.debug("reservations").await?;
-        let fences = promises["fences"].as_array().map_or(0, Vec::len);
-        ensure!(fences == 1, "{promises}");
+        let nominations = scene.mortise.debug("nominations").await?;
+        let fences = nominations["fences"].as_array().map_or(0, Vec::len);
+        ensure!(fences == 1, "{nominations}");
         Ok(())
     })
     .await?;
@@ -120,27 +120,31 @@ async fn criterion_11_a_pod_that_was_denied_everything_is_retried() -> Result<()
     scene.apply(&[waiting]).await?;
     wait_until("the pod to be denied its only node", SOON, || async {
         let told = scene.mortise.debug("extender").await?;
-        ensure!(told["waiting_for_us"] == json!(1), "{told}");
+        ensure!(told["denied_pods"] == json!(1), "{told}");
         Ok(())
     })
     .await?;
     ensure!(calls(&scene, "denied_interrupted").await? > 0.0);
     ensure!(
-        calls(&scene, "pokes").await? == 0.0,
+        calls(&scene, "wakeups").await? == 0.0,
         "there is no reason yet"
     );
 
     fence(Value::Null).await?;
     place(&pods(&scene), "second").await?;
     ensure!(
-        calls(&scene, "pokes").await? > 0.0,
+        calls(&scene, "wakeups").await? > 0.0,
         "mortise made the event"
     );
     let nodes = scene.nodes().await?;
     let annotations = nodes
         .into_values()
         .filter_map(|node| node.metadata.annotations);
-    ensure!(annotations.flatten().any(|(key, _)| key == labels::FREED));
+    ensure!(
+        annotations
+            .flatten()
+            .any(|(key, _)| key == labels::CAPACITY_FREED_AT)
+    );
     scene.end().await;
     Ok(())
 }
@@ -156,7 +160,7 @@ async fn criterion_17_nothing_is_refused_while_the_service_is_down() -> Result<(
         .await?;
     scene.plane.apply_yaml(&manifests).await?;
     let labelled = json!({ "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": "team", "labels": { labels::SCHEDULER: "second" } } });
+        "metadata": { "name": "team", "labels": { labels::SCHEDULER_NAME: "second" } } });
     scene.apply(&[labelled]).await?;
     scene.mortise.kill9().await;
 
@@ -216,7 +220,7 @@ async fn pods_of_a_labelled_namespace_go_to_the_second_scheduler() -> Result<()>
         .webhook_manifests(&["--scheduler-names", "--namespace", "kube-system"])
         .await?;
     scene.plane.apply_yaml(&manifests).await?;
-    let labels = json!({ labels::SCHEDULER: "second" });
+    let labels = json!({ labels::SCHEDULER_NAME: "second" });
     scene
         .apply(&[json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team", "labels": labels } })])
         .await?;
@@ -291,7 +295,7 @@ async fn the_second_scheduler_is_as_recommended() -> Result<()> {
     std::fs::write(&file, config)?;
     let file = file.display().to_string();
     let found = Mortise::output(&["check", "scheduler", &file]).await?;
-    ensure!(found.contains("nothing differs"), "{found}");
+    ensure!(found.contains("no differences"), "{found}");
     scene.end().await;
     Ok(())
 }
@@ -361,7 +365,7 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
         "debug/config",
         "debug/snapshot",
         "debug/pending",
-        "debug/reservations",
+        "debug/nominations",
         "debug/decisions?limit=1000",
         "debug/extender?limit=1000",
         "debug/explain?pod=waits",

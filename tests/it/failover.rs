@@ -74,7 +74,10 @@ async fn progress(scene: &Scene) -> Result<(usize, usize)> {
 #[tokio::test]
 async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Result<()> {
     let (machines, lease_runs_out) = size()?;
-    let flags = ["--batch-idle-duration=100ms", "--disruption-hold=500ms"];
+    let flags = [
+        "--batch-idle-duration=100ms",
+        "--disruption-validation-delay=500ms",
+    ];
     let mut scene = Scene::start(Setting {
         flags: flags.map(str::to_owned).to_vec(),
         ..Setting::default()

@@ -48,7 +48,7 @@ async fn pasted_manifests_get_an_answer() -> Result<()> {
             // The types and families that they name exist, and together leave something to buy.
             let check = finding["check"].as_str().unwrap_or_default();
             ensure!(
-                !["catalogue", "impossible"].contains(&check),
+                !["catalog", "unsatisfiable"].contains(&check),
                 "{name}: {finding:#}"
             );
             let told = ["file", "problem", "message", "check"];
@@ -141,7 +141,7 @@ async fn exit_codes_and_forms() -> Result<()> {
     ensure!(
         said.code == 0
             && said.stdout.contains("<stdin>:1: warning:")
-            && said.stdout.contains("not among the files"),
+            && said.stdout.contains("not defined in the files"),
         "{said:?}"
     );
     let said = lint(&["-", "--strict"], Some(&alone)).await?;

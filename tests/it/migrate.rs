@@ -103,7 +103,7 @@ async fn pasted_manifests_apply_once_converted() -> Result<()> {
         // Nothing of them is beyond conversion.
         ensure!(matches!(said.code, 0 | 7), "{name}: {said:?}");
         ensure!(
-            (said.code == 7) == said.stderr.contains(": doubt: "),
+            (said.code == 7) == said.stderr.contains(": warning: "),
             "{name}: {said:?}"
         );
         for document in documents(&said.stdout)? {
@@ -198,7 +198,7 @@ async fn a_cluster_is_read_and_left_as_it_is() -> Result<()> {
         .as_array()
         .context("findings")?
         .iter()
-        .filter(|finding| finding["level"] == "failed")
+        .filter(|finding| finding["level"] == "error")
         .collect();
     ensure!(
         failed.iter().all(|finding| finding["field"] == "spec.role") && !failed.is_empty(),
@@ -272,7 +272,7 @@ async fn standard_input_and_directories() -> Result<()> {
     );
     ensure!(
         said.stderr
-            .contains("1 object changed, 0 untouched; 0 doubts, 0 not converted"),
+            .contains("1 object changed, 0 untouched; 0 warnings, 0 errors"),
         "{said:?}"
     );
 

@@ -272,7 +272,7 @@ async fn silent(plane: &mut ControlPlane, terminal: &Terminal) -> Result<()> {
             (1..=most).contains(&handshakes),
             "{handshakes} lines, at most {most}"
         );
-        ensure!(about("no scheduler has asked this process") == 1, "{log}");
+        ensure!(about("pods are bound without extender calls") == 1, "{log}");
         Ok(())
     })
     .await

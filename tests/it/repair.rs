@@ -14,7 +14,7 @@ use crate::scene::{Machine, SOON, Scene};
 async fn scene(after: &str) -> Result<Scene> {
     let scene = Scene::with(&["--feature-gates=NodeRepair=true"]).await?;
     let mut pool = small_pool("default", never());
-    pool["metadata"]["annotations"] = json!({ "mortise.sh/repair-after": after });
+    pool["metadata"]["annotations"] = json!({ "mortise.sh/repair-toleration-duration": after });
     let web = deployment("web", 3, ("1500m", "64Mi"), json!({}));
     scene.apply(&[kwok_class(), pool, web]).await?;
     scene.running("web", 3).await?;
@@ -90,7 +90,8 @@ async fn two_of_three_are_too_many() -> Result<()> {
     for machine in nodes {
         fall_sick(&scene, machine).await?;
     }
-    let sooner = json!({ "metadata": { "annotations": { "mortise.sh/repair-after": "1s" } } });
+    let sooner =
+        json!({ "metadata": { "annotations": { "mortise.sh/repair-toleration-duration": "1s" } } });
     let pools: Api<NodePool> = Api::all(scene.plane.client());
     pools
         .patch("default", &PatchParams::default(), &Patch::Merge(&sooner))

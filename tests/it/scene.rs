@@ -84,9 +84,9 @@ impl Setting {
         let provider = format!("--provider={}", self.provider);
         let own = [
             "--batch-idle-duration=500ms",
-            "--disruption-hold=1s",
-            "--bind-grace=500ms",
-            "--churn-rest=1s",
+            "--disruption-validation-delay=1s",
+            "--bind-grace-period=500ms",
+            "--disruption-cooldown=1s",
             &provider,
         ];
         let name = |flag: &str| flag.split('=').next().map(str::to_owned);

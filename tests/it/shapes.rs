@@ -69,14 +69,14 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "in_grace_period",
         "slow",
         " of ReplicaSet slow-",
-        "it ends by itself; a shorter terminationGracePeriodSeconds is quicker",
+        "it terminates within its grace period; a shorter terminationGracePeriodSeconds is faster",
         "delete pod -l app=slow --force --grace-period=0 --wait=false",
     ),
     shape(
         "pdb_never_allows",
         "never",
         " of ReplicaSet never-",
-        "let the budget allow one to be missing",
+        "allow one unavailable pod in the budget",
         r#"patch pdb never --type=merge -p {"spec":{"minAvailable":0}}"#,
     ),
     shape(
@@ -97,35 +97,35 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "pdb_pods_pending",
         "waits",
         "",
-        "pod default/waits-too must find a node",
+        "pod default/waits-too must be scheduled",
         "delete pdb waits",
     ),
     shape(
         "pdb_not_computed",
         "uncounted",
         " of ReplicaSet uncounted-",
-        "kube-controller-manager must run and count it",
+        "kube-controller-manager must be running and compute it",
         "delete validatingadmissionpolicybinding budgets",
     ),
     shape(
         "pdb_not_countable",
         "uncountable",
         " of ConfigMap uncountable",
-        "give the pods an owner that exists",
+        "use an existing controller for the pods",
         r#"patch pdb uncountable --type=merge -p {"spec":{"maxUnavailable":null,"minAvailable":0}}"#,
     ),
     shape(
         "pdb_exhausted",
         "used-up",
         " of ReplicaSet used-up-",
-        "it allows the next when the pods that were evicted are ready elsewhere",
+        "it allows the next eviction when the evicted pods are ready on other nodes",
         "",
     ),
     shape(
-        "several_pdbs",
+        "multiple_pdbs",
         "several",
         " of ReplicaSet several-",
-        "leave only one of",
+        "let only one of",
         "delete pdb second && annotate pdb several counted=again",
     ),
     shape(
@@ -139,7 +139,7 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "do_not_disrupt_until",
         "until",
         " of ReplicaSet until-",
-        "it lapses by itself",
+        "it expires automatically",
         "annotate pod -l app=until karpenter.sh/do-not-disrupt-",
     ),
     shape(
@@ -160,7 +160,7 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "eviction_unavailable",
         "unanswered",
         " of ReplicaSet unanswered-",
-        "the API server or one of its webhooks must answer again",
+        "the API server or one of its webhooks must respond again",
         "delete validatingwebhookconfiguration unanswered",
     ),
     shape(
@@ -199,10 +199,10 @@ pub(crate) const SHAPES: [Shape; 22] = [
         r#"patch nodeclaim CLAIM --type=merge -p {"metadata":{"finalizers":null}}"#,
     ),
     shape(
-        "write_refused",
+        "api_write_rejected",
         "refused",
         "",
-        "an admission webhook, a policy or a missing right is behind it",
+        "change the admission webhook, policy or permission",
         "",
     ),
 ];
@@ -210,24 +210,24 @@ pub(crate) const SHAPES: [Shape; 22] = [
 /// Those of a cloud and of kubelets: kwok's machines are their Nodes, which end at once, whatever their kubelets do.
 pub(crate) const OF_CLOUDS: [Shape; 3] = [
     shape(
-        "kubelet_silent",
+        "kubelet_not_responding",
         "silent",
         " of ReplicaSet silent-",
-        "the kubelet must answer again",
+        "the kubelet must respond again",
         "delete pod -l app=silent --force --grace-period=0 --wait=false",
     ),
     shape(
-        "machine_kept",
+        "instance_termination_failed",
         "protected",
         "",
         "the cloud must accept the call",
         "",
     ),
     shape(
-        "machine_ending",
+        "instance_terminating",
         "ending",
         "",
-        "the cloud says when it is gone",
+        "the cloud provider confirms the termination",
         "",
     ),
 ];
@@ -245,7 +245,10 @@ impl Shape {
     /// Whether the machine goes soon when [`Shape::cure`] was done, or by itself.
     pub(crate) fn ends(&self) -> bool {
         !self.cure.is_empty()
-            || matches!(self.label, "pod_stuck" | "pdb_exhausted" | "machine_ending")
+            || matches!(
+                self.label,
+                "pod_stuck" | "pdb_exhausted" | "instance_terminating"
+            )
     }
 
     /// Waits until it is told of the machine, in time, with owner, age and what would clear it; and asks for it.
@@ -271,8 +274,8 @@ impl Shape {
             .mortise
             .debug(&format!("explain?{kind}={about}"))
             .await?;
-        let shown = explained["in_the_way"].as_array();
-        let is_shown = |each: &Value| each["shape"] == self.label;
+        let shown = explained["drain_blockers"].as_array();
+        let is_shown = |each: &Value| each["kind"] == self.label;
         ensure!(
             shown.is_some_and(|all| all.iter().any(is_shown)),
             "{}: {explained:#}",
@@ -308,7 +311,7 @@ pub(crate) async fn counted(scene: &Scene, shapes: &[Shape], app: &str) -> Resul
         || async {
             let mut count = 0.0;
             for shape in shapes.iter().filter(|shape| shape.app == app) {
-                let label = format!("shape=\"{}\"", shape.label);
+                let label = format!("reason=\"{}\"", shape.label);
                 let labels = [label.as_str()];
                 let own = scene.mortise.metric("mortise_drains_blocked", &labels);
                 count += own.await?;

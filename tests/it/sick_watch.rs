@@ -294,7 +294,7 @@ async fn nothing_goes_on_the_word_of_a_silent_watch() -> Result<()> {
     scene.apply(&[bound("second", &machines[1])]).await?;
     scene.running("second", 1).await?;
     allow(&scene, "100%").await?;
-    let words = "the watch of Pod has not stood since";
+    let words = "the watch of Pod has been broken since";
     blocked(&scene, "disruption", "nodepool/default", words).await?;
     let known = pods_known(&scene).await?;
     ensure!(known == json!(1), "it knows {known} pods");
@@ -377,7 +377,7 @@ async fn a_watch_that_is_always_too_old_is_listed_seldom() -> Result<()> {
         Ok(())
     })
     .await?;
-    let words = "the watch of NodeClaim has not stood since";
+    let words = "the watch of NodeClaim has been broken since";
     // Each list makes it current for a while.
     let touches = AtomicUsize::new(0);
     wait_until("disruption to be blocked", SOON, || async {

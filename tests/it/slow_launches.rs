@@ -1,4 +1,4 @@
-//! Machines that never join as nodes: launches are held back, the pool says so, and a mended class ends it.
+//! Machines that never join as nodes: launches are paused, the pool says so, and a mended class ends it.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -15,7 +15,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     let scene = Scene::start(Setting {
         flags: vec![
             "--registration-timeout=15s".to_owned(),
-            "--launch-trial=4".to_owned(),
+            "--max-unproven-launches=4".to_owned(),
             "--launch-backoff=1h".to_owned(),
         ],
         ..Setting::default()
@@ -29,7 +29,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
         .apply(&[class, small_pool("default", json!({})), web])
         .await?;
     let warning = scene
-        .event("LaunchesHeldBack", "default", "in a row did not register")
+        .event("LaunchesPaused", "default", "did not register")
         .await?;
     ensure!(warning.type_.as_deref() == Some("Warning"), "{warning:?}");
     wait_until("the pool's conditions", SOON, || async {
@@ -41,7 +41,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
                     && each.reason == "RegistrationFailed"),
             "{conditions:?}"
         );
-        let held = find(&conditions, "LaunchesHeldBack");
+        let held = find(&conditions, "LaunchesPaused");
         ensure!(
             held.is_some_and(|each| each.status == ConditionStatus::True),
             "{conditions:?}"
@@ -57,11 +57,11 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     })
     .await?;
     scene
-        .event("FailedScheduling", "web-", "launches are held back")
+        .event("FailedScheduling", "web-", "launches are paused")
         .await?;
     let page = scene.mortise.metrics().await?;
     ensure!(
-        page.contains("mortise_launches_held_back{nodepool=\"default\"} 1"),
+        page.contains("mortise_nodepool_launches_paused{nodepool=\"default\"} 1"),
         "{page}"
     );
 
@@ -74,7 +74,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     wait_until("the pool to be well", SOON, || async {
         let conditions = scene.pool("default").await?.status.conditions;
         ensure!(
-            find(&conditions, "LaunchesHeldBack").is_none(),
+            find(&conditions, "LaunchesPaused").is_none(),
             "{conditions:?}"
         );
         let healthy = find(&conditions, "NodeRegistrationHealthy");

@@ -96,7 +96,7 @@ async fn facts_are_for_api_servers_that_show_their_certificate() -> Result<()> {
         .await?;
     ensure!((withheld - 2.0).abs() < 0.5, "{withheld}");
     let log = scene.mortise.log()?;
-    let line = "answered without facts of the cluster";
+    let line = "cluster facts withheld from admission response";
     ensure!(log.matches(line).count() == 1, "once a minute: {log}");
     scene.end().await;
     Ok(())

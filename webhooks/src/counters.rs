@@ -80,21 +80,21 @@ counters! {
     /// Nodes denied because they are being drained.
     denied_draining => "denied_draining",
     /// Nodes denied because their room is promised to other pods.
-    denied_reserved => "denied_reserved",
+    denied_nominated => "denied_nominated",
     /// Nodes denied because their room is that of DaemonSet pods to come.
-    denied_daemons => "denied_daemons",
+    denied_daemonset_reserved => "denied_daemonset_reserved",
     /// Nodes denied because the pod's own room is on another one.
-    denied_elsewhere => "denied_elsewhere",
+    denied_nominated_elsewhere => "denied_nominated_elsewhere",
     /// Nodes denied, softly, because they should go and only wait for their pods.
-    denied_retiring => "denied_retiring",
+    denied_drifted => "denied_drifted",
     /// Nodes denied, softly, because they end before the pod does.
-    denied_ending => "denied_ending",
+    denied_expiring => "denied_expiring",
     /// Filter calls in which soft denials were dropped because nothing else was left.
-    soft_dropped => "soft_dropped",
+    soft_denials_dropped => "soft_denials_dropped",
     /// Filter calls that left only the node on which room is kept for the pod.
-    sent_to_own_room => "sent_to_own_room",
+    sent_to_nominated_node => "sent_to_nominated_node",
     /// Filter calls about a pod for which room is kept on a node that was not among those asked about: it goes where it can.
-    own_room_absent => "own_room_absent",
+    nominated_node_absent => "nominated_node_absent",
     /// Extender calls answered without looking, because the picture was too old.
     passed_stale => "passed_stale",
     /// Extender calls answered without looking, because not all lists have been read yet.
@@ -102,13 +102,13 @@ counters! {
     /// Extender calls about a DaemonSet's pod, which is exempt.
     passed_daemon => "passed_daemon",
     /// Extender calls about a node's own pod, which is exempt.
-    passed_of_node => "passed_of_node",
+    passed_static_pods => "passed_static_pods",
     /// Extender calls about a pod of the cluster's own priorities, which is exempt.
     passed_critical => "passed_critical",
     /// Extender calls about a pod of this service, which is exempt.
-    passed_ours => "passed_ours",
+    passed_own_pods => "passed_own_pods",
     /// Annotations written on nodes so that the scheduler looks again at pods that were denied everything.
-    pokes => "pokes",
+    wakeups => "wakeups",
     /// Extender calls in the mode that sends whole Node objects, which costs both sides a lot.
     full_nodes => "full_nodes",
 }
@@ -120,11 +120,11 @@ impl Counters {
             Denial::Disrupting => self.denied_disrupting.inc(),
             Denial::Interrupted => self.denied_interrupted.inc(),
             Denial::Draining => self.denied_draining.inc(),
-            Denial::Nominated => self.denied_reserved.inc(),
-            Denial::DaemonSetReserved => self.denied_daemons.inc(),
-            Denial::NominatedElsewhere => self.denied_elsewhere.inc(),
-            Denial::Drifted => self.denied_retiring.inc(),
-            Denial::Expiring => self.denied_ending.inc(),
+            Denial::Nominated => self.denied_nominated.inc(),
+            Denial::DaemonSetReserved => self.denied_daemonset_reserved.inc(),
+            Denial::NominatedElsewhere => self.denied_nominated_elsewhere.inc(),
+            Denial::Drifted => self.denied_drifted.inc(),
+            Denial::Expiring => self.denied_expiring.inc(),
         }
     }
 
@@ -132,9 +132,9 @@ impl Counters {
     pub fn exempt(&self, exemption: FilterExemption) {
         match exemption {
             FilterExemption::Daemon => self.passed_daemon.inc(),
-            FilterExemption::OfNode => self.passed_of_node.inc(),
+            FilterExemption::StaticPod => self.passed_static_pods.inc(),
             FilterExemption::Critical => self.passed_critical.inc(),
-            FilterExemption::Ours => self.passed_ours.inc(),
+            FilterExemption::OwnPod => self.passed_own_pods.inc(),
         }
     }
 }

@@ -225,7 +225,7 @@ fn call(app: &WebhookState, input: Input<'_>) -> Response {
                     let nodes = args.names().len();
                     let call = asked(world, "filter", &args.pod, nodes, begun);
                     memory.calls.keep(ExtenderCall {
-                        own_room: answer.own_room,
+                        nominated_node: answer.nominated_node,
                         denied,
                         ..call
                     });
@@ -329,7 +329,7 @@ fn asked(
         call,
         pod: format!("{namespace}/{name}"),
         nodes,
-        own_room: None,
+        nominated_node: None,
         denied: BTreeMap::new(),
         best: None,
         micros: micros_since(begun),
@@ -365,7 +365,7 @@ fn json<T: Serialize>(value: &T) -> Response {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => (
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("answer cannot be written: {error}\n"),
+            format!("failed to encode response: {error}\n"),
         )
             .into_response(),
     }

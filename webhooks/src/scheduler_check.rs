@@ -20,17 +20,17 @@ const VERBS: [(&str, &str, &str); 3] = [
     (
         "filterVerb",
         "filter",
-        "promised room is not kept free, and nodes that go get new pods",
+        "nominations are not enforced, and terminating nodes get new pods",
     ),
     (
         "prioritizeVerb",
         "prioritize",
-        "pods do not go to the nodes that were bought for them",
+        "pods are not scheduled to their nominated nodes",
     ),
     (
         "preemptVerb",
         "preempt",
-        "kube-scheduler may evict pods for a place on a node that goes",
+        "kube-scheduler may preempt pods on a terminating node",
     ),
 ];
 /// Fields of an extender's entry.
@@ -135,7 +135,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
             LintLevel::Error,
             "kind",
             "is not KubeSchedulerConfiguration",
-            "give the file that kube-scheduler's --config names",
+            "use the file of kube-scheduler's --config",
         );
         return top.found;
     }
@@ -143,7 +143,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         top.say(
             LintLevel::Error,
             "apiVersion",
-            "is not read by kube-scheduler any more, or was mistyped",
+            "is no longer supported by kube-scheduler, or is misspelled",
             format!("write {API_VERSION}"),
         );
     }
@@ -154,8 +154,8 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         top.say(
             LintLevel::Warning,
             "percentageOfNodesToScore",
-            "kube-scheduler shows the extender so small a sample of the nodes; the one where a pod's room is kept is seldom in it",
-            "leave it out, or write 100",
+            "kube-scheduler sends only a small sample of the nodes to the extender; it rarely contains the nominated node",
+            "omit it, or set it to 100",
         );
     }
     let none = Vec::new();
@@ -173,14 +173,14 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         [] => top.say(
             LintLevel::Error,
             "extenders",
-            "no entry leads to mortise (a urlPrefix that ends in /extender/v1)",
-            "take the entry that `mortise manifests scheduler` writes",
+            "no entry refers to mortise (a urlPrefix that ends in /extender/v1)",
+            "use the entry that `mortise manifests scheduler` writes",
         ),
         [_] => {}
         [_, ..] => top.say(
             LintLevel::Error,
             "extenders",
-            "more than one entry leads to mortise, and each call is charged twice",
+            "more than one entry refers to mortise, pods are assumed twice",
             "leave one",
         ),
     }
@@ -212,8 +212,8 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
             entry.say(
                 LintLevel::Warning,
                 "ignorable",
-                "while this other extender is down no pod is marked as unschedulable, so no autoscaler sees what is needed",
-                "write true, if its owner allows it",
+                "while this other extender is unavailable no pod is marked as unschedulable, and no autoscaler launches nodes",
+                "set it to true, if its owner agrees",
             );
         }
         found.append(&mut entry.found);
@@ -258,7 +258,7 @@ fn judge(entry: &mut EntryCheck<'_>) {
         entry.say(
             Error,
             name,
-            "is no field of an extender: kube-scheduler does not start",
+            "is not a field of an extender: kube-scheduler does not start",
             fix,
         );
     }
@@ -275,7 +275,7 @@ fn judge(entry: &mut EntryCheck<'_>) {
         entry.say(
             Error,
             "urlPrefix",
-            "the paths lie below /extender/v1",
+            "the paths are below /extender/v1",
             "end it with /extender/v1",
         );
     }
@@ -301,26 +301,26 @@ fn judge(entry: &mut EntryCheck<'_>) {
         Some(weight) if weight <= 0 => entry.say(
             Error,
             "weight",
-            "must be positive where there is a prioritizeVerb: kube-scheduler does not start",
+            "must be positive when prioritizeVerb is set: kube-scheduler does not start",
             "write 5",
         ),
         Some(1..=2) => entry.say(
             Warning,
             "weight",
-            "at most 200 of the 1,400 points that decide: scores hardly count",
+            "at most 200 of 1,400 points: scores have little effect",
             "write 5",
         ),
         Some(weight) if weight > 20 => entry.say(
             Warning,
             "weight",
-            "outweighs all plugins of kube-scheduler together, spread and affinity among them",
+            "outweighs all plugins of kube-scheduler, including topology spread and affinity",
             "write 5",
         ),
         Some(_) => {}
         None => entry.say(
             Error,
             "weight",
-            "is needed where there is a prioritizeVerb: kube-scheduler does not start",
+            "is required when prioritizeVerb is set: kube-scheduler does not start",
             "write 5",
         ),
     }
@@ -331,7 +331,7 @@ fn judge(entry: &mut EntryCheck<'_>) {
         entry.say(
             Error,
             "enableHTTPS",
-            "tlsConfig counts only with it",
+            "without it tlsConfig has no effect",
             "write true",
         );
     }
@@ -346,15 +346,15 @@ fn judge(entry: &mut EntryCheck<'_>) {
         entry.say(
             Error,
             "tlsConfig.insecure",
-            "anybody on the way could answer in mortise's place",
-            "leave it out, and give caFile",
+            "connections are not authenticated",
+            "remove it, and set caFile",
         );
     } else if !has(entry, ["caFile", "caData"]) {
         entry.say(
             Error,
             "tlsConfig.caFile",
-            "without a CA kube-scheduler does not verify who answers",
-            "give the CA of the service's certificate",
+            "without a CA kube-scheduler does not verify the server",
+            "set the CA of the service's certificate",
         );
     }
     for names in [["certFile", "certData"], ["keyFile", "keyData"]] {
@@ -364,26 +364,26 @@ fn judge(entry: &mut EntryCheck<'_>) {
                 Error,
                 &format!("tlsConfig.{file}"),
                 "callers without a client certificate get 403, and every call fails",
-                "give the extender's client certificate and its key",
+                "use the extender's client certificate and key",
             );
         }
     }
     timeout(entry);
     if entry.get("nodeCacheCapable") != Some(&Value::Bool(true)) {
-        entry.say(Warning, "nodeCacheCapable", "every call carries all nodes whole: megabytes instead of kilobytes, and scores of kube-scheduler forget their pods", "write true");
+        entry.say(Warning, "nodeCacheCapable", "every call contains full Node objects: megabytes instead of kilobytes, and kube-scheduler's scores ignore their pods", "write true");
     }
     if entry
         .get("managedResources")
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty())
     {
-        entry.say(Warning, "managedResources", "only pods that ask for these resources are asked about; promises hold against all others no more", "leave it out");
+        entry.say(Warning, "managedResources", "the extender is called only for pods with these resources; nominations are not enforced for other pods", "leave it out");
     }
     if entry.get("ignorable") != Some(&Value::Bool(true)) {
         entry.say(
             Warning,
             "ignorable",
-            "while mortise is down nothing is scheduled, and no autoscaler sees pending pods",
+            "while mortise is unavailable no pod is scheduled, and no autoscaler launches nodes",
             "write true",
         );
     }
@@ -395,7 +395,7 @@ fn timeout(entry: &mut EntryCheck<'_>) {
         entry.say(
             LintLevel::Warning,
             "httpTimeout",
-            "is 5s then: a service that hangs holds every pod for so long",
+            "defaults to 5s: a hanging service delays every pod by this time",
             "write 300ms",
         );
         return;
@@ -404,7 +404,7 @@ fn timeout(entry: &mut EntryCheck<'_>) {
         entry.say(
             LintLevel::Error,
             "httpTimeout",
-            "is no duration: kube-scheduler does not start",
+            "is not a duration: kube-scheduler does not start",
             "write 300ms",
         );
         return;
@@ -414,14 +414,14 @@ fn timeout(entry: &mut EntryCheck<'_>) {
         entry.say(
             LintLevel::Warning,
             "httpTimeout",
-            "a service that hangs holds every pod for so long, at each of its calls",
+            "a hanging service delays every pod by this time, at each call",
             "write 300ms",
         );
     } else if millis < SHORTEST_TIMEOUT_MS {
         entry.say(
             LintLevel::Warning,
             "httpTimeout",
-            "a busy machine does not answer in that time, and calls that fail are passed over",
+            "a busy host does not respond in that time, and failed calls are ignored",
             "write 300ms",
         );
     }
@@ -471,7 +471,7 @@ mod tests {
                 "filterVerb",
                 Value::Null,
                 LintLevel::Warning,
-                "promised room",
+                "nominations are not enforced",
             ),
             (
                 "prioritizeVerb",
@@ -479,9 +479,14 @@ mod tests {
                 LintLevel::Error,
                 "write prioritize",
             ),
-            ("preemptVerb", Value::Null, LintLevel::Warning, "evict"),
+            (
+                "preemptVerb",
+                Value::Null,
+                LintLevel::Warning,
+                "may preempt",
+            ),
             ("weight", json!(0), LintLevel::Error, "does not start"),
-            ("weight", json!(1), LintLevel::Warning, "hardly count"),
+            ("weight", json!(1), LintLevel::Warning, "little effect"),
             ("weight", json!(100), LintLevel::Warning, "outweighs"),
             ("bindVerb", json!("bind"), LintLevel::Error, "does not bind"),
             ("enableHTTPS", json!(false), LintLevel::Error, "write true"),
@@ -492,7 +497,7 @@ mod tests {
                 "httpTimeout",
                 json!("soon"),
                 LintLevel::Error,
-                "no duration",
+                "not a duration",
             ),
             (
                 "nodeCacheCapable",
@@ -546,13 +551,13 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert!(said(&|all| all["extenders"] = json!([])).contains("no entry leads to mortise"));
+        assert!(said(&|all| all["extenders"] = json!([])).contains("no entry refers to mortise"));
         assert!(said(&|all| all["kind"] = json!("Pod")).starts_with("error: kind: \"Pod\""));
         assert!(
             said(&|all| all["apiVersion"] = json!("kubescheduler.config.k8s.io/v1beta3"))
                 .contains("write kubescheduler.config.k8s.io/v1")
         );
-        assert!(said(&|all| all["percentageOfNodesToScore"] = json!(30)).contains("a sample"));
+        assert!(said(&|all| all["percentageOfNodesToScore"] = json!(30)).contains("small sample"));
         assert!(
             said(&|all| {
                 let entry = all["extenders"][0].clone();
@@ -570,7 +575,7 @@ mod tests {
         );
         assert!(
             said(&|all| all["extenders"][0]["tlsConfig"] = json!({ "insecure": true }))
-                .contains("anybody on the way")
+                .contains("not authenticated")
         );
         let bare = said(&|all| {
             drop(

@@ -99,7 +99,7 @@ fn impossible_pools_are_refused_where_that_is_wanted() {
     assert_eq!(
         answer.denied,
         [
-            "no instance type is left: arch In [arm64] removes the last 2 of 4; \"amd64\" (2) would bring some back"
+            "no instance type is left: arch In [arm64] removes the last 2 of 4; \"amd64\" (2) would allow some"
         ]
     );
     // Each label is there, but no type is sold so.
@@ -117,7 +117,7 @@ fn impossible_pools_are_refused_where_that_is_wanted() {
     assert_eq!(
         warned(&answer),
         [
-            "no instance type is left: instance-cpu >=65 removes the last 4 of 4; \"2\" (3) or \"4\" (1) would bring some back"
+            "no instance type is left: instance-cpu >=65 removes the last 4 of 4; \"2\" (3) or \"4\" (1) would allow some"
         ]
     );
 }
@@ -220,7 +220,7 @@ fn budgets_that_hold_always_never_and_in_between() {
             "all nodes may be disrupted at once for any reason",
         ),
         (json!([{ "nodes": "0%" }]), "no node may ever be disrupted"),
-        // A window that begins again before it ends never ends.
+        // A window that begins again before it ends never completes.
         (
             json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "@hourly", "duration": "2h" }]),
             "no node may ever be disrupted",
@@ -285,7 +285,7 @@ fn pods_that_never_let_their_node_go_are_forecast() {
         );
         let told = warned(&answer)
             .iter()
-            .find(|text| text.contains("never ends"));
+            .find(|text| text.contains("never completes"));
         match why {
             Some(why) => {
                 let told = told.unwrap_or_else(|| panic!("{spec}: {answer:?}"));
@@ -305,7 +305,7 @@ fn pods_that_never_let_their_node_go_are_forecast() {
         assert!(
             !warned(&answer)
                 .iter()
-                .any(|text| text.contains("never ends")),
+                .any(|text| text.contains("never completes")),
             "{answer:?}"
         );
     }
@@ -346,16 +346,16 @@ fn deletions_say_what_goes_along() {
     let answer = world.ask("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
     assert_eq!(
         warned(&answer)[1],
-        "the drain never ends: 24 pods behind PDB default/web (maxUnavailable 0); set terminationGracePeriod"
+        "the drain never completes: 24 pods protected by PDB default/web (maxUnavailable 0); set terminationGracePeriod"
     );
     let protected = pool(
         "default",
-        &json!({ "metadata": { "annotations": { "mortise.sh/protect": "true" } } }),
+        &json!({ "metadata": { "annotations": { "mortise.sh/deletion-protection": "true" } } }),
     );
     let answer = world.ask("DELETE", &Value::Null, Some(&protected));
     assert!(
         answer.denied.len() == 1
-            && answer.denied[0].contains("mortise.sh/protect")
+            && answer.denied[0].contains("mortise.sh/deletion-protection")
             && answer.denied[0].contains("12 nodes with 24 pods"),
         "{answer:?}"
     );
@@ -364,7 +364,7 @@ fn deletions_say_what_goes_along() {
         warned(&answer),
         [
             "deleting EC2NodeClass \"default\" stops launches of NodePool \"default\"",
-            "EC2NodeClass \"default\" is used by 12 NodeClaims and goes when they are gone",
+            "EC2NodeClass \"default\" is used by 12 NodeClaims and is deleted when they are",
         ]
     );
     let claim = merged(
@@ -379,7 +379,7 @@ fn deletions_say_what_goes_along() {
     // What is on its way out is not talked about again.
     let going = pool(
         "default",
-        &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z", "annotations": { "mortise.sh/protect": "true" } } }),
+        &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z", "annotations": { "mortise.sh/deletion-protection": "true" } } }),
     );
     let answer = world.ask("DELETE", &Value::Null, Some(&going));
     assert_eq!(warned(&answer), [] as [&str; 0]);
@@ -424,7 +424,7 @@ fn edits_are_previewed_in_dry_runs() {
     let weighted = pool("default", &json!({ "spec": { "weight": 7 } }));
     let answer = world.dry_run(&weighted, &old);
     assert_eq!(warned(&answer), ["drifts none of 4 nodes"]);
-    // Pods that would find no place are counted.
+    // Pods that would be unschedulable are counted.
     let arm = pool(
         "default",
         &json!({ "spec": { "template": { "spec": { "requirements": [
@@ -435,7 +435,7 @@ fn edits_are_previewed_in_dry_runs() {
         warned(&answer)
             .iter()
             .any(|text| text.starts_with("drifts 4 of 4 nodes")
-                && text.contains("would find no place")),
+                && text.contains("would be unschedulable")),
         "{answer:?}"
     );
 }

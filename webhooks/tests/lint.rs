@@ -91,7 +91,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
             .unwrap()
             .iter()
             .map(|part| match part.as_str().unwrap() {
-                "does not exist (yet)" => "is not among the files",
+                "does not exist (yet)" => "is not defined in the files",
                 part => part,
             })
             .collect();
@@ -110,7 +110,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
         let fits = found.is_some_and(|found| {
             found.level == level
                 || found.check == Check::UnknownField
-                || found.check == Check::Obsolete
+                || found.check == Check::Deprecated
         });
         if fits && report.count(LintLevel::Error) <= 1 {
             passed += 1;
@@ -251,7 +251,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
         let old = again
             .findings
             .iter()
-            .find(|finding| finding.check == Check::Obsolete);
+            .find(|finding| finding.check == Check::Deprecated);
         assert_eq!(old, None, "{name}");
         for finding in again
             .findings
@@ -338,16 +338,16 @@ fn files_are_looked_at_together() {
     text.push('\n');
     expect![[r#"
         pools.yaml:7: warning: NodePool first spec.weight: overlaps NodePool "second" at equal weight 10: the last by name is used; give them different weights [overlap]
-        pools.yaml:10: warning: NodePool first spec.template.spec.nodeClassRef.name: EC2NodeClass "gone" is not among the files [node-class]
-        pools.yaml:12: warning: NodePool first spec.template.spec.requirements[0]: instance-type: no instance type has "m5.lagre"; did you mean "m5.large"? [catalogue]
+        pools.yaml:10: warning: NodePool first spec.template.spec.nodeClassRef.name: EC2NodeClass "gone" is not defined in the files [node-class]
+        pools.yaml:12: warning: NodePool first spec.template.spec.requirements[0]: instance-type: no instance type has "m5.lagre"; did you mean "m5.large"? [catalog]
         pools.yaml:30: warning: NodePool second spec.weight: overlaps NodePool "first" at equal weight 10: the last by name is used; give them different weights [overlap]
         pools.yaml:31: error: NodePool second spec.limit: {"cpu":10} is dropped: there is no such field; the fields are disruption, limits, replicas, template, weight; did you mean "limits"? [unknown-field]
-        pools.yaml:36: error: NodePool second spec.disruption.consolidateAfter: absent but required (text); add consolidateAfter: 1m [definition]
+        pools.yaml:36: error: NodePool second spec.disruption.consolidateAfter: absent but required (text); add consolidateAfter: 1m [schema]
         pools.yaml:37: warning: NodePool second spec.disruption.budgets: no node may ever be disrupted (only expiry and interruption end nodes) for any reason [budgets]
-        pools.yaml:41: warning: NodePool first metadata.name: is there already (pools.yaml:2): of two that are applied the later one stays; give it another name, or take one out [duplicate]
-        pools.yaml:42: error: NodePool first spec: absent but required (set of fields); add "spec" with set of fields [definition]
-        pools.yaml:47: warning: Deployment web: passed through, but karpenter.sh/provisioner-name is karpenter.sh/nodepool now; write the new name [obsolete]
-        torn.yaml:3: error: is not YAML: illegal placement of ':' indicator; mend it: indentation, quotes and brackets around this line [unreadable]
+        pools.yaml:41: warning: NodePool first metadata.name: is duplicated (pools.yaml:2): the one that is applied last takes effect; rename or remove one of them [duplicate]
+        pools.yaml:42: error: NodePool first spec: absent but required (set of fields); add "spec" with set of fields [schema]
+        pools.yaml:47: warning: Deployment web: passed through, but karpenter.sh/provisioner-name is karpenter.sh/nodepool now; write the new name [deprecated]
+        torn.yaml:3: error: is not YAML: illegal placement of ':' indicator; fix indentation, quotes and brackets around this line [unreadable]
 
         Budgets of NodePool first (pools.yaml:2), Mon 2026-01-05 00:00 to Mon 2026-01-12 00:00 UTC
           [0] nodes 10%, any reason, holds always
@@ -490,7 +490,7 @@ fn sarif_is_what_its_schema_asks_for() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|each| each["check"] == "catalogue")
+        .find(|each| each["check"] == "catalog")
         .unwrap();
     assert_eq!(
         (&typed["line"], &typed["nearest"], &typed["name"]),

@@ -222,7 +222,7 @@ pub(crate) struct Inputs {
 }
 
 const SETTINGS: &str = "kube-scheduler with default plugins and back-off of 1 to 2 s; mortise runs in every way, with default flags but for \
-     --bind-grace 2s and --churn-rest 30s in provisioning; extender of weight 5 with nodeCacheCapable, mutual TLS";
+     --bind-grace-period 2s and --disruption-cooldown 30s in provisioning; extender of weight 5 with nodeCacheCapable, mutual TLS";
 
 /// Runs the benchmark.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {

@@ -70,8 +70,8 @@ pub(crate) struct Row {
     pub(crate) bound: usize,
     /// From their creation until then.
     pub(crate) wait: Quantiles,
-    /// What became of promises, as mortise counts it: kept, elsewhere, ran out, lost.
-    pub(crate) promises: BTreeMap<String, u64>,
+    /// Outcomes of nominations: `bound`, `bound_elsewhere`, `expired`, `node_lost`.
+    pub(crate) nominations: BTreeMap<String, u64>,
     /// Calls that denied a node, by message; and other counts of the extender.
     pub(crate) counts: BTreeMap<String, u64>,
     /// The longest that an action of the script came late, in seconds: the machine was too slow for the script.
@@ -105,7 +105,7 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
         ));
     let mut plane = Box::pin(builder.start()).await?;
     let version = plane.client().apiserver_version().await?.git_version;
-    let flags = ["--bind-grace=2s", "--churn-rest=30s"];
+    let flags = ["--bind-grace-period=2s", "--disruption-cooldown=30s"];
     let mut mortise = Mortise::start(&plane, MortiseOptions::with_flags(&flags)).await?;
     mortise.wait_ready().await?;
     plane.start_scheduler(&way.options(&mortise, None)?).await?;
@@ -131,7 +131,7 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
     let row = row(way, round, &pods.pods.all(), &claims.all(), &asked.lists());
     let row = Row {
         dollars_per_hour: price.mean(),
-        promises: numbers(&told["promises"]),
+        nominations: numbers(&told["nominations"]),
         counts: numbers(&told["counts"]),
         late_s: late.as_secs_f64(),
         ..row
@@ -220,7 +220,7 @@ fn row(
         missed,
         bound: workload().filter(|pod| pod.bound.is_some()).count(),
         wait: Quantiles::of(workload().filter_map(SeenPod::waited).collect()),
-        promises: BTreeMap::new(),
+        nominations: BTreeMap::new(),
         counts: BTreeMap::new(),
         late_s: 0.0,
     }
@@ -365,7 +365,7 @@ impl Asked {
             let pod = call["pod"]
                 .as_str()
                 .and_then(|pod| pod.strip_prefix("default/"));
-            if let (Some(pod), Some(listed)) = (pod, call["own_room"].as_bool()) {
+            if let (Some(pod), Some(listed)) = (pod, call["nominated_node"].as_bool()) {
                 seen.insert(pod.to_owned(), listed);
             }
         }

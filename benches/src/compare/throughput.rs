@@ -229,7 +229,7 @@ async fn make_nodes(plane: &ControlPlane, mortise: &Mortise, count: u32) -> Resu
         let all = nodes.list(&ListParams::default()).await?.items;
         let ready = all.iter().filter(|node| is_ready(node)).count();
         ensure!(ready == count as usize, "{ready} of {count}");
-        let known = mortise.debug("snapshot").await?["counts"]["machines"].clone();
+        let known = mortise.debug("snapshot").await?["counts"]["nodes"].clone();
         ensure!(known == json!(count), "mortise knows {known} of {count}");
         Ok(())
     })

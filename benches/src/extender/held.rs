@@ -52,9 +52,9 @@ pub(crate) async fn measure(count: u32) -> Result<Held> {
         .patch(&claim.name(), &PatchParams::default(), &Patch::Merge(fence))
         .await?;
     wait_until("the fence", LONG, || async {
-        let promises = mortise.debug("reservations").await?;
-        let fences = promises["fences"].as_array().map_or(0, Vec::len);
-        ensure!(fences == 1, "{promises}");
+        let nominations = mortise.debug("nominations").await?;
+        let fences = nominations["fences"].as_array().map_or(0, Vec::len);
+        ensure!(fences == 1, "{nominations}");
         Ok(())
     })
     .await?;
@@ -71,7 +71,7 @@ pub(crate) async fn measure(count: u32) -> Result<Held> {
         .await?;
     wait_until("all pods to be denied", LONG, || async {
         let told = mortise.debug("extender?limit=1").await?;
-        let held = &told["waiting_for_us"];
+        let held = &told["denied_pods"];
         ensure!(*held == json!(count), "{held} of {count}");
         Ok(())
     })

@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) call: &'static str,
     pub(crate) names: u32,
     /// Pods for which mortise holds room on these nodes.
-    pub(crate) promises: u64,
+    pub(crate) nominations: u64,
     /// How often the picture was made anew.
     pub(crate) pictures_per_s: f64,
     pub(crate) calls: usize,
@@ -102,7 +102,7 @@ async fn row(
         asked(&http, &url, body).await?;
     }
     let changing = Changing::start(cluster).await?;
-    let promises = cluster.promises().await?;
+    let nominations = cluster.nominations().await?;
     let generation = cluster.generation().await?;
     let cpu = cpu_seconds(cluster.pid())?;
     let begun = Instant::now();
@@ -130,7 +130,7 @@ async fn row(
     Ok(Row {
         call,
         names,
-        promises,
+        nominations,
         pictures_per_s: pictures / wall,
         calls: times.len(),
         mean_ms: sum.as_secs_f64() * 1e3 / count,

@@ -359,11 +359,11 @@ impl Cluster {
     }
 
     /// Pods for which mortise holds room.
-    pub(crate) async fn promises(&self) -> Result<u64> {
+    pub(crate) async fn nominations(&self) -> Result<u64> {
         let snapshot = self.mortise.debug("snapshot").await?;
-        snapshot["counts"]["promises"]
+        snapshot["counts"]["nominations"]
             .as_u64()
-            .with_context(|| format!("no promises in {snapshot}"))
+            .with_context(|| format!("no nominations in {snapshot}"))
     }
 
     /// Adds Node objects of nobody until there are `count`. Nothing keeps them alive, so everything that would mind is
@@ -396,7 +396,7 @@ impl Cluster {
     async fn knows(&self, count: usize) -> Result<()> {
         wait_until("mortise to know all machines", SOON, || async {
             let snapshot = self.mortise.debug("snapshot").await?;
-            let known = &snapshot["counts"]["machines"];
+            let known = &snapshot["counts"]["nodes"];
             ensure!(*known == json!(count), "it knows {known} of {count}");
             Ok(())
         })

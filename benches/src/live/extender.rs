@@ -27,7 +27,7 @@ pub(crate) struct Row {
     /// Node names in a question.
     pub(crate) names: usize,
     /// Pods for which mortise holds room on these nodes while it is asked.
-    pub(crate) promises: u64,
+    pub(crate) nominations: u64,
     pub(crate) connections: usize,
     pub(crate) request_bytes: usize,
     /// From the first byte of the question to the last of the answer, as the client sees it.
@@ -48,7 +48,7 @@ pub(crate) async fn rows(
     ensure!(nodes.len() >= names, "{} nodes of {names}", nodes.len());
     let names: Vec<&str> = nodes.iter().take(names).map(String::as_str).collect();
     // A pod that waits: the scheduler asks about such ones.
-    let promises = cluster.promises().await?;
+    let nominations = cluster.nominations().await?;
     cluster.create_pod(pod, "100m", Some(NOWHERE)).await?;
     let pod = cluster.pod(pod).await?;
     let body = json!({ "Pod": pod, "Nodes": null, "NodeNames": names }).to_string();
@@ -56,13 +56,13 @@ pub(crate) async fn rows(
     for connections in CONNECTIONS {
         for call in ["filter", "prioritize"] {
             progress(&format!(
-                "{calls} {call} calls about {} names ({promises} promises) on {connections} connections",
+                "{calls} {call} calls about {} names ({nominations} nominations) on {connections} connections",
                 names.len()
             ));
             let question = Question {
                 call,
                 names: names.len(),
-                promises,
+                nominations,
                 url: cluster.url(&format!("extender/v1/{call}")),
                 body: body.clone(),
             };
@@ -75,7 +75,7 @@ pub(crate) async fn rows(
 struct Question {
     call: &'static str,
     names: usize,
-    promises: u64,
+    nominations: u64,
     url: String,
     body: String,
 }
@@ -138,7 +138,7 @@ async fn row(
     Ok(Row {
         call: question.call,
         names: question.names,
-        promises: question.promises,
+        nominations: question.nominations,
         connections,
         request_bytes: question.body.len(),
         time: Quantiles::of(times),

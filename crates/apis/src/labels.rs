@@ -411,29 +411,29 @@ pub const INTENT: &str = "mortise.sh/intent";
 /// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
 /// Annotation of ours on claims that go by force: which decider ended them, and why.
-pub const ENDED_BY: &str = "mortise.sh/ended-by";
+pub const DELETION_REASON: &str = "mortise.sh/deletion-reason";
 /// Annotation of ours on pools: how sick nodes are replaced: `forceful` (as without it), `graceful` or `off`.
-pub const REPAIR: &str = "mortise.sh/repair";
+pub const REPAIR_MODE: &str = "mortise.sh/repair-mode";
 /// Annotation of ours on pools: how long a bad condition of a node is borne, such as `10m`, instead of the provider's times.
-pub const REPAIR_AFTER: &str = "mortise.sh/repair-after";
+pub const REPAIR_TOLERATION_DURATION: &str = "mortise.sh/repair-toleration-duration";
 /// Annotation of ours on pools: how many nodes may be sick at once for repair to go on: a number or a percentage.
-pub const REPAIR_LIMIT: &str = "mortise.sh/repair-limit";
+pub const REPAIR_MAX_UNHEALTHY: &str = "mortise.sh/repair-max-unhealthy";
 /// Annotation of ours on claims (from the pool's template): names of hooks, separated by commas, that must be done before
 /// a node counts as registered.
 pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
 /// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
 pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";
 /// Annotation of ours on pods: how long the pod runs, such as `2h`. Without it `activeDeadlineSeconds` counts.
-pub const RUN_TIME: &str = "mortise.sh/run-time";
+pub const EXPECTED_DURATION: &str = "mortise.sh/expected-duration";
 /// Annotation of ours on pods: how many of the workload's pods should be on spot capacity, in per cent of those beyond
-/// [`ON_DEMAND_BASE`].
+/// [`ON_DEMAND_BASE_CAPACITY`].
 pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
 /// Annotation of ours on pods: how many of the workload's pods should not be on spot capacity in any case.
-pub const ON_DEMAND_BASE: &str = "mortise.sh/on-demand-base";
+pub const ON_DEMAND_BASE_CAPACITY: &str = "mortise.sh/on-demand-base-capacity";
 /// Annotation of ours on Nodes: when the extender last wanted waiting pods to be looked at again.
-pub const FREED: &str = "mortise.sh/freed";
+pub const CAPACITY_FREED_AT: &str = "mortise.sh/capacity-freed-at";
 /// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
-pub const SCHEDULER: &str = "mortise.sh/scheduler";
+pub const SCHEDULER_NAME: &str = "mortise.sh/scheduler-name";
 
 /// The domain of our own annotations.
 pub const OWN: &str = "mortise.sh";

@@ -58,7 +58,7 @@ fn pools_are_valid_as_at_run_time() {
             &case["object"],
             None,
         );
-        found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
+        found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
         // An empty taint value is refused by the pattern of the definition and never reaches the check at run time.
         found.retain(|fault| !(fault.field.ends_with(".value") && fault.value == "\"\""));
         agrees(case["valid"] == json!(true), &found)

@@ -72,13 +72,13 @@ impl DebugAccess {
         let Some(token) = asker.authorization.and_then(bearer) else {
             return Err(refused(
                 StatusCode::UNAUTHORIZED,
-                "a bearer token is needed: curl -H \"Authorization: Bearer $(kubectl create token NAME)\"",
+                "a bearer token is required: curl -H \"Authorization: Bearer $(kubectl create token NAME)\"",
             ));
         };
         let Self::Cluster(reviewer) = self else {
             return Err(refused(
                 StatusCode::FORBIDDEN,
-                "tokens cannot be checked here: there is no cluster; use a client certificate or --insecure-debug",
+                "token review is not available without a cluster; use a client certificate or --insecure-debug",
             ));
         };
         let verb = match *asker.method {
@@ -100,21 +100,21 @@ impl DebugAccess {
             Ok(Review::Allowed) => Ok(()),
             Ok(Review::UnknownToken) => Err(refused(
                 StatusCode::UNAUTHORIZED,
-                "the API server does not know this token",
+                "the API server rejected the token",
             )),
             Ok(Review::NoRight) => Err(refused(
                 StatusCode::FORBIDDEN,
                 &format!(
-                    "the user of this token may not {verb} {path}: grant it with a ClusterRole rule of nonResourceURLs [\"{path}\"], verbs [\"{verb}\"]"
+                    "the user has no permission to {verb} {path}; grant it with a ClusterRole rule of nonResourceURLs [\"{path}\"], verbs [\"{verb}\"]"
                 ),
             )),
             Err(Unreviewed::TooMany) => Err(refused(
                 StatusCode::TOO_MANY_REQUESTS,
-                "too many tokens that are not known yet came at this moment; try again in a second",
+                "too many unknown tokens at once; try again in one second",
             )),
             Err(Unreviewed::Failed(error)) => Err(refused(
                 StatusCode::SERVICE_UNAVAILABLE,
-                &format!("the API server could not be asked: {error}"),
+                &format!("token review failed: {error}"),
             )),
         }
     }

@@ -31,7 +31,7 @@ pub struct Config {
     /// Debug paths need no token. Only accepted when the HTTPS listener is bound to a loopback address.
     pub insecure_debug: bool,
     /// Admission refuses, instead of warns about, a pool that no instance type can satisfy.
-    pub deny_impossible: bool,
+    pub deny_unsatisfiable: bool,
     /// Conversion between versions is served. An API server asks for it only where the definitions name it.
     pub conversion: bool,
     /// Leader election; `None` = this process is the only one.
@@ -66,7 +66,7 @@ impl Default for Config {
             extender_clients: default_extender_clients(),
             admission_clients: None,
             insecure_debug: false,
-            deny_impossible: false,
+            deny_unsatisfiable: false,
             conversion: false,
             leader_election: Some(LeaderElection::default()),
             namespace: None,

@@ -180,7 +180,7 @@ impl Driver {
                 .send(ExecutorMessage::Leading(*leading))
                 .is_err()
             {
-                tracing::debug!("effects ended before the driver");
+                tracing::debug!("effect executor exited before the engine loop");
             }
         }
         let subjects = if self.shared.health.is_leading() {
@@ -252,7 +252,7 @@ impl Driver {
     fn tell(&self, events: Vec<Event>) {
         for event in events {
             if self.effects.send(ExecutorMessage::Tell(event)).is_err() {
-                tracing::debug!("effects ended before the driver");
+                tracing::debug!("effect executor exited before the engine loop");
             }
         }
     }
@@ -327,7 +327,7 @@ impl Driver {
                 .send(ExecutorMessage::Order { order, why })
                 .is_err()
             {
-                tracing::debug!("effects ended before the driver");
+                tracing::debug!("effect executor exited before the engine loop");
             }
         }
     }
@@ -414,18 +414,18 @@ impl Threads {
                 .name(id.label().to_owned())
                 .spawn(move || work(id, &jobs, &answers, &stopping));
             if let Err(error) = spawned {
-                tracing::error!(decider = id.label(), %error, "no thread for a decider");
+                tracing::error!(decider = id.label(), %error, "failed to start decider thread");
             }
             sender
         });
         if sender.send(job).is_err() {
-            let message = "its thread has ended".to_owned();
+            let message = "its thread exited".to_owned();
             // The queue is drained by the very thread that is here: there is room, or the process is lost anyway.
             if answers
                 .try_send(DriverMessage::Panicked { id, message })
                 .is_err()
             {
-                tracing::error!(decider = id.label(), "the thread of a decider has ended");
+                tracing::error!(decider = id.label(), "decider thread exited");
                 std::process::abort();
             }
         }

@@ -20,7 +20,7 @@ pub enum RunError {
     },
     /// The API server does not answer. Exit code 3.
     #[error(
-        "the API server {server} does not answer: {message}; check that it runs and that the kubeconfig names it"
+        "API server {server} does not respond: {message}; check that it is running and that the kubeconfig is correct"
     )]
     Unreachable {
         /// Its URL.
@@ -30,7 +30,7 @@ pub enum RunError {
     },
     /// The credentials are not accepted. Exit code 3.
     #[error(
-        "the API server {server} does not accept our credentials: {message}; check the user in the kubeconfig or the service account token"
+        "API server {server} rejects the credentials: {message}; check the user in the kubeconfig or the service account token"
     )]
     Unauthenticated {
         /// Its URL.
@@ -39,13 +39,13 @@ pub enum RunError {
         message: String,
     },
     /// Custom resource definitions are missing. Exit code 4.
-    #[error("custom resource definitions are not installed: {}; install them with: mortise manifests crds | kubectl apply -f -", names.join(", "))]
+    #[error("CRDs are not installed: {}; install them with: mortise manifests crds | kubectl apply -f -", names.join(", "))]
     CrdsMissing {
         /// Names of the definitions, such as `nodepools.karpenter.sh`.
         names: Vec<String>,
     },
     /// Rights are missing. Exit code 5.
-    #[error("missing rights for {who}: {}; grant them with: mortise manifests rbac | kubectl apply -f -", rights.join(", "))]
+    #[error("missing permissions of {who}: {}; grant them with: mortise manifests rbac | kubectl apply -f -", rights.join(", "))]
     Forbidden {
         /// The user as the API server knows it, or `this user`.
         who: String,
@@ -77,7 +77,7 @@ pub enum RunError {
     #[error(transparent)]
     Panicked(#[from] StepPanicked),
     /// A part that should run as long as the process ended.
-    #[error("{0} ended; that is a bug")]
+    #[error("{0} exited unexpectedly; this is a bug")]
     Ended(&'static str),
 }
 

@@ -77,7 +77,7 @@ fn is_armed(moment: FailpointSide, effect: &Effect) -> bool {
 fn hit(moment: FailpointSide, effect: &Effect) {
     if is_armed(moment, effect) {
         let name = LifecycleStep::of(effect).map(LifecycleStep::name);
-        tracing::error!(?moment, step = name, "aborting at an armed failpoint");
+        tracing::error!(?moment, step = name, "aborting at failpoint");
         std::process::abort();
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn arm_from_environment() -> Result<(), UnknownFailpoint> {
     let point = parse(&name)?;
     tracing::warn!(
         failpoint = %point,
-        "a failpoint is armed: this process will abort there"
+        "failpoint is armed, the process will abort there"
     );
     ARMED.store(point.code(), Ordering::Relaxed);
     Ok(())

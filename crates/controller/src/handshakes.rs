@@ -55,18 +55,18 @@ impl HandshakeCause {
     /// What to do about it.
     const fn advice(self) -> &'static str {
         match self {
-            Self::NoCertificate => "wait until /readyz says ok",
-            Self::TimedOut => "look at the network between the caller and this process",
-            Self::Closed => "nothing, if it is a check for an open port",
+            Self::NoCertificate => "wait until /readyz returns ok",
+            Self::TimedOut => "check the network between the caller and this process",
+            Self::Closed => "none, if the caller only checks whether the port is open",
             Self::NotTls => "use https:// in the caller's URL",
             Self::NameNotInCertificate => {
-                "leave serverName out of the scheduler's tlsConfig, or add the name with --server-names"
+                "remove serverName from the scheduler's tlsConfig, or add the name with --server-names"
             }
             Self::CertificateRefused => {
-                "give the caller the ca.crt that belongs to this certificate, and add the address of its URL with --server-names"
+                "configure the caller with the ca.crt of this certificate, and add the address of its URL with --server-names"
             }
             Self::ClientCertificate => {
-                "give the caller the extender-client.crt that belongs to extender-ca.crt"
+                "configure the caller with the extender-client.crt signed by extender-ca.crt"
             }
             Self::Other => "compare the TLS versions that both sides allow",
         }

@@ -55,7 +55,7 @@ async fn poll(
                 for notice in notices {
                     let age = notice.sent.map(|sent| until(sent, shared.now()));
                     shared.metrics.notice(notice.kind, age);
-                    tracing::info!(provider = provider.name(), kind = notice.kind.label(), instances = ?notice.instances, "message of the cloud");
+                    tracing::info!(provider = provider.name(), kind = notice.kind.label(), instances = ?notice.instances, "received interruption message");
                     let input = EngineInput::Notice {
                         provider: provider.name().into(),
                         notice,
@@ -72,7 +72,7 @@ async fn poll(
                 });
             }
             Err(error) => {
-                tracing::warn!(provider = provider.name(), %error, "messages of the cloud could not be read; trying again");
+                tracing::warn!(provider = provider.name(), %error, "failed to receive interruption messages, retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
         }

@@ -198,21 +198,18 @@ impl<S: LeaseStore> Election<S> {
                 Ok(Ok(ElectionResult::OtherHolds)) if leading => {
                     leading = false;
                     self.license.end();
-                    tracing::error!(lease = self.name, "another process holds the lease");
+                    tracing::error!(lease = self.name, "lease is held by another process");
                     self.lead(false).await;
                 }
                 Ok(Ok(ElectionResult::OtherHolds | ElectionResult::Unclear)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, %error, "the lease could not be read or written")
+                    tracing::warn!(lease = self.name, %error, "failed to read or write lease")
                 }
-                Err(_) => tracing::warn!(
-                    lease = self.name,
-                    "the API server did not answer about the lease in time"
-                ),
+                Err(_) => tracing::warn!(lease = self.name, "lease request timed out"),
             }
             if leading && Instant::now() >= renewed + RENEW_DEADLINE {
                 leading = false;
-                tracing::error!(lease = self.name, "the lease could not be renewed in time");
+                tracing::error!(lease = self.name, "failed to renew lease in time");
                 self.lead(false).await;
             }
             // Followers spread their attempts, as client-go does; the holder must not, and must not sleep past its deadline.
@@ -272,7 +269,7 @@ impl<S: LeaseStore> Election<S> {
             tracing::info!(
                 lease = self.name,
                 identity = self.identity,
-                "not leading any more"
+                "lost leadership"
             );
         }
         self.shared.metrics.leading(&self.name, leading);
@@ -282,7 +279,7 @@ impl<S: LeaseStore> Election<S> {
             .await
             .is_err()
         {
-            tracing::debug!("the driver ended before the election");
+            tracing::debug!("engine loop exited before leader election");
         }
     }
 
@@ -291,14 +288,11 @@ impl<S: LeaseStore> Election<S> {
             return;
         };
         match tokio::time::timeout(RETRY_PERIOD, self.store.update(&record)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.name, "the lease was given back"),
+            Ok(Ok(_)) => tracing::info!(lease = self.name, "released lease"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.name, %error, "the lease could not be given back; it runs out by itself")
+                tracing::warn!(lease = self.name, %error, "failed to release lease, it will expire")
             }
-            Err(_) => tracing::warn!(
-                lease = self.name,
-                "the lease could not be given back in time; it runs out by itself"
-            ),
+            Err(_) => tracing::warn!(lease = self.name, "lease release timed out, it will expire"),
         }
     }
 }

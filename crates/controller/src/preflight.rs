@@ -97,7 +97,7 @@ async fn in_time<T>(
         .unwrap_or_else(|_| {
             Err(RunError::Unreachable {
                 server: clients.server.clone(),
-                message: format!("no answer within {} s", PATIENCE.as_secs()),
+                message: format!("no response within {} s", PATIENCE.as_secs()),
             })
         })
 }
@@ -108,7 +108,7 @@ async fn reachable(clients: &Clients) -> Result<(), RunError> {
             tracing::info!(
                 server = clients.server,
                 version = version.git_version,
-                "connected to the API server"
+                "connected to API server"
             );
             Ok(())
         }

@@ -32,7 +32,7 @@ impl RecentDrainBlockers {
 
 fn hidden(reason: &Reason) -> Option<&DrainBlocker> {
     match reason {
-        Reason::DrainBlocked(obstacle) if !obstacle.shape.shows_in_objects() => Some(obstacle),
+        Reason::DrainBlocked(obstacle) if !obstacle.kind.shows_in_objects() => Some(obstacle),
         _ => None,
     }
 }
@@ -50,9 +50,8 @@ pub(crate) fn told_lately(records: &DecisionLog, now: Timestamp) -> RecentDrainB
     for each in of_drains {
         let known = all.entry(each.record.subject.clone()).or_default();
         for obstacle in each.record.reasons.iter().filter_map(hidden) {
-            let is_known = |other: &DrainBlocker| {
-                (other.shape, &other.what) == (obstacle.shape, &obstacle.what)
-            };
+            let is_known =
+                |other: &DrainBlocker| (other.kind, &other.what) == (obstacle.kind, &obstacle.what);
             if !known.iter().any(is_known) {
                 known.push(obstacle.clone());
             }
@@ -81,9 +80,9 @@ mod tests {
         }
     }
 
-    fn in_the_way(shape: DrainBlockerKind, pod: &str, since: Timestamp) -> Reason {
+    fn in_the_way(kind: DrainBlockerKind, pod: &str, since: Timestamp) -> Reason {
         Reason::DrainBlocked(DrainBlocker {
-            shape,
+            kind,
             what: format!("pod default/{pod}"),
             owner: None,
             since,
@@ -115,6 +114,6 @@ mod tests {
         let of_node = told.of(Some("n".into()), None);
         let what: Vec<&str> = of_node.iter().map(|each| each.what.as_str()).collect();
         assert_eq!(what, ["pod default/b", "pod default/c"]);
-        assert_eq!(of_node[0].shape, DrainBlockerKind::EvictionDenied);
+        assert_eq!(of_node[0].kind, DrainBlockerKind::EvictionDenied);
     }
 }

@@ -115,7 +115,7 @@ impl Reviewer {
             .fill(&mut salt)
             .is_err()
         {
-            tracing::warn!("there is no randomness; hashes of tokens have no salt");
+            tracing::warn!("no random source, token hashes are not salted");
         }
         Self {
             client,
@@ -184,7 +184,7 @@ impl Reviewer {
         let answer = cell
             .get_or_init(|| async {
                 let asked = tokio::time::timeout(PATIENCE, self.ask(token, path, verb));
-                let late = || Err("no answer in time".to_owned());
+                let late = || Err("request timed out".to_owned());
                 let answer = asked.await.unwrap_or_else(|_| late());
                 if let Ok(answer) = answer {
                     let mut inner = self.lock();

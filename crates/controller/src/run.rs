@@ -128,7 +128,7 @@ pub async fn start(
             kinds.extend(devices);
         } else {
             tracing::warn!(
-                "the API server does not serve resource.k8s.io/v1: claims for devices are ignored"
+                "API server does not serve resource.k8s.io/v1, ResourceClaims are ignored"
             );
             config.settings.ignore_devices = true;
         }
@@ -215,10 +215,10 @@ fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunEr
     }
     if !https.ip().is_loopback() {
         return Err(RunError::Usage(format!(
-            "--insecure-debug serves debug paths to anyone, so it needs a loopback address; {https} is none (use 127.0.0.1)"
+            "--insecure-debug requires a loopback bind address, because debug paths need no authentication; {https} is not one (use 127.0.0.1)"
         )));
     }
-    tracing::warn!(address = %https, "debug paths need no token");
+    tracing::warn!(address = %https, "debug paths require no token");
     Ok(DebugAccess::Loopback)
 }
 
@@ -305,17 +305,14 @@ impl Components {
             }
         };
         if let Err(error) = &result {
-            tracing::error!(%error, "ending");
+            tracing::error!(%error, "component failed, shutting down");
         }
         shared.health.set_stopping();
         if tokio::time::timeout(timeout, end(ends, tasks))
             .await
             .is_err()
         {
-            tracing::warn!(
-                seconds = timeout.as_secs(),
-                "not everything ended in time; going without it"
-            );
+            tracing::warn!(seconds = timeout.as_secs(), "shutdown timed out");
         }
         result
     }
@@ -431,7 +428,7 @@ impl Components {
             }
             None => {
                 tracing::warn!(
-                    "leader election is off: nothing keeps a second process from acting too"
+                    "leader election is disabled, a second process would act concurrently"
                 );
                 spawn_until(
                     &mut tasks,
@@ -459,7 +456,7 @@ impl Components {
             counters,
             memory,
             rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
-                deny_impossible: config.deny_impossible,
+                deny_unsatisfiable: config.deny_unsatisfiable,
                 offline: false,
                 node_class_kinds: node_classes,
             }),
@@ -519,7 +516,7 @@ async fn driver_thread(driver: Driver) -> ComponentExit {
             drop(done.send(runtime.block_on(driver.run())));
         });
     if let Err(error) = spawned {
-        tracing::error!(%error, "no thread for the driver");
+        tracing::error!(%error, "failed to start engine thread");
         return ("driver", Err(RunError::Ended("the driver")));
     }
     // A panic drops the sender; the panic itself was printed.
@@ -547,8 +544,8 @@ async fn lead_alone(
     loop {
         match tokio::time::timeout(RETRY_PERIOD * 2, client.apiserver_version()).await {
             Ok(Ok(_)) => liveness.answered(),
-            Ok(Err(error)) => tracing::debug!(%error, "the API server did not answer"),
-            Err(_) => tracing::debug!("the API server did not answer in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "API server did not respond"),
+            Err(_) => tracing::debug!("API server did not respond in time"),
         }
         tokio::time::sleep(RETRY_PERIOD).await;
     }
@@ -571,12 +568,12 @@ async fn end(ends: ShutdownTokens, mut tasks: JoinSet<ComponentExit>) {
                     ends.effects.cancel();
                     ends.quiet.cancel();
                 }
-                Some(Ok((_, Err(error)))) => tracing::warn!(%error, "while ending"),
+                Some(Ok((_, Err(error)))) => tracing::warn!(%error, "component failed during shutdown"),
                 Some(_) => {}
             },
             () = &mut cut, if !effects_end => {
                 effects_end = true;
-                tracing::warn!("effects that still ran were cut off; they are repeated by whoever leads next");
+                tracing::warn!("running effects were cancelled, the next leader repeats them");
                 ends.effects.cancel();
                 ends.quiet.cancel();
             }

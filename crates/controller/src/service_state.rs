@@ -187,7 +187,7 @@ fn log_withdrawn(records: &[Record]) {
         }
     }
     for (why, (first, pods)) in pods {
-        tracing::info!(pods, first = %first.subject, why, "nominations withdrawn");
+        tracing::info!(pods, first = %first.subject, why, "withdrew nominations");
     }
 }
 
@@ -277,14 +277,8 @@ impl ReadinessState {
                 !self.certificate.load(Ordering::Relaxed),
                 "no certificate is loaded",
             ),
-            (
-                !synced,
-                "the lists of the API server have not all been read",
-            ),
-            (
-                self.since_turn() >= LOOP_STALL,
-                "the main loop does not turn",
-            ),
+            (!synced, "not all watches are synced"),
+            (self.since_turn() >= LOOP_STALL, "the event loop is stalled"),
             (stopping, "shutting down"),
         ]
         .into_iter()

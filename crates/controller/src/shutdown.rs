@@ -57,7 +57,7 @@ impl Shutdown {
                     tracing::info!(signal = name, "shutting down");
                     this.trigger();
                 } else {
-                    tracing::warn!(signal = name, "second signal: ending at once");
+                    tracing::warn!(signal = name, "second signal, exiting immediately");
                     std::process::abort();
                 }
             }

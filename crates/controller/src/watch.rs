@@ -134,10 +134,7 @@ impl Watch {
                 Err(WatchEnd::Closed) => return Err(WatchEnd::Closed),
                 Err(WatchEnd::Resume(next)) => version = Some(next),
                 Err(WatchEnd::Relist) => {
-                    tracing::info!(
-                        kind = self.kind.kind,
-                        "the watch fell behind; listing again"
-                    );
+                    tracing::info!(kind = self.kind.kind, "watch is too old, relisting");
                     self.shared.metrics.watch_restarted(self.kind.kind);
                     self.is(WatchState::Broke).await?;
                     // Once is what lists are for. A server that says so again and again would be asked for 100,000 pods in a
@@ -158,7 +155,7 @@ impl Watch {
                     self.shared.metrics.watch_restarted(self.kind.kind);
                     tracing::debug!(
                         resource = self.kind.resource(),
-                        "nothing came for too long; listing again"
+                        "watch is silent, relisting"
                     );
                 }
                 Err(WatchEnd::Failed {
@@ -182,14 +179,14 @@ impl Watch {
             tracing::warn!(
                 resource = self.kind.resource(),
                 error,
-                "the watch does not come back; the picture of the cluster may be old"
+                "watch is stalled, cluster state may be stale"
             );
         } else {
             tracing::debug!(
                 resource = self.kind.resource(),
                 error,
                 failures,
-                "the watch broke"
+                "watch failed"
             );
         }
     }
@@ -259,7 +256,7 @@ impl Watch {
         if state.hides {
             tracing::warn!(
                 resource = self.kind.resource(),
-                "the watch did not show what a list shows; it counts as broken until something comes from it"
+                "watch missed objects of the list, treated as broken until its next event"
             );
             self.shows_nothing(state);
             self.is(WatchState::Broke).await?;
@@ -298,7 +295,7 @@ impl Watch {
                 Ok(Some(Ok(event))) => event,
                 // A watch that ends as soon as it began is no end of its time: asking again at once would go on for ever.
                 Ok(None) if begun.elapsed() < BRIEF => {
-                    let error = "it ended at once".to_owned();
+                    let error = "it ended immediately".to_owned();
                     return Err(WatchEnd::Failed {
                         version: Some(version),
                         error,
@@ -370,7 +367,7 @@ impl Watch {
                         namespace = item.namespace,
                         name = item.name,
                         %error,
-                        "an object cannot be read; it counts as it was before"
+                        "failed to parse object, its previous state stays in use"
                     );
                 }
                 Ok(())

@@ -6,7 +6,7 @@
 //! Must never: delete more than one claim a second, or touch a claim whose `expireAfter` is `Never` or cannot be read.
 //!
 //! So that a fleet that was made together does not go together, each claim is born with an `expireAfter` of its own
-//! ([`mortise_planning::settings::Settings::expiry_spread_percent`]).
+//! ([`mortise_planning::settings::Settings::expiration_jitter_percent`]).
 //!
 //! The only state is when the last claim was deleted, so a restart changes nothing.
 //!

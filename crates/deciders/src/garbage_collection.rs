@@ -76,7 +76,10 @@ impl GarbageCollectionDecider {
             Effect::ListInstances => match result {
                 Ok(EffectOutput::Instances(listings)) => {
                     self.list.succeeded(&());
-                    self.next = Some(after(input.now, input.settings.garbage_collection_ms));
+                    self.next = Some(after(
+                        input.now,
+                        input.settings.garbage_collection_interval_ms,
+                    ));
                     self.collect(input, listings, step);
                 }
                 _ => self.next = Some(self.list.failed(&(), input.now)),
@@ -168,7 +171,7 @@ impl GarbageCollectionDecider {
             return;
         }
         let gone = Reason::InstanceGone {
-            machine: id.clone(),
+            instance: id.clone(),
         };
         let why = (DeciderId::GarbageCollection, &gone);
         if self.outbox.end(input.now, claim, why, step).is_ok() {
@@ -224,7 +227,7 @@ impl GarbageCollectionDecider {
                     Verdict::Blocked,
                     vec![
                         Reason::NoClaim {
-                            machine: id.clone(),
+                            instance: id.clone(),
                         },
                         why,
                     ],
@@ -241,7 +244,7 @@ impl GarbageCollectionDecider {
                 ObjectRef::Claim(claim.clone()),
                 Verdict::Removed,
                 vec![Reason::NoClaim {
-                    machine: id.clone(),
+                    instance: id.clone(),
                 }],
             );
             step.effect(Effect::Terminate {
@@ -311,7 +314,7 @@ impl Decider for GarbageCollectionDecider {
         // The first list comes one period after the start, when claims that were left over have been launched.
         let next = *self
             .next
-            .get_or_insert_with(|| after(input.now, input.settings.garbage_collection_ms));
+            .get_or_insert_with(|| after(input.now, input.settings.garbage_collection_interval_ms));
         if next > input.now {
             step.wake_at(next);
         } else if input.held_by(DeciderId::GarbageCollection).is_some() {

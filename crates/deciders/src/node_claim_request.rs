@@ -108,7 +108,7 @@ impl NodeClaimRequest<'_> {
         } = self;
         let now = input.now;
         let mut claim = planned.to_claim(name, pool, now);
-        let percent = input.settings.expiry_spread_percent;
+        let percent = input.settings.expiration_jitter_percent;
         if let Some(own) = claim.spec.expire_after.as_mut() {
             *own = spread(own, name, percent);
         }

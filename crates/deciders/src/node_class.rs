@@ -100,8 +100,13 @@ impl NodeClassDecider {
                 match &outcome.result {
                     Ok(EffectOutput::Resolved(answer)) => {
                         self.resolves.succeeded(&class.key);
-                        let wait = answer.again_ms.unwrap_or(input.settings.resolve_ms);
-                        let wait = wait.clamp(1_000, input.settings.resolve_ms.max(1_000));
+                        let wait = answer
+                            .again_ms
+                            .unwrap_or(input.settings.nodeclass_resync_interval_ms);
+                        let wait = wait.clamp(
+                            1_000,
+                            input.settings.nodeclass_resync_interval_ms.max(1_000),
+                        );
                         known.next = Some(after(input.now, wait));
                         known.finalizer = answer.finalizer.or(known.finalizer);
                         known.answer = Some(Arc::clone(answer));

@@ -154,7 +154,7 @@ fn own_annotations_of_a_template_are_not_copied_to_claims() {
     let mut world = SmallWorld::ordinary();
     let annotations = json!({
         "mortise.sh/provider-id": "kwok://somebody-elses", "mortise.sh/fence": "draining", "mortise.sh/replaces": "a,b",
-        "mortise.sh/ended-by": "somebody", "mortise.sh/anything": "else", PLANNED: "{}",
+        "mortise.sh/deletion-reason": "somebody", "mortise.sh/anything": "else", PLANNED: "{}",
         "mortise.sh/registration-hooks": "network", "example.com/team": "a",
     });
     let template =
@@ -198,7 +198,7 @@ fn own_annotations_of_a_template_are_refused_and_told_in_a_condition() {
         "planned-capacity",
         "intent",
         "replaces",
-        "ended-by",
+        "deletion-reason",
     ] {
         let pool = pool(&format!("mortise.sh/{key}"));
         let found = faults(CrdSet::Core, &known, "NodePool", &pool, None);

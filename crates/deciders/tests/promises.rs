@@ -194,7 +194,7 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
     let told = world.events_of("FailedScheduling");
     let last = &told.last().unwrap().message;
     assert!(
-        last.contains("kube-scheduler refused it on default-"),
+        last.contains("kube-scheduler rejected it on default-"),
         "{last}"
     );
     assert!(last.ends_with("is suitable"), "{last}");
@@ -218,7 +218,7 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
     let withdrawn = world.records_of(Verdict::Withdrawn);
     let why = withdrawn[0].reasons[0].to_string();
     assert!(
-        why.ends_with("too little cpu: asks for 1500, 100 free"),
+        why.ends_with("insufficient cpu: 1500 requested, 100 free"),
         "{why}"
     );
     let told = world.events_of("FailedScheduling");

@@ -529,7 +529,7 @@ impl Engine {
             .pool()
             .and_then(|pool| self.index.pool(&pool).cloned())
         else {
-            return Err("the pool is gone".to_owned());
+            return Err("the NodePool was deleted".to_owned());
         };
         usage
             .admits(&pool.limits(), most)

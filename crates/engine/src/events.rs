@@ -155,8 +155,8 @@ pub const RULES: &[EventRule] = &[
         USUAL,
         "Awaiting volume detachment, ",
     ),
-    warning("LaunchesHeldBack", POOL, USUAL, ""),
-    normal("LaunchesHeldBack", POOL, USUAL, ""),
+    warning("LaunchesPaused", POOL, USUAL, ""),
+    normal("LaunchesPaused", POOL, USUAL, ""),
     warning("StaticCapacityShort", POOL, 300, ""),
     warning("InvalidRepairSetting", POOL, USUAL, ""),
 ];

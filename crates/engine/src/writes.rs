@@ -101,12 +101,12 @@ pub fn delete_claim(claim: &NodeClaim) -> Effect {
 
 /// Writes on a claim that is about to be deleted by force who ends it and why, for those who are told when its pods leave.
 /// `None` when it says so.
-pub fn ended_by(claim: &NodeClaim, who: DeciderId, why: &Reason) -> Option<Effect> {
+pub fn deletion_reason(claim: &NodeClaim, who: DeciderId, why: &Reason) -> Option<Effect> {
     let text = format!("{who}: {why}");
-    if claim.annotation(labels::ENDED_BY) == Some(&text) {
+    if claim.annotation(labels::DELETION_REASON) == Some(&text) {
         return None;
     }
-    let merge = json!({ "metadata": { "annotations": { labels::ENDED_BY: text } } });
+    let merge = json!({ "metadata": { "annotations": { labels::DELETION_REASON: text } } });
     Some(unversioned(ObjectRef::Claim(claim.name()), merge))
 }
 

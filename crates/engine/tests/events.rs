@@ -112,7 +112,7 @@ fn every_event_of_the_table_is_told_somewhere_and_documented() {
     let operations = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     let by_name = [
         ("Finalized", "FINALIZED"),
-        ("LaunchesHeldBack", "LAUNCHES_HELD_BACK"),
+        ("LaunchesPaused", "LAUNCHES_PAUSED"),
     ];
     let reasons: BTreeSet<&str> = RULES.iter().map(|rule| rule.reason).collect();
     for reason in reasons {

@@ -69,7 +69,7 @@ impl PoolBlocker {
     pub const fn label(self) -> &'static str {
         match self {
             Self::NotReady => "not_ready",
-            Self::LaunchesPaused => "held_back",
+            Self::LaunchesPaused => "launches_paused",
             Self::NoTypes => "no_types",
             Self::NodeLimit => "node_limit",
             Self::Limit => "limit",
@@ -172,9 +172,9 @@ pub enum Reason {
     /// It goes by force: which decider ended it, and why.
     ClaimDeleted { by: String },
     /// The cloud does not have its machine any more.
-    InstanceGone { machine: ProviderId },
+    InstanceGone { instance: ProviderId },
     /// No claim speaks for this machine.
-    NoClaim { machine: ProviderId },
+    NoClaim { instance: ProviderId },
     /// Nothing that cannot be taken back is done on what an old watch says.
     Outdated(OldWatch),
     /// Its node is there and ready, whatever else is missing.
@@ -212,7 +212,7 @@ pub enum Reason {
         there: i64,
     },
     /// So many machines of the pool in a row did not register: none is launched until then.
-    HeldBack {
+    LaunchesPaused {
         pool: PoolName,
         failures: u32,
         until: Timestamp,
@@ -243,7 +243,7 @@ impl fmt::Display for Reason {
             }
             Self::NotTakenOn { node, message } => write!(
                 f,
-                "node {node} is ready and should take it, but kube-scheduler has not placed it there; it says: {message}"
+                "node {node} is ready and nominated, but kube-scheduler has not bound it there: {message}"
             ),
             Self::LaunchBackoff { nodes, why, until } => write!(
                 f,
@@ -252,7 +252,7 @@ impl fmt::Display for Reason {
             ),
             Self::RejectedOn { nodes, message } => write!(
                 f,
-                "kube-scheduler refused it on {}, where it should fit, so no further node is launched for it now; it says: {message}",
+                "kube-scheduler rejected it on {}, where it should fit, so no further node is launched for it: {message}",
                 nodes.join(", ")
             ),
             Self::ForPods { pods, more } => {
@@ -305,7 +305,7 @@ impl fmt::Display for Reason {
             Self::Underutilized => f.write_str("its pods fit on fewer or cheaper nodes"),
             Self::Drifted { why } => write!(f, "drifted: {why}"),
             Self::Expired => f.write_str("older than expireAfter"),
-            Self::Interrupted => f.write_str("the cloud takes the machine back"),
+            Self::Interrupted => f.write_str("the cloud provider interrupts the instance"),
             Self::Unhealthy {
                 condition,
                 status,
@@ -313,8 +313,8 @@ impl fmt::Display for Reason {
             } => write!(f, "condition {condition} has been {status} since {since}"),
             Self::Deleted => f.write_str("deleted"),
             Self::ClaimDeleted { by } => f.write_str(by),
-            Self::InstanceGone { machine } => write!(f, "machine {machine} is gone"),
-            Self::NoClaim { machine } => write!(f, "machine {machine} has no claim"),
+            Self::InstanceGone { instance } => write!(f, "instance {instance} does not exist"),
+            Self::NoClaim { instance } => write!(f, "instance {instance} has no NodeClaim"),
             Self::Outdated(old) => old.fmt(f),
             Self::NodeIsReady => f.write_str("its node is ready"),
             Self::Unreadable { object } => write!(f, "{object} cannot be read"),
@@ -323,25 +323,25 @@ impl fmt::Display for Reason {
             Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),
             Self::DoNotDisruptNode => f.write_str("the node must not be disrupted"),
             Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
-            Self::PodNominated { pod } => write!(f, "promised to pod {pod}"),
-            Self::CooldownActive { until } => write!(f, "resting until {until}"),
-            Self::UnknownPrice => f.write_str("its price is not known"),
+            Self::PodNominated { pod } => write!(f, "nominated to pod {pod}"),
+            Self::CooldownActive { until } => write!(f, "in cooldown until {until}"),
+            Self::UnknownPrice => f.write_str("its price is unknown"),
             Self::NotCheaper { old, new } => write!(f, "not cheaper: {old} now, {new} then"),
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
-            Self::PodsUnschedulable { pods } => write!(f, "no place for {}", list(pods)),
+            Self::PodsUnschedulable { pods } => write!(f, "unschedulable: {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
             Self::Replicas {
                 pool,
                 wanted,
                 there,
-            } => write!(f, "pool {pool} is to have {wanted} nodes and has {there}"),
-            Self::HeldBack {
+            } => write!(f, "NodePool {pool} requires {wanted} nodes and has {there}"),
+            Self::LaunchesPaused {
                 pool,
                 failures,
                 until,
             } => write!(
                 f,
-                "{failures} machines of pool {pool} in a row did not register: none is launched until {until}, then one"
+                "{failures} consecutive nodes of NodePool {pool} did not register: launches are paused until {until}, then one probe is launched"
             ),
             Self::DrainBlocked(obstacle) => {
                 let DrainBlocker {
@@ -440,9 +440,9 @@ pub enum FitError {
 impl fmt::Display for FitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed(UnschedulableNode::Deleting) => f.write_str("the node is going away"),
+            Self::Closed(UnschedulableNode::Deleting) => f.write_str("the node is being deleted"),
             Self::Closed(UnschedulableNode::Fenced(reason)) => {
-                write!(f, "the node will go: {}", reason.label())
+                write!(f, "the node is fenced: {}", reason.label())
             }
             Self::Taint(taint) => write!(f, "did not tolerate taint {taint}"),
             Self::HostPort { asked, taken } => {
@@ -453,7 +453,7 @@ impl fmt::Display for FitError {
                 asked,
                 free,
             } => {
-                write!(f, "too little {resource}: asks for {asked}, {free} free")
+                write!(f, "insufficient {resource}: {asked} requested, {free} free")
             }
             Self::Labels(clash) => write!(f, "incompatible requirements, {clash}"),
         }

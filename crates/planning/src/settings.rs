@@ -26,9 +26,9 @@ pub struct Settings {
     #[serde(skip)]
     pub repair: Vec<RepairPolicies>,
     /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
-    pub hold_ms: i64,
+    pub disruption_validation_delay_ms: i64,
     /// How long new pods are kept off a node before its pods are looked at for the last time.
-    pub bind_grace_ms: i64,
+    pub bind_grace_period_ms: i64,
     /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
     pub min_drain_ms: i64,
     /// A Node that says nothing of `Ready` yet is registered so long after it was seen to join: one that is ready in a moment
@@ -53,19 +53,19 @@ pub struct Settings {
     /// A claim whose node is not initialized so long after it registered is given up; 0 for never, as upstream.
     pub initialization_timeout_ms: i64,
     /// A new claim's `expireAfter` is its pool's less up to so many per cent, each its own; 0 for the pool's itself (10).
-    pub expiry_spread_percent: u32,
+    pub expiration_jitter_percent: u32,
     /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
-    pub launch_trial: usize,
-    /// After so many machines of a pool in a row that did not register, launches are held back; 0 for never.
-    pub launch_failures: u32,
+    pub max_unproven_launches: usize,
+    /// After so many machines of a pool in a row that did not register, launches are paused; 0 for never.
+    pub launch_failure_threshold: u32,
     /// So long at first; doubles with each machine that was tried and did not register, up to 1 h (5 min).
     pub launch_backoff_ms: i64,
     /// A launched machine, and a pod moved by consolidation, rest this long before consolidation touches them again.
-    pub churn_rest_ms: i64,
+    pub disruption_cooldown_ms: i64,
     /// How often claims without machines and machines without claims are looked for (2 min).
-    pub garbage_collection_ms: i64,
+    pub garbage_collection_interval_ms: i64,
     /// How often a node class is resolved again although it did not change (5 min).
-    pub resolve_ms: i64,
+    pub nodeclass_resync_interval_ms: i64,
     /// Pods that claim devices are left alone (`ignore-dra-requests`).
     pub ignore_devices: bool,
     /// Most instance type names in one claim (600).
@@ -82,8 +82,8 @@ impl Default for Settings {
             spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
             repair: Vec::new(),
-            hold_ms: 15_000,
-            bind_grace_ms: 2_000,
+            disruption_validation_delay_ms: 15_000,
+            bind_grace_period_ms: 2_000,
             min_drain_ms: 5_000,
             join_grace_ms: 20_000,
             held_grace_ms: 3_000,
@@ -93,13 +93,13 @@ impl Default for Settings {
             launch_timeout_ms: 5 * 60_000,
             registration_timeout_ms: 15 * 60_000,
             initialization_timeout_ms: 0,
-            expiry_spread_percent: 10,
-            launch_trial: 8,
-            launch_failures: 3,
+            expiration_jitter_percent: 10,
+            max_unproven_launches: 8,
+            launch_failure_threshold: 3,
             launch_backoff_ms: 5 * 60_000,
-            churn_rest_ms: 5 * 60_000,
-            garbage_collection_ms: 2 * 60_000,
-            resolve_ms: 5 * 60_000,
+            disruption_cooldown_ms: 5 * 60_000,
+            garbage_collection_interval_ms: 2 * 60_000,
+            nodeclass_resync_interval_ms: 5 * 60_000,
             ignore_devices: true,
             max_instance_types: 600,
         }

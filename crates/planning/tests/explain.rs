@@ -34,7 +34,7 @@ fn told(world: &World) -> PodExplanation {
 /// Everything that is said, in one text.
 fn text(explanation: &PodExplanation) -> String {
     let reasons = explanation.reasons.iter().map(ToString::to_string);
-    std::iter::once(explanation.standing.to_string())
+    std::iter::once(explanation.state.to_string())
         .chain(reasons)
         .collect::<Vec<_>>()
         .join(" | ")
@@ -175,9 +175,9 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
     };
     let zone = labels::TOPOLOGY_ZONE;
     vec![
-        ("too much CPU", plain(requests(json!({"cpu": "20"}))), (PoolBlocker::Resources, &["amd64-16 has 15900m of cpu", "20 are asked", "lacks 4100m of cpu"])),
-        ("CPU in the wrong unit", plain(requests(json!({"cpu": "2000000"}))), (PoolBlocker::Resources, &["of cpu", "2M are asked"])),
-        ("too much memory", plain(requests(json!({"memory": "65Gi"}))), (PoolBlocker::Resources, &["-16 has", "of memory", "65Gi are asked"])),
+        ("too much CPU", plain(requests(json!({"cpu": "20"}))), (PoolBlocker::Resources, &["amd64-16 has 15900m of cpu", "20 requested", "lacks 4100m of cpu"])),
+        ("CPU in the wrong unit", plain(requests(json!({"cpu": "2000000"}))), (PoolBlocker::Resources, &["of cpu", "2M requested"])),
+        ("too much memory", plain(requests(json!({"memory": "65Gi"}))), (PoolBlocker::Resources, &["-16 has", "of memory", "65Gi requested"])),
         ("too much local disk", plain(requests(json!({"ephemeral-storage": "200Gi"}))), (PoolBlocker::Resources, &["100Gi of ephemeral-storage"])),
         ("a device that no type has", plain(requests(json!({"vendor.com/gpu": "1"}))), (PoolBlocker::Resources, &["no type that comes into question has vendor.com/gpu"])),
         ("more devices than a type has", {
@@ -186,30 +186,30 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
                 of.capacity = of.capacity.clone().with("vendor.com/gpu", 2);
             }
             world
-        }, (PoolBlocker::Resources, &["has 2 of vendor.com/gpu", "8 are asked", "lacks 6"])),
+        }, (PoolBlocker::Resources, &["has 2 of vendor.com/gpu", "8 requested", "lacks 6"])),
         ("DaemonSets take the rest", plain(requests(json!({"cpu": "15"}))).daemon_set(daemon_set(json!({"resources": {"requests": {"cpu": "1"}}}))),
-            (PoolBlocker::DaemonSets, &["of which DaemonSets take 1", "16 are asked"])),
+            (PoolBlocker::DaemonSets, &["of which DaemonSets take 1", "16 requested"])),
         ("a DaemonSet has the host port", plain(p(json!({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}]})))
             .daemon_set(daemon_set(json!({"ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}))), (PoolBlocker::HostPorts, &["host port", "9100", "DaemonSet"])),
         ("a taint", in_pool(json!([]), taint("NoSchedule"), p(json!({}))), (PoolBlocker::Taint, &["taint team=red:NoSchedule is not tolerated"])),
         ("a taint that evicts", in_pool(json!([]), taint("NoExecute"), p(json!({}))), (PoolBlocker::Taint, &["team=red:NoExecute"])),
-        ("a label that nobody has", plain(select("tier", "gold")), (PoolBlocker::Labels, &["no node of the pool has label tier"])),
+        ("a label that nobody has", plain(select("tier", "gold")), (PoolBlocker::Labels, &["no node of the NodePool has label tier"])),
         ("a mistyped label", plain(select("kubernetes.io/arh", "amd64")), (PoolBlocker::Labels, &["kubernetes.io/arh"])),
         ("a value that contradicts itself", plain(p(json!({"nodeSelector": {"tier": "gold"}, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver"]}]}]}}}}))), (PoolBlocker::Labels, &["tier"])),
-        ("an unknown zone", plain(select(zone, "z9")), (PoolBlocker::Types, &["topology.kubernetes.io/zone In [z9], as the pod asks", "z1 (4)"])),
+        ("an unknown zone", plain(select(zone, "z9")), (PoolBlocker::Types, &["topology.kubernetes.io/zone In [z9], required by the pod", "z1 (4)"])),
         ("another architecture", {
             let mut world = plain(select(labels::ARCH, "arm64"));
             world.types.retain(|of| of.name.starts_with("amd64"));
             world
-        }, (PoolBlocker::Types, &["kubernetes.io/arch In [arm64], as the pod asks", "amd64 (2)"])),
+        }, (PoolBlocker::Types, &["kubernetes.io/arch In [arm64], required by the pod", "amd64 (2)"])),
         ("another operating system", plain(select(labels::OS, "windows")), (PoolBlocker::Types, &["kubernetes.io/os In [windows]", "linux (4)"])),
         ("an unknown instance type", plain(select(labels::INSTANCE_TYPE, "huge")), (PoolBlocker::Types, &["node.kubernetes.io/instance-type In [huge]"])),
-        ("a node by name", plain(select(labels::HOSTNAME, "gone")), (PoolBlocker::HostName, &["kubernetes.io/hostname In [gone]", "a new node has a name of its own"])),
+        ("a node by name", plain(select(labels::HOSTNAME, "gone")), (PoolBlocker::HostName, &["kubernetes.io/hostname In [gone]", "a new node has a new name"])),
         ("what the pool excludes", in_pool(requires(zone, &["z1"]), json!({}), affinity_to_nodes(&[json!({"key": zone, "operator": "NotIn", "values": ["z1"]})])),
-            (PoolBlocker::Labels, &["the pod asks for topology.kubernetes.io/zone NotIn [z1]", "the pool for topology.kubernetes.io/zone In [z1]"])),
+            (PoolBlocker::Labels, &["the pod requires topology.kubernetes.io/zone NotIn [z1]", "the NodePool topology.kubernetes.io/zone In [z1]"])),
         ("two alternatives", plain(affinity_to_nodes(&[json!({"key": zone, "operator": "In", "values": ["z9"]}), json!({"key": "tier", "operator": "Exists"})])),
-            (PoolBlocker::Labels, &["alternative 1: none of 4 types has topology.kubernetes.io/zone In [z9]", "alternative 2: no node of the pool has label tier"])),
+            (PoolBlocker::Labels, &["alternative 1: none of 4 types has topology.kubernetes.io/zone In [z9]", "alternative 2: no node of the NodePool has label tier"])),
         ("a capacity type that is not sold", {
             let mut world = plain(select(labels::CAPACITY_TYPE, "spot"));
             for of in &mut world.types {
@@ -231,7 +231,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
             }
             world
         }, (PoolBlocker::SoldOut, &["reserved capacity is used up"])),
-        ("a pool whose own requirements leave nothing", in_pool(requires(labels::ARCH, &["s390x"]), json!({}), p(json!({}))), (PoolBlocker::NoTypes, &["kubernetes.io/arch In [s390x], as the pool asks"])),
+        ("a pool whose own requirements leave nothing", in_pool(requires(labels::ARCH, &["s390x"]), json!({}), p(json!({}))), (PoolBlocker::NoTypes, &["kubernetes.io/arch In [s390x], required by the pool"])),
         ("a pool that is not ready", in_pool(json!([]), status(json!({})), p(json!({}))), (PoolBlocker::NotReady, &["NodeClassReady is False", "no subnet matches"])),
         ("a pool that is being deleted", in_pool(json!([]), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}}), p(json!({}))), (PoolBlocker::NotReady, &["being deleted"])),
         ("the limit on nodes", in_pool(json!([]), limits(json!({"nodes": "0"})), p(json!({}))), (PoolBlocker::NodeLimit, &["limit nodes is 0"])),
@@ -240,7 +240,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
         ("minValues", in_pool(json!([{"key": labels::INSTANCE_TYPE, "operator": "Exists", "minValues": 4}]), json!({}), requests(json!({"cpu": "8"}))),
             (PoolBlocker::MinValues, &["node.kubernetes.io/instance-type has 2 values left, minValues is 4"])),
         ("a volume in a zone of another pool", in_pool(requires(zone, &["z1"]), json!({}), with_claim("data")).volume_claim(volume_claim("data", "", Some("pv"))).volume(volume_in("pv", "z3")),
-            (PoolBlocker::Volumes, &["volumes", "topology.kubernetes.io/zone In [z3]", "the pool for topology.kubernetes.io/zone In [z1]"])),
+            (PoolBlocker::Volumes, &["volumes", "topology.kubernetes.io/zone In [z3]", "the NodePool topology.kubernetes.io/zone In [z1]"])),
         ("a volume away from where the pod must be", plain({
             let mut both = with_claim("data");
             both["spec"]["nodeSelector"] = json!({zone: "z1"});
@@ -249,7 +249,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
         ("anti-affinity in every zone", a_pod_in_every_zone(None).pending(among_pods("podAntiAffinity", "a", zone)), (PoolBlocker::PodAntiAffinity, &["anti-affinity by topology.kubernetes.io/zone to pods with app in (a)", "in every domain"])),
         ("others' anti-affinity in every zone", a_pod_in_every_zone(Some("p")).pending(p(json!({}))), (PoolBlocker::PodAntiAffinity, &["pods with anti-affinity by topology.kubernetes.io/zone to pods with app in (p), of which this is one"])),
         ("affinity to nobody", plain(among_pods("podAffinity", "nobody", zone)), (PoolBlocker::PodAffinity, &["pods with app in (nobody): there are none"])),
-        ("affinity to a node that is full", a_pod_in_every_zone(None).pending(among_pods("podAffinity", "a", labels::HOSTNAME)), (PoolBlocker::PodAffinity, &["affinity by kubernetes.io/hostname", "no room"])),
+        ("affinity to a node that is full", a_pod_in_every_zone(None).pending(among_pods("podAffinity", "a", labels::HOSTNAME)), (PoolBlocker::PodAffinity, &["affinity by kubernetes.io/hostname", "no free capacity"])),
         ("spread over what no node has", plain(spread("rack")), (PoolBlocker::Spread, &["over rack with maxSkew 1 leaves no domain"])),
         ("spread where the pool is not", {
             let full = json!({"cpu": "1", "memory": "1Gi", "pods": "1"});
@@ -280,19 +280,19 @@ fn elsewhere() -> Vec<(&'static str, World, &'static str)> {
         (
             "scheduling gates",
             plain(p(json!({"schedulingGates": [{"name": "g"}]}))),
-            "waits for its scheduling gates",
+            "has scheduling gates",
         ),
         (
             "deleted",
             meta(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]})),
-            "deleted before it got a node",
+            "deleted before it was bound",
         ),
         (
             "of a DaemonSet",
             owner("DaemonSet"),
-            "DaemonSet pods get no new nodes",
+            "no nodes are launched for DaemonSet pods",
         ),
-        ("of a node", owner("Node"), "belongs to its node"),
+        ("of a node", owner("Node"), "static pod of its node"),
         (
             "evicting others",
             {
@@ -300,14 +300,14 @@ fn elsewhere() -> Vec<(&'static str, World, &'static str)> {
                 pod["status"]["nominatedNodeName"] = json!("n1");
                 plain(pod)
             },
-            "makes room for it on node n1",
+            "preempts pods for it on node n1",
         ),
         (
             "opted out",
             plain(affinity_to_nodes(&[
                 json!({"key": labels::NODEPOOL, "operator": "DoesNotExist"}),
             ])),
-            "asks for nodes without karpenter.sh/nodepool",
+            "requires nodes without karpenter.sh/nodepool",
         ),
         (
             "matchFields",
@@ -378,7 +378,8 @@ fn every_kind_of_blocker_is_named() {
         let told = told(&world);
         let said = text(&told);
         let named = parts.iter().all(|part| said.contains(part));
-        if told.standing != PodSchedulingState::NoPlace || blocker(&told) != Some(want) || !named {
+        if told.state != PodSchedulingState::Unschedulable || blocker(&told) != Some(want) || !named
+        {
             wrong.push(format!(
                 "{name}: want {want:?} {parts:?}, got {:?}: {said}",
                 blocker(&told)
@@ -407,14 +408,14 @@ fn every_kind_of_blocker_is_named() {
 fn a_pod_that_fits_is_said_to_fit() {
     let told = told(&World::new().pending(p(json!({}))));
     assert_eq!(
-        told.standing.to_string(),
-        "pending; pool general can make a node for it (amd64-4)"
+        told.state.to_string(),
+        "pending; NodePool general can launch a node for it (amd64-4)"
     );
     assert!(told.reasons.is_empty() && told.unconfirmed.is_none());
     let here = World::new().node(node("n1", "z1", json!({})));
     let mut unseen = p(json!({"schedulerName": "other"}));
     unseen["status"] = json!({"phase": "Pending"});
     let told = self::told(&here.pending(unseen));
-    assert_eq!(told.standing.to_string(), "pending; it fits on node/n1");
+    assert_eq!(told.state.to_string(), "pending; fits on node/n1");
     assert_eq!(told.unconfirmed.as_deref(), Some("other"));
 }

@@ -48,7 +48,7 @@ impl Simulation {
             self.check_disruption(&order);
             self.done(&order.effect)
         } else {
-            let message = "this process does not lead any more".to_owned();
+            let message = "lost leadership".to_owned();
             Err(EffectError::Unavailable(message))
         };
         let outcome = Outcome {

@@ -9,7 +9,7 @@
 mod world;
 
 use mortise_core::deciders;
-use mortise_core::object_ext::LAUNCHES_HELD_BACK;
+use mortise_core::object_ext::LAUNCHES_PAUSED;
 use mortise_sim::Simulation;
 use world::options;
 
@@ -24,12 +24,12 @@ fn small(seed: u64) -> Simulation {
     simulation
 }
 
-fn held_back(simulation: &mut Simulation) -> bool {
+fn has_paused_launches(simulation: &mut Simulation) -> bool {
     let snapshot = simulation.snapshot();
     snapshot
         .pools
         .values()
-        .any(|pool| pool.held_back().is_some())
+        .any(|pool| pool.launch_pause().is_some())
 }
 
 fn run(simulation: &mut Simulation, minutes: i64) {
@@ -47,15 +47,15 @@ fn ten_machines_in_the_first_hour_and_one_that_joins_ends_it() {
     let stats = simulation.stats();
     let first = stats.nodes_launched;
     assert!((3..=10).contains(&first), "{first} in the first hour");
-    assert!(held_back(&mut simulation));
-    assert!(stats.events.contains_key(LAUNCHES_HELD_BACK), "{stats:#?}");
+    assert!(has_paused_launches(&mut simulation));
+    assert!(stats.events.contains_key(LAUNCHES_PAUSED), "{stats:#?}");
     // Claims are objects too: no storm of them while nothing can come up.
     let made = stats.effects.get("create_claim").copied().unwrap_or(0);
     assert!(made <= 60, "{made} claims");
     // The image is mended; nobody touches pool or class, so the next try finds out.
     simulation.break_images(false);
     run(&mut simulation, 30);
-    assert!(!held_back(&mut simulation));
+    assert!(!has_paused_launches(&mut simulation));
     let stats = simulation.stats();
     assert!(stats.nodes_launched > first + 1, "{stats:#?}");
     assert_eq!(stats.violations, Vec::<String>::new());

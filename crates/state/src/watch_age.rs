@@ -47,8 +47,8 @@ impl fmt::Display for OldWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, how, since } = self;
         match how {
-            Age::Broken => write!(f, "the watch of {kind} has not stood since {since}"),
-            Age::Silent => write!(f, "the watch of {kind} has said nothing since {since}"),
+            Age::Broken => write!(f, "the watch of {kind} has been broken since {since}"),
+            Age::Silent => write!(f, "the watch of {kind} has been silent since {since}"),
             Age::Behind => write!(f, "the watch of {kind} does not show a write of {since}"),
         }
     }

@@ -50,11 +50,11 @@ pub(super) async fn call(entry: &Value, at: usize) -> Result<Answered, Deviation
     let limit = timeout(entry);
     let tried = tokio::time::timeout(limit, exchange(entry)).await;
     let late = || {
-        let problem = format!("there was no answer in {} ms", limit.as_millis());
+        let problem = format!("no response within {} ms", limit.as_millis());
         Err(Fault::new(
             "httpTimeout",
             problem,
-            "look at the network between here and the service, and at its /readyz",
+            "check the network between this host and the service, and its /readyz",
         ))
     };
     match tried.unwrap_or_else(|_| late()) {
@@ -122,8 +122,8 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
     let (host, port, path) = parts(&url).ok_or_else(|| {
         Fault::new(
             "urlPrefix",
-            "is no URL that begins with https://",
-            "write it like https://127.0.0.1:8443/extender/v1",
+            "must be a URL that begins with https://",
+            "use for example https://127.0.0.1:8443/extender/v1",
         )
     })?;
     let name = Some(text(entry, "/tlsConfig/serverName"))
@@ -133,7 +133,7 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
         Fault::new(
             "tlsConfig.serverName",
             format!("{name} is neither a DNS name nor an address"),
-            "leave it out: the host of urlPrefix counts then",
+            "omit it: the default is the host of urlPrefix",
         )
     })?;
     let config = client(entry)?;
@@ -142,8 +142,8 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
         .map_err(|error| {
             Fault::new(
                 "urlPrefix",
-                format!("{host}:{port} cannot be reached from here: {error}"),
-                "start the service, or write where it listens",
+                format!("{host}:{port} is not reachable: {error}"),
+                "start the service, or correct the address",
             )
         })?;
     let mut stream = TlsConnector::from(Arc::new(config))
@@ -175,8 +175,8 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
     {
         return Err(Fault::new(
             "tlsConfig.certFile",
-            format!("the service ended the connection: {error}"),
-            "give the certificate that the service's extender CA has signed",
+            format!("the service closed the connection: {error}"),
+            "use the certificate signed by the service's extender CA",
         ));
     }
     judge(&String::from_utf8_lossy(&answer)).map(|()| url)
@@ -195,17 +195,17 @@ fn judge(answer: &str) -> Result<(), Fault> {
         "403" => Err(Fault::new(
             "tlsConfig.certFile",
             format!("403: {said}"),
-            "give the extender's client certificate and its key",
+            "use the extender's client certificate and key",
         )),
         "404" => Err(Fault::new(
             "urlPrefix",
-            "404: there is no such path there",
-            "end it with /extender/v1, and write filter as filterVerb",
+            "404: path not found",
+            "end it with /extender/v1, and set filterVerb to filter",
         )),
         _ => Err(Fault::new(
             "urlPrefix",
-            format!("the answer is {head:?}: {said}"),
-            "look at what listens there",
+            format!("the response is {head:?}: {said}"),
+            "check which service listens there",
         )),
     }
 }
@@ -221,22 +221,22 @@ fn refused(error: &std::io::Error) -> Fault {
         )) => Fault::new(
             "tlsConfig.serverName",
             error.to_string(),
-            "leave it out, so that the host of urlPrefix counts, or start mortise with --server-names",
+            "omit it, or start mortise with --server-names",
         ),
         Some(rustls::Error::InvalidCertificate(_)) => Fault::new(
             "tlsConfig.caFile",
             error.to_string(),
-            "give the ca.crt of the service",
+            "use the ca.crt of the service",
         ),
         Some(rustls::Error::InvalidMessage(_)) => Fault::new(
             "urlPrefix",
-            "what listens there does not speak TLS",
-            "write the HTTPS port, 8443 by default",
+            "the server does not use TLS",
+            "use the HTTPS port, 8443 by default",
         ),
         _ => Fault::new(
             "urlPrefix",
             format!("the TLS handshake failed: {error}"),
-            "look at what listens there",
+            "check which service listens there",
         ),
     }
 }
@@ -250,8 +250,8 @@ fn pem(entry: &Value, file: &'static str, data: &str) -> Result<Option<Vec<u8>>,
         return decoded.map(Some).map_err(|error| {
             Fault::new(
                 file,
-                format!("{data} is no base64: {error}"),
-                "write base64 of PEM",
+                format!("{data} is not valid base64: {error}"),
+                "use base64 of PEM",
             )
         });
     }
@@ -262,7 +262,7 @@ fn pem(entry: &Value, file: &'static str, data: &str) -> Result<Option<Vec<u8>>,
         Fault::new(
             file,
             format!("cannot be read: {error}"),
-            "run this where kube-scheduler runs, as its user",
+            "run this command on the host and as the user of kube-scheduler",
         )
     })
 }
@@ -272,7 +272,11 @@ fn client(entry: &Value) -> Result<ClientConfig, Fault> {
     const CERT: &str = "tlsConfig.certFile";
     const KEY: &str = "tlsConfig.keyFile";
     let unreadable = |field, error: &dyn std::fmt::Display| {
-        Fault::new(field, format!("is no PEM: {error}"), "give a PEM file")
+        Fault::new(
+            field,
+            format!("is not valid PEM: {error}"),
+            "use a PEM file",
+        )
     };
     let mut roots = RootCertStore::empty();
     let ca = pem(entry, CA, "tlsConfig.caData")?.unwrap_or_default();
@@ -301,7 +305,7 @@ fn client(entry: &Value) -> Result<ClientConfig, Fault> {
         Fault::new(
             KEY,
             format!("is not the key of the certificate: {error}"),
-            "give the files that belong together",
+            "use a matching certificate and key",
         )
     })
 }

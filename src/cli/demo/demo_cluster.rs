@@ -264,7 +264,7 @@ mod tests {
         simulation.run_until(mortise_core::values::after(options.start, 5_000));
         let snapshot = simulation.snapshot();
         let rules = AdmissionSettings {
-            deny_impossible: true,
+            deny_unsatisfiable: true,
             offline: false,
             node_class_kinds: vec![node_class_kind()],
         };

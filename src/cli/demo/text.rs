@@ -74,7 +74,7 @@ pub(super) fn welcome(
         file(certificates::EXTENDER_CLIENT_KEY)
     );
     let mut text = format!(
-        "mortise demo: {} nodes and {} pods; first answers (filter, explain) {:.1} s after the start; one second shows {}, seed {seed}\n\n",
+        "mortise demo: {} nodes and {} pods; first responses (filter, explain) {:.1} s after the start; one second shows {}, seed {seed}\n\n",
         snapshot.nodes.len(),
         snapshot.pods.len(),
         took.as_secs_f64(),
@@ -90,7 +90,7 @@ pub(super) fn welcome(
         }
     };
     add(
-        "Live page (its certificate was made for this run, so the browser asks once)",
+        "UI (its certificate was issued for this run, so the browser shows a warning)",
         &format!("{https}/ui/"),
     );
     add(

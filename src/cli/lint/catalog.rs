@@ -22,7 +22,7 @@ const OF_PLACES: [&str; 3] = [
     labels::aws::ZONE_ID,
 ];
 
-/// The types of the regions asked for, or else of those that the files name, or else of all; and what is doubtful of that.
+/// The types of the regions asked for, or else of those that the files name, or else of all; and warnings about them.
 pub(super) fn types(
     sources: &[SourceFile],
     asked: &[String],
@@ -46,15 +46,15 @@ pub(super) fn types(
         regions.extend(&known);
     }
     let mut all: BTreeMap<Arc<str>, InstanceType> = BTreeMap::new();
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for region in regions {
         let types = if known.contains(region) {
             catalog.instance_types(region, &[]).context("--region")?
         } else {
             let meant = nearest(region, &known)
                 .map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
-            doubts.push(format!(
-                "region {region} is not in the catalogue of this program{meant}: the types of {STAND_IN} are taken for those sold there"
+            warnings.push(format!(
+                "region {region} is not in the embedded catalog{meant}: the instance types of {STAND_IN} are used"
             ));
             let zones = named.get(region).cloned().unwrap_or_default();
             let stand_in = catalog.instance_types(STAND_IN, &[])?;
@@ -70,7 +70,7 @@ pub(super) fn types(
             }
         }
     }
-    Ok((all.into_values().map(with_reserved).collect(), doubts))
+    Ok((all.into_values().map(with_reserved).collect(), warnings))
 }
 
 /// The zones that requirements and labels of the files name, by region; a region that is named itself is there without any.
@@ -252,7 +252,7 @@ mod tests {
                 .collect()
         };
         let pool = "kind: NodePool\nspec: {requirements: [{key: topology.kubernetes.io/zone, operator: In, values: [eu-west-1a, eu-central-1c]}]}\n";
-        let (some, doubts) = types(&source(pool), &[]).unwrap();
+        let (some, warnings) = types(&source(pool), &[]).unwrap();
         let known: BTreeSet<&str> =
             ["eu-central-1c", "eu-west-1a", "eu-west-1b", "eu-west-1c"].into();
         assert_eq!(
@@ -262,8 +262,8 @@ mod tests {
                 .collect::<BTreeSet<_>>(),
             known
         );
-        assert_eq!(doubts.len(), 1);
-        assert!(doubts[0].contains("eu-central-1"), "{doubts:?}");
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("eu-central-1"), "{warnings:?}");
         let m5 = some.iter().find(|each| &*each.name == "m5.large").unwrap();
         assert_eq!(
             m5.requirements
@@ -279,10 +279,10 @@ mod tests {
                 .any(|each| each.capacity_type == CapacityType::Reserved)
         );
 
-        let (all, doubts) = types(&source("kind: NodePool\n"), &[]).unwrap();
+        let (all, warnings) = types(&source("kind: NodePool\n"), &[]).unwrap();
         assert!(
-            all.len() > 700 && doubts.is_empty(),
-            "{} {doubts:?}",
+            all.len() > 700 && warnings.is_empty(),
+            "{} {warnings:?}",
             all.len()
         );
         assert!(zones(&all).contains("us-west-2a") && zones(&all).contains("us-east-1f"));

@@ -274,6 +274,6 @@ fn planned_only<'a>(shared: &Shared, args: &'a Args<'_>) -> FilterResult<'a> {
         failed_nodes: None,
         failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(Failed(failed)),
         error: String::new(),
-        own_room: None,
+        nominated_node: None,
     }
 }

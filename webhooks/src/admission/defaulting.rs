@@ -44,7 +44,7 @@ pub fn default(
         &object,
         request.before(),
     );
-    found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
+    found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
     if found
         .iter()
         .all(|fault| fault.weight != IssueSeverity::Schema)

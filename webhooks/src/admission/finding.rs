@@ -9,21 +9,21 @@ use super::text::warning;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
     /// A type, a bound, a pattern or a rule of the definition.
-    Definition,
+    Schema,
     /// A field that the definition does not have.
     UnknownField,
     /// A field, a value or a version of before.
-    Obsolete,
+    Deprecated,
     /// What the API server stores, and nothing can be done with.
     Unusable,
     /// What hardly means what it says.
-    Doubtful,
+    Suspicious,
     /// The node class that a pool refers to.
     NodeClass,
-    /// A label or a value that no instance type has.
-    Catalogue,
+    /// A label or value that no instance type has.
+    Catalog,
     /// No instance type is left.
-    Impossible,
+    Unsatisfiable,
     /// `minValues` out of reach.
     MinValues,
     /// Disruption budgets that never or always allow.
@@ -33,7 +33,7 @@ pub enum Check {
     /// Pools, or overlays, that have the same right.
     Overlap,
     /// Nodes that could never be drained.
-    Deadlock,
+    BlockedDrain,
     /// An overlay that changes nothing.
     Overlay,
     /// A buffer that follows nothing.
@@ -55,19 +55,19 @@ pub enum Check {
 impl Check {
     /// All of them.
     pub const ALL: [Self; 21] = [
-        Self::Definition,
+        Self::Schema,
         Self::UnknownField,
-        Self::Obsolete,
+        Self::Deprecated,
         Self::Unusable,
-        Self::Doubtful,
+        Self::Suspicious,
         Self::NodeClass,
-        Self::Catalogue,
-        Self::Impossible,
+        Self::Catalog,
+        Self::Unsatisfiable,
         Self::MinValues,
         Self::Budgets,
         Self::Limits,
         Self::Overlap,
-        Self::Deadlock,
+        Self::BlockedDrain,
         Self::Overlay,
         Self::Buffer,
         Self::Deletion,
@@ -92,56 +92,62 @@ impl Check {
 
     const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Definition => (
-                "definition",
-                "A type, a bound, a pattern or a rule of the resource definition is broken",
+            Self::Schema => (
+                "schema",
+                "A type, bound, pattern or rule of the CRD is violated",
             ),
-            Self::UnknownField => ("unknown-field", "The resource definition has no such field"),
-            Self::Obsolete => (
-                "obsolete",
-                "A field, a value or a label of an older version, or in a place of before",
+            Self::UnknownField => ("unknown-field", "The CRD has no such field"),
+            Self::Deprecated => (
+                "deprecated",
+                "A field, value or label of an older version, or at its old path",
             ),
             Self::Unusable => (
                 "unusable",
-                "The API server stores it, and nothing can ever be done with it",
+                "The API server accepts it, but the object can never be used",
             ),
-            Self::Doubtful => ("doubtful", "It hardly means what it says"),
+            Self::Suspicious => (
+                "suspicious",
+                "The value is valid, but probably not intended",
+            ),
             Self::NodeClass => (
                 "node-class",
-                "The node class that a pool refers to is missing or cannot be used",
+                "The node class that a NodePool references is missing or not usable",
             ),
-            Self::Catalogue => ("catalogue", "A label or a value that no instance type has"),
-            Self::Impossible => ("impossible", "No instance type meets the requirements"),
+            Self::Catalog => ("catalog", "A label or value that no instance type has"),
+            Self::Unsatisfiable => ("unsatisfiable", "No instance type meets the requirements"),
             Self::MinValues => (
                 "min-values",
-                "The requirements leave fewer values than minValues asks for",
+                "The requirements leave fewer values than minValues requires",
             ),
             Self::Budgets => (
                 "budgets",
-                "Disruption budgets that never allow, or do not limit",
+                "Disruption budgets that never or always allow a disruption",
             ),
             Self::Limits => (
                 "limits",
-                "Limits that limit nothing, or are exceeded already",
+                "Limits that have no effect, or are already exceeded",
             ),
             Self::Overlap => (
                 "overlap",
-                "Two objects of equal weight that are about the same instance types",
+                "Two objects of equal weight that match the same instance types",
             ),
-            Self::Deadlock => ("deadlock", "Nodes that could never be drained"),
-            Self::Overlay => ("overlay", "An overlay that changes nothing"),
-            Self::Buffer => ("buffer", "A buffer that follows nothing"),
-            Self::Deletion => ("deletion", "What goes with an object that is deleted"),
-            Self::Preview => ("preview", "What an edit would do"),
-            Self::Unreadable => ("unreadable", "The text is no YAML"),
+            Self::BlockedDrain => ("blocked-drain", "Pods that no drain can ever evict"),
+            Self::Overlay => ("overlay", "A NodeOverlay that has no effect"),
+            Self::Buffer => ("buffer", "A CapacityBuffer without a target"),
+            Self::Deletion => (
+                "deletion",
+                "Nodes and NodeClaims that are deleted with the object",
+            ),
+            Self::Preview => ("preview", "Effects of an edit"),
+            Self::Unreadable => ("unreadable", "The text is not valid YAML"),
             Self::Version => (
                 "version",
                 "apiVersion and kind are missing, mistyped, or of an older version",
             ),
-            Self::Duplicate => ("duplicate", "The same object stands in the files twice"),
+            Self::Duplicate => ("duplicate", "The same object occurs twice in the files"),
             Self::Placeholder => (
                 "placeholder",
-                "A text looks like a placeholder that nobody filled in",
+                "A value looks like a placeholder that was not filled in",
             ),
         }
     }
@@ -167,15 +173,15 @@ pub struct AdmissionFinding {
 impl From<&FieldIssue> for AdmissionFinding {
     fn from(fault: &FieldIssue) -> Self {
         let check = match (fault.topic, fault.weight) {
-            (IssueTopic::Obsolete, _) => Check::Obsolete,
+            (IssueTopic::Deprecated, _) => Check::Deprecated,
             (IssueTopic::UnknownField, _) => Check::UnknownField,
-            (_, IssueSeverity::Schema) => Check::Definition,
+            (_, IssueSeverity::Schema) => Check::Schema,
             (_, IssueSeverity::Unusable) => Check::Unusable,
-            (_, IssueSeverity::Doubtful) => Check::Doubtful,
+            (_, IssueSeverity::Suspicious) => Check::Suspicious,
         };
         Self {
             check,
-            refused: fault.weight != IssueSeverity::Doubtful,
+            refused: fault.weight != IssueSeverity::Suspicious,
             field: fault.field.clone(),
             value: fault.value.clone(),
             problem: fault.problem.clone(),

@@ -34,7 +34,7 @@ use mortise_core::snapshot::Snapshot;
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionSettings {
     /// Deny, instead of warn about, a pool that no instance type can satisfy.
-    pub deny_impossible: bool,
+    pub deny_unsatisfiable: bool,
     /// Node class kinds that are served, the default one first.
     pub node_class_kinds: Vec<NodeClassKind>,
     /// The picture is of files: what is not in it may well be in the cluster.

@@ -62,7 +62,7 @@ pub(super) fn ec2_class(
         || new.capacity_reservation_selector_terms != old.capacity_reservation_selector_terms;
     if selectors && concerned.drifting.len() < concerned.all.len() {
         answer.warn(Check::Preview, "spec", format!(
-            "new selectors are resolved after this; any of the {} that differs from what they find drifts too",
+            "new selectors are resolved after this; any of the {} that does not match the result drifts too",
             count(concerned.all.len(), "node")
         ));
     }
@@ -90,7 +90,7 @@ fn tell(
         };
         match answered {
             Some(found) => text.push_str(&priced(&found)),
-            None => text.push_str("; price preview skipped: it takes too long just now"),
+            None => text.push_str("; price preview skipped: it takes too long"),
         }
     }
     answer.warn(Check::Preview, "spec", text);
@@ -117,7 +117,7 @@ fn priced(found: &ReplacementCost) -> String {
     };
     let homeless = match homeless {
         0 => String::new(),
-        some => format!("; {} would find no place", count(*some, "pod")),
+        some => format!("; {} would be unschedulable", count(*some, "pod")),
     };
     format!(
         "; hourly price {} -> {}{homeless}",

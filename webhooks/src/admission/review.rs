@@ -203,7 +203,7 @@ fn message(denied: &[String]) -> String {
             } else {
                 " (or more)"
             };
-            let mut text = format!("{} things{or_more} are wrong:", several.len());
+            let mut text = format!("{} errors{or_more}:", several.len());
             for each in several {
                 text.push_str("\n- ");
                 text.push_str(each);

@@ -1,7 +1,7 @@
 //! Which scheduler new pods get: that of their namespace's label. Installed only where somebody asks for it.
 //!
 //! Where kube-scheduler cannot be configured (managed control planes), a second one that asks the extender runs beside it, and
-//! pods have to name it. This writes the name into the pods of namespaces that have the label `mortise.sh/scheduler`. A pod that
+//! pods have to name it. This writes the name into the pods of namespaces that have the label `mortise.sh/scheduler-name`. A pod that
 //! names another scheduler than the default one keeps it. Whatever goes wrong, the pod passes as it is.
 
 use mortise_core::labels;
@@ -31,7 +31,7 @@ pub fn scheduler_name(snapshot: &Snapshot, request: &AdmissionRequest) -> Admiss
         .namespaces
         .get(&*request.namespace)
         .and_then(|namespace| namespace.metadata.labels.as_ref());
-    let wanted = labels.and_then(|labels| labels.get(labels::SCHEDULER));
+    let wanted = labels.and_then(|labels| labels.get(labels::SCHEDULER_NAME));
     match wanted {
         Some(name) if !name.is_empty() && name != DEFAULT => AdmissionResult {
             patch: vec![json!({ "op": "add", "path": "/spec/schedulerName", "value": name })],

@@ -36,7 +36,7 @@ pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> Adm
         // Not converted, so no rule of the present version fits it.
         for DeprecationAdvice { field, instead, .. } in deprecated_fields::advice(&request.object) {
             let text = format!("{field}: {instead}");
-            answer.warn(Check::Obsolete, field, text);
+            answer.warn(Check::Deprecated, field, text);
         }
         return answer;
     }
@@ -55,7 +55,7 @@ pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> Adm
             // What is wrong has been said already, in most cases.
             Err(error) if answer.denied.is_empty() => {
                 answer.deny(
-                    Check::Definition,
+                    Check::Schema,
                     "spec",
                     format!("spec cannot be read: {error}"),
                 );
@@ -80,7 +80,7 @@ fn itself(facts: &AdmissionContext<'_>, request: &AdmissionRequest, answer: &mut
     let mut told = BTreeSet::new();
     for fault in faults(definitions, known, kind, &request.object, request.before()) {
         answer.fault(&fault);
-        if fault.weight == IssueSeverity::Doubtful {
+        if fault.weight == IssueSeverity::Suspicious {
             told.insert(fault.field);
         }
     }
@@ -98,8 +98,11 @@ fn itself(facts: &AdmissionContext<'_>, request: &AdmissionRequest, answer: &mut
     };
     let before = request.before().and_then(written);
     for fault in faults(definitions, known, kind, &now, before.as_ref()) {
-        let dropped = matches!(fault.topic, IssueTopic::UnknownField | IssueTopic::Obsolete);
-        if dropped && fault.weight == IssueSeverity::Doubtful && !told.contains(&fault.field) {
+        let dropped = matches!(
+            fault.topic,
+            IssueTopic::UnknownField | IssueTopic::Deprecated
+        );
+        if dropped && fault.weight == IssueSeverity::Suspicious && !told.contains(&fault.field) {
             answer.fault(&fault);
         }
     }

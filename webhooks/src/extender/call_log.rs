@@ -23,7 +23,7 @@ pub struct ExtenderCall {
     /// Nodes in the question.
     pub nodes: usize,
     /// Whether the node on which room is kept for the pod was among them; `None` when none is kept, or it is no filter call.
-    pub own_room: Option<bool>,
+    pub nominated_node: Option<bool>,
     /// Nodes denied, by message.
     pub denied: BTreeMap<&'static str, usize>,
     /// The best score given; of other calls `None`.

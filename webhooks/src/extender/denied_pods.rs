@@ -79,7 +79,7 @@ impl ExtenderState {
     /// A node that is no longer denied to a pod that was denied everything, if there is any. Pods of which this is true are
     /// forgotten: they will be asked about again. Cost: the pods held times their nodes.
     #[must_use]
-    pub fn freed(&self, snapshot: &Snapshot, now: Timestamp) -> Option<NodeName> {
+    pub fn allowed_node(&self, snapshot: &Snapshot, now: Timestamp) -> Option<NodeName> {
         // The verdicts look at other parts of the memory, never at this one, but the scheduler should not wait for us.
         let all: Vec<(Uid, DeniedPod)> = {
             let inner = self.held.lock();

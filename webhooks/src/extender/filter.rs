@@ -15,7 +15,10 @@ pub fn filter<'a>(
     real: bool,
 ) -> FilterResult<'a> {
     let names = args.names();
-    let Denials { denied, own_room } = denials(world, memory, counters, args, &names, real);
+    let Denials {
+        denied,
+        nominated_node,
+    } = denials(world, memory, counters, args, &names, real);
     let failed: Vec<(&str, &'static str)> = names
         .iter()
         .zip(&denied)
@@ -43,14 +46,14 @@ pub fn filter<'a>(
         failed_nodes: None,
         failed_and_unresolvable_nodes: (!failed.is_empty()).then_some(Failed(failed)),
         error: String::new(),
-        own_room,
+        nominated_node,
     }
 }
 
 struct Denials {
     /// What is denied of the names, in their order.
     denied: Vec<Option<Denial>>,
-    own_room: Option<bool>,
+    nominated_node: Option<bool>,
 }
 
 /// An empty list of names denies nothing.
@@ -65,7 +68,7 @@ fn denials(
     let mut denied = vec![None; names.len()];
     let nothing = |denied| Denials {
         denied,
-        own_room: None,
+        nominated_node: None,
     };
     let snapshot = world.snapshot();
     if !is_usable(world, &snapshot, counters) {
@@ -92,20 +95,20 @@ fn denials(
         for denial in denied.iter_mut().filter(|denial| is_soft(denial)) {
             *denial = None;
         }
-        counters.soft_dropped.inc();
+        counters.soft_denials_dropped.inc();
     }
     let own = verdicts.nominated_among(names);
-    let own_room = verdicts.is_nominated().then_some(own.is_some());
+    let nominated_node = verdicts.is_nominated().then_some(own.is_some());
     if let Some(own) = own.filter(|own| verdicts.prefers_nominated(own)) {
-        counters.sent_to_own_room.inc();
+        counters.sent_to_nominated_node.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
             if *name != own {
                 denied.get_or_insert(Denial::NominatedElsewhere);
             }
         }
         promised.retain(|name| *name == own);
-    } else if own_room == Some(false) {
-        counters.own_room_absent.inc();
+    } else if nominated_node == Some(false) {
+        counters.nominated_node_absent.inc();
     }
     for denial in denied.iter().flatten() {
         counters.denied(*denial);
@@ -119,5 +122,8 @@ fn denials(
             memory.signals.tell(&asker.pod.uid, now);
         }
     }
-    Denials { denied, own_room }
+    Denials {
+        denied,
+        nominated_node,
+    }
 }

@@ -46,7 +46,7 @@ impl SpotPreference {
         let percent = number(labels::SPOT_PERCENT)?;
         (0..=100).contains(&percent).then(|| Self {
             percent,
-            base: number(labels::ON_DEMAND_BASE).unwrap_or(0).max(0),
+            base: number(labels::ON_DEMAND_BASE_CAPACITY).unwrap_or(0).max(0),
         })
     }
 
@@ -78,7 +78,7 @@ impl IncomingPod {
         let none = BTreeMap::new();
         let annotations = body.metadata.annotations.as_ref().unwrap_or(&none);
         let said = annotations
-            .get(labels::RUN_TIME)
+            .get(labels::EXPECTED_DURATION)
             .and_then(|text| GoDuration::parse(text).ok())
             .map(|time| time.as_nanos() / 1_000_000);
         let deadline = body
@@ -104,11 +104,11 @@ impl IncomingPod {
         if pod.is_daemon() {
             Some(FilterExemption::Daemon)
         } else if pod.is_node_owned() {
-            Some(FilterExemption::OfNode)
+            Some(FilterExemption::StaticPod)
         } else if pod.class.critical || pod.class.priority >= SYSTEM_PRIORITY {
             Some(FilterExemption::Critical)
         } else if own.is_some_and(|own| is_ours(pod, own)) {
-            Some(FilterExemption::Ours)
+            Some(FilterExemption::OwnPod)
         } else {
             None
         }
@@ -121,11 +121,11 @@ pub enum FilterExemption {
     /// A DaemonSet owns it.
     Daemon,
     /// It is a node's own, a static pod's mirror.
-    OfNode,
+    StaticPod,
     /// Its priority is one of the cluster's own.
     Critical,
     /// It is one of this service: denied, nothing might answer any more.
-    Ours,
+    OwnPod,
 }
 
 fn is_ours(pod: &Pod, namespace: &str) -> bool {
@@ -171,7 +171,7 @@ mod tests {
         let wish = |percent: &str, base: &str| {
             SpotPreference::of(&BTreeMap::from([
                 (labels::SPOT_PERCENT.to_owned(), percent.to_owned()),
-                (labels::ON_DEMAND_BASE.to_owned(), base.to_owned()),
+                (labels::ON_DEMAND_BASE_CAPACITY.to_owned(), base.to_owned()),
             ]))
         };
         assert_eq!(

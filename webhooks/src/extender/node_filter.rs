@@ -48,13 +48,13 @@ impl Denial {
     pub const fn message(self) -> &'static str {
         match self {
             Self::Disrupting => "node is being replaced or removed",
-            Self::Interrupted => "node is taken back by the cloud",
+            Self::Interrupted => "node is being interrupted by the cloud provider",
             Self::Draining => "node is being drained",
-            Self::Nominated => "free room of the node is promised to other pods",
-            Self::DaemonSetReserved => "free room of the node is kept for its DaemonSet pods",
-            Self::NominatedElsewhere => "room is kept for the pod on another node",
-            Self::Drifted => "node is to go as soon as its pods allow it",
-            Self::Expiring => "node ends before the pod does",
+            Self::Nominated => "free capacity is nominated to other pods",
+            Self::DaemonSetReserved => "free capacity is reserved for DaemonSet pods",
+            Self::NominatedElsewhere => "pod is nominated to another node",
+            Self::Drifted => "node is drifted and awaits disruption",
+            Self::Expiring => "node expires before the pod completes",
         }
     }
 

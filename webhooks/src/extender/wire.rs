@@ -86,7 +86,7 @@ pub struct FilterResult<'a> {
     pub error: String,
     /// Not part of the message: whether the node on which room is kept for the pod was among the names.
     #[serde(skip)]
-    pub own_room: Option<bool>,
+    pub nominated_node: Option<bool>,
 }
 
 /// Names with a message each, written as a map.

@@ -132,7 +132,7 @@ impl Drains {
             budget.status.expected_pods = i32::try_from(pods).unwrap_or(i32::MAX);
             if let Some(why) = never_allows(&budget) {
                 report.findings.push(LintFinding {
-                    check: Check::Deadlock,
+                    check: Check::BlockedDrain,
                     level: LintLevel::Warning,
                     problem: format!(
                         "never allows an eviction ({why}): nodes with such pods are never drained"
@@ -162,11 +162,11 @@ impl Drains {
             .filter(|workload| workload.protected)
         {
             report.findings.push(LintFinding {
-                check: Check::Deadlock,
+                check: Check::BlockedDrain,
                 level: LintLevel::Warning,
                 value: format!("{DO_NOT_DISRUPT}: \"true\""),
                 value_first: true,
-                problem: format!("holds a node of NodePool {first} for ever once that has expired"),
+                problem: format!("blocks an expired node of NodePool {first} indefinitely"),
                 fix: "set terminationGracePeriod or expireAfter: Never in the pool".to_owned(),
                 ..workload.finding
             });

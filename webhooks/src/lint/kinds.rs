@@ -76,7 +76,7 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
     if let Some(advice) = kind_advice(api_version, kind) {
         return ObjectClass::Wrong {
             field: "apiVersion",
-            problem: format!("is a version of {kind} that is not served any more"),
+            problem: format!("is a version of {kind} that is no longer served"),
             fix: format!("write {advice}"),
             advice: true,
         };
@@ -113,7 +113,7 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
             format!("but required: one of {}", of_group.join(", "))
         } else {
             format!(
-                "is no kind of {group}; the kinds are {}",
+                "is not a kind of {group}; the kinds are {}",
                 of_group.join(", ")
             )
         };

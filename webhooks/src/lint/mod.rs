@@ -111,9 +111,9 @@ fn report_torn(file: &str, torn: &UnparsableDocument, report: &mut LintReport) {
         return;
     }
     let fix = if torn.template {
-        "it looks like a template: render it first (helm template), and lint what comes out"
+        "it looks like a template: render it first (helm template), and lint the output"
     } else {
-        "mend it: indentation, quotes and brackets around this line"
+        "fix indentation, quotes and brackets around this line"
     };
     report.findings.push(LintFinding {
         file: file.to_owned(),
@@ -180,7 +180,7 @@ fn sort<'a>(
             });
             if advice {
                 for said in deprecated_fields::advice(&object) {
-                    report.findings.push(place.obsolete(said));
+                    report.findings.push(place.deprecated(said));
                 }
             }
             report.findings.extend(place.placeholders());
@@ -211,17 +211,17 @@ fn part(
     let (article, fix) = if of == "NodePool" {
         (
             "a",
-            "put it into a whole one; `mortise migrate` writes it for `kubectl patch nodepool NAME --type merge`",
+            "use a complete manifest; `mortise migrate` writes it for `kubectl patch nodepool NAME --type merge`",
         )
     } else {
-        ("an", "put it into the spec of a whole one")
+        ("an", "use it in the spec of a complete manifest")
     };
     report.findings.push(LintFinding {
         check: Check::Version,
         level: LintLevel::Error,
         value: "absent".to_owned(),
         problem: format!(
-            "but needed, and so are apiVersion and metadata.name: this is a part of {article} {of}"
+            "but required, as are apiVersion and metadata.name: this is a part of {article} {of}"
         ),
         fix: fix.to_owned(),
         ..place.finding("kind")
@@ -275,9 +275,9 @@ fn part(
         {
             if name != "spec" && name != "metadata" {
                 report.findings.push(LintFinding {
-                    check: Check::Obsolete,
+                    check: Check::Deprecated,
                     level: LintLevel::Warning,
-                    problem: "stands beside spec, where it is ignored".to_owned(),
+                    problem: "is outside of spec, where it is ignored".to_owned(),
                     fix: format!("write spec.{name}"),
                     ..place.finding(name)
                 });
@@ -311,11 +311,11 @@ fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
                     check: Check::Duplicate,
                     level: LintLevel::Warning,
                     problem: format!(
-                        "is there already ({}:{}): of two that are applied the later one stays",
+                        "is duplicated ({}:{}): the one that is applied last takes effect",
                         first.file,
                         first.manifest.line()
                     ),
-                    fix: "give it another name, or take one out".to_owned(),
+                    fix: "rename or remove one of them".to_owned(),
                     ..place.finding("metadata.name")
                 });
             }
@@ -372,7 +372,7 @@ fn judge(
     let torn = report.findings.iter().skip(before).any(|finding| {
         let of_budgets =
             finding.field == "spec" || finding.field.starts_with("spec.disruption.budgets");
-        finding.check == Check::Definition && of_budgets
+        finding.check == Check::Schema && of_budgets
     });
     match serde_json::from_value::<NodePool>(object.clone()) {
         Ok(pool) if !torn => report.calendars.push(PoolCalendar {

@@ -72,7 +72,7 @@ impl Default for LintFinding {
             field: String::new(),
             value: String::new(),
             level: LintLevel::default(),
-            check: Check::Definition,
+            check: Check::Schema,
             problem: String::new(),
             fix: String::new(),
             value_first: true,
@@ -253,12 +253,12 @@ impl<'a> ObjectLocation<'a> {
         format!("{short}...")
     }
 
-    pub(super) fn obsolete(&self, advice: DeprecationAdvice) -> LintFinding {
+    pub(super) fn deprecated(&self, advice: DeprecationAdvice) -> LintFinding {
         LintFinding {
-            check: Check::Obsolete,
+            check: Check::Deprecated,
             level: LintLevel::Warning,
             value: advice.found,
-            problem: "is of an older version, or in a place of before".to_owned(),
+            problem: "is deprecated".to_owned(),
             fix: advice.instead,
             ..self.finding(&advice.field)
         }
@@ -266,12 +266,12 @@ impl<'a> ObjectLocation<'a> {
 
     pub(super) fn placeholders(&self) -> Vec<LintFinding> {
         let found = self.manifest.placeholders(self.file);
-        self.remarks(Check::Placeholder, found, "fill it in before it is applied")
+        self.remarks(Check::Placeholder, found, "replace it before applying")
     }
 
     pub(super) fn old_names(&self) -> Vec<LintFinding> {
         let found = self.manifest.old_names(self.file);
-        self.remarks(Check::Obsolete, found, "write the new name")
+        self.remarks(Check::Deprecated, found, "write the new name")
     }
 
     fn remarks(

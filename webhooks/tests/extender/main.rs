@@ -78,8 +78,8 @@ fn a_pod_goes_where_its_own_room_is() {
     );
     let counted = |stage: &Stage| {
         let Counters {
-            sent_to_own_room: sent,
-            own_room_absent: absent,
+            sent_to_nominated_node: sent,
+            nominated_node_absent: absent,
             ..
         } = &stage.counters;
         (sent.get(), absent.get())
@@ -163,7 +163,7 @@ fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
     // Soft rules never leave a pod without a node.
     let (kept, failed) = stage.filter_of(&other, &["web-0"]);
     assert!(kept == names(&["web-0"]) && failed.is_empty(), "{failed:?}");
-    assert_eq!(stage.counters.soft_dropped.get(), 1);
+    assert_eq!(stage.counters.soft_denials_dropped.get(), 1);
     // Hard ones may.
     stage.fence("web-1", FenceReason::Draining);
     stage.fence("web-2", FenceReason::Draining);
@@ -182,7 +182,7 @@ fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
     let said = |time: &str| {
         with(
             pod("job", "1"),
-            json!({ "metadata": { "annotations": { "mortise.sh/run-time": time } } }),
+            json!({ "metadata": { "annotations": { "mortise.sh/expected-duration": time } } }),
         )
     };
     let deadline = with(
@@ -259,8 +259,7 @@ fn a_workload_gets_the_spot_share_that_it_wants() {
     stage.world.spot("web-0");
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs", "controller": true }]);
     let wish = |percent: &str, base: &str| {
-        let annotations =
-            json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base": base });
+        let annotations = json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base-capacity": base });
         with(
             pod("x", "1"),
             json!({ "metadata": { "annotations": annotations, "ownerReferences": owner } }),
@@ -401,7 +400,7 @@ fn criterion_11_a_pod_that_was_denied_everything_is_woken_when_a_node_is_free() 
     }
     let freed = |stage: &mut Stage| {
         let at = stage.at();
-        stage.memory.freed(&at.snapshot, at.now)
+        stage.memory.allowed_node(&at.snapshot, at.now)
     };
     assert!(stage.filter(&pod("other", "1")).0.is_empty());
     assert_eq!(stage.memory.held.len(), 1);
@@ -500,7 +499,7 @@ fn criterion_8_laws_of_the_filter() {
         let cpu = format!("{}m", roll(4_000));
         let uid = ["owner-0", "owner-1", "other"][usize::try_from(roll(3)).unwrap()];
         let change = json!({ "spec": { "priority": roll(3) },
-            "metadata": { "annotations": { "mortise.sh/run-time": "1h" } } });
+            "metadata": { "annotations": { "mortise.sh/expected-duration": "1h" } } });
         let asked = with(pod(uid, &cpu), change);
         let mut offered: Vec<&str> = ["web-2", "stranger", "web-0", "web-1"]
             .into_iter()

@@ -152,7 +152,7 @@ impl World {
     /// A synced world with the class `default` and its catalogue.
     pub(crate) fn new() -> Self {
         let rules = AdmissionSettings {
-            deny_impossible: false,
+            deny_unsatisfiable: false,
             offline: false,
             node_class_kinds: vec![EC2],
         };
@@ -178,7 +178,7 @@ impl World {
 
     /// Refuses what no instance type satisfies.
     pub(crate) const fn strict(mut self) -> Self {
-        self.rules.deny_impossible = true;
+        self.rules.deny_unsatisfiable = true;
         self
     }
 

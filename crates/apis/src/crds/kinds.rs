@@ -147,7 +147,7 @@ fn node_pool(set: CrdSet) -> CrdManifest {
         }
     }
     let schema = root(
-        "Describes nodes that may be launched for pods that have no place, and when they may be taken away again.",
+        "Template of nodes to launch for unschedulable pods, with limits and disruption settings.",
         spec,
         schema_of::<NodePoolStatus>(),
         true,
@@ -186,7 +186,7 @@ fn node_claim(set: CrdSet) -> CrdManifest {
         rules(set, KeyLocation::ClaimRequirement),
     );
     let schema = root(
-        "A request for one node, and what became of it.",
+        "Request for one node, and its observed state.",
         spec,
         schema_of::<NodeClaimStatus>(),
         true,
@@ -240,7 +240,7 @@ fn node_overlay(set: CrdSet) -> CrdManifest {
         fields.remove("minValues");
     }
     let schema = root(
-        "Changes what the scheduling decisions believe about the price and the resources of instance types.",
+        "Overrides the price or adds extended resources of instance types in scheduling decisions.",
         spec,
         schema_of::<NodeOverlayStatus>(),
         true,
@@ -262,7 +262,7 @@ fn node_overlay(set: CrdSet) -> CrdManifest {
 
 fn capacity_buffer() -> CrdManifest {
     let schema = root(
-        "Keeps room for a number of pods of one shape, so that real pods start without waiting for a node.",
+        "Reserves capacity for a number of identical pods, so that pods start without waiting for a node.",
         schema_of::<CapacityBufferSpec>(),
         schema_of::<CapacityBufferStatus>(),
         true,
@@ -298,7 +298,7 @@ fn kwok_node_class() -> CrdManifest {
     }] });
     insert(&mut status, "default", Some(ready));
     let schema = root(
-        "Settings of nodes that exist as objects only.",
+        "Launch settings of simulated nodes, which exist only as objects.",
         schema_of::<KwokNodeClassSpec>(),
         status,
         false,
@@ -314,7 +314,7 @@ fn kwok_node_class() -> CrdManifest {
 
 fn ec2_node_class() -> CrdManifest {
     let schema = root(
-        "Settings of EC2 machines: images, networks, disks, identity and boot data.",
+        "Launch settings of EC2 instances: AMIs, networks, disks, identity and user data.",
         schema_of::<Ec2NodeClassSpec>(),
         schema_of::<Ec2NodeClassStatus>(),
         false,

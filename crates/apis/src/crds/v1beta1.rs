@@ -115,7 +115,7 @@ fn claim_spec(schema: &mut Value) {
             "nodeClassRef".to_owned(),
             json!({
                 "type": "object",
-                "description": "The object with the provider's settings.",
+                "description": "Node class with the settings of the cloud provider.",
                 "required": ["name"],
                 "properties": {
                     "apiVersion": { "type": "string", "description": "Group and version of the node class." },
@@ -177,7 +177,7 @@ fn node_pool(spec: &mut Value) {
             "expireAfter".to_owned(),
             json!({
                 "type": "string",
-                "description": "The age at which a node is replaced, or Never.",
+                "description": "Age at which a node expires, or Never.",
                 "default": "720h",
                 "pattern": DURATION_OR_NEVER,
             }),

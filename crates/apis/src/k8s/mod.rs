@@ -39,7 +39,7 @@ pub struct ObjectCondition {
     /// Why, in one word; empty when not given.
     #[serde(skip_serializing_if = "is_default")]
     pub reason: String,
-    /// When the status last changed.
+    /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 }

@@ -224,7 +224,7 @@ pub struct PodCondition {
     /// Why, in a sentence; empty when not given.
     #[serde(skip_serializing_if = "is_default")]
     pub message: String,
-    /// When the status last changed.
+    /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 }

@@ -12,7 +12,7 @@ use crate::schema::groups::{AUTOSCALING_GROUP, V1BETA1};
 use crate::schema::object::{is_default, object};
 
 object! {
-    /// Keeps room for a number of pods of one shape, so that real pods start without waiting for a node.
+    /// Reserves capacity for a number of identical pods, so that pods start without waiting for a node.
     pub struct CapacityBuffer(
         AUTOSCALING_GROUP, V1BETA1, "CapacityBuffer", "capacitybuffers", NamespaceResourceScope
     ) {
@@ -23,7 +23,7 @@ object! {
     }
 }
 
-/// The shape of the pods that room is kept for, and their number.
+/// Template and number of the pods to reserve capacity for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -37,25 +37,25 @@ object! {
     ),
 ]))]
 pub struct CapacityBufferSpec {
-    /// How the room is kept. The default launches nodes for it ahead of time.
+    /// How capacity is reserved. By default nodes are launched in advance.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "buffer.x-k8s.io/active-capacity"))]
     pub provisioning_strategy: Option<String>,
-    /// A PodTemplate of the same namespace that gives the shape of one pod.
+    /// PodTemplate in the same namespace that specifies one pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectRef>,
-    /// A workload of the same namespace whose pods give the shape, instead of podTemplateRef.
+    /// Workload in the same namespace whose pod template is used instead of podTemplateRef.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scalable_ref: Option<ScalableRef>,
-    /// The number of pods to keep room for. With percentage, the smaller of the two numbers counts.
+    /// Number of pods to reserve capacity for. If percentage is set too, the smaller number applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub replicas: Option<i32>,
-    /// The number of pods to keep room for, in percent of the replicas of scalableRef, rounded up and at least one.
+    /// Number of pods to reserve capacity for, as a percentage of the replicas of scalableRef, rounded up, at least one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub percentage: Option<i32>,
-    /// The most resources that the buffer may ask for. Alone, it is filled with as many pods as fit.
+    /// Maximum total resources of the buffer. If it is the only size, the buffer has as many pods as fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub limits: Option<BTreeMap<String, Quantity>>,
@@ -91,24 +91,24 @@ pub struct ScalableRef {
     pub name: String,
 }
 
-/// What the buffer resolved to.
+/// Observed state of the CapacityBuffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityBufferStatus {
-    /// How the buffer is doing.
+    /// Conditions of the CapacityBuffer.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The PodTemplate that gave the shape.
+    /// PodTemplate that is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectRef>,
-    /// The number of pods that room is kept for.
+    /// Number of pods that capacity is reserved for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// The generation of the PodTemplate that was read.
+    /// Observed generation of the PodTemplate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_generation: Option<i64>,
-    /// The strategy that is in use.
+    /// Provisioning strategy that is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
 }

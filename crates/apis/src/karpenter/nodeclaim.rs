@@ -16,7 +16,7 @@ use crate::schema::object::{is_default, null_as_default, object};
 use crate::schema::requirement::RequirementSpec;
 
 object! {
-    /// A request for one node, and what became of it.
+    /// Request for one node, and its observed state.
     pub struct NodeClaim(GROUP, V1, "NodeClaim", "nodeclaims", ClusterResourceScope) {
         /// What is wanted. It never changes.
         pub spec as "spec": NodeClaimSpec,
@@ -25,7 +25,7 @@ object! {
     }
 }
 
-/// The node that is wanted.
+/// Desired state of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(
@@ -37,12 +37,12 @@ pub struct NodeClaimSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::taints")]
     pub taints: Option<Vec<Taint>>,
-    /// Taints that the new node starts with and that something else removes soon. Pods need not tolerate them; the node
-    /// counts as initialized once they are gone.
+    /// Taints that the node registers with and that another component removes. Pods do not need to tolerate them; the node
+    /// is initialized when they are removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::taints")]
     pub startup_taints: Option<Vec<Taint>>,
-    /// What must hold for the labels of the node.
+    /// Requirements on the labels of the node.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend(
         "maxItems" = 100,
@@ -50,19 +50,18 @@ pub struct NodeClaimSpec {
         "x-kubernetes-validations" = fields::requirement_rules()
     ))]
     pub requirements: Vec<RequirementSpec>,
-    /// What the node must have room for.
+    /// Resources that the node must provide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ClaimResources>,
-    /// The object with the provider's settings.
+    /// Node class with the settings of the cloud provider.
     #[serde(deserialize_with = "null_as_default")]
     pub node_class_ref: NodeClassRef,
-    /// The longest time the node may take to drain, counted from its deletion. Pods are deleted early enough to get their
-    /// own grace period, without regard to budgets of pods and protecting annotations. Without it a drain may wait for
-    /// ever.
+    /// Maximum drain duration, counted from the deletion timestamp. Pods are deleted early enough to get their own grace
+    /// period, regardless of PodDisruptionBudgets and do-not-disrupt annotations. Without it the drain has no time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = fields::DURATION))]
     pub termination_grace_period: Option<DurationText>,
-    /// The age at which the node is replaced, or Never.
+    /// Age at which the node expires, or Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "720h", "pattern" = fields::DURATION_OR_NEVER))]
     pub expire_after: Option<DurationText>,
@@ -92,38 +91,38 @@ impl NodeClaimSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimResources {
-    /// The least that the node must have to give.
+    /// Minimum allocatable resources of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
-/// What became of the request.
+/// Observed state of the NodeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeClaimStatus {
     /// Name of the Node object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The cloud's id of the machine.
+    /// Provider ID of the instance.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// The image that the machine runs.
+    /// Image of the instance.
     #[serde(rename = "imageID", skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
     /// The resources of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub capacity: Option<BTreeMap<String, Quantity>>,
-    /// The part of the resources that pods can have.
+    /// Resources that are allocatable to pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub allocatable: Option<BTreeMap<String, Quantity>>,
-    /// How the request is doing.
+    /// Conditions of the NodeClaim.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(schema_with = "crate::schema::conditions::relaxed_list")]
     pub conditions: Vec<Condition>,
-    /// When a pod last came to the node or left it; a pod that ends or is being deleted has left.
+    /// Time when a pod was last bound to the node or left it. Completed and terminating pods have left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::date_time")]
     pub last_pod_event_time: Option<Time>,

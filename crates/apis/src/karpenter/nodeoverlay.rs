@@ -26,7 +26,7 @@ object! {
     }
 }
 
-/// Which instance types an overlay is about, and what it changes.
+/// Instance types that the NodeOverlay applies to, and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(
@@ -37,7 +37,7 @@ object! {
     )]
 ))]
 pub struct NodeOverlaySpec {
-    /// The overlay applies where all of these hold, for the labels of the instance type, the offering and the pool.
+    /// Requirements on the labels of instance type, offering and NodePool. The NodeOverlay applies if all are met.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend(
         "maxItems" = 100,
@@ -45,32 +45,32 @@ pub struct NodeOverlaySpec {
         "x-kubernetes-validations" = fields::overlay_requirement_rules()
     ))]
     pub requirements: Vec<RequirementSpec>,
-    /// A change of the price: an amount or a percentage, with a sign, such as -0.5 or +10%.
+    /// Signed change of the price, as an amount or a percentage, such as -0.5 or +10%.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"))]
     pub price_adjustment: Option<String>,
-    /// The price per hour, instead of the provider's.
+    /// Price per hour that replaces the price of the cloud provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = r"^\d+(\.\d+)?$"))]
     pub price: Option<String>,
-    /// Extended resources that the nodes have in addition. The standard resources cannot be changed.
+    /// Extended resources of the nodes. Standard resources cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list", extend("x-kubernetes-validations" = [fields::rule(
         "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
         "invalid resource restricted",
     )]))]
     pub capacity: Option<BTreeMap<String, Quantity>>,
-    /// Overlays with a higher weight come first; none counts as 0. Equal weights go by name.
+    /// NodeOverlays with a higher weight take precedence; default is 0. Equal weights are ordered by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1, "maximum" = 10000))]
     pub weight: Option<i32>,
 }
 
-/// Whether the overlay is in force.
+/// Observed state of the NodeOverlay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeOverlayStatus {
-    /// How the overlay is doing.
+    /// Conditions of the NodeOverlay.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -15,7 +15,7 @@ use crate::schema::object::{is_default, null_as_default, object};
 use crate::schema::requirement::RequirementSpec;
 
 object! {
-    /// Describes nodes that may be launched for pods that have no place, and when they may be taken away again.
+    /// Template of nodes to launch for unschedulable pods, with limits and disruption settings.
     pub struct NodePool(GROUP, V1, "NodePool", "nodepools", ClusterResourceScope) {
         /// What is wanted.
         pub spec as "spec": NodePoolSpec,
@@ -24,7 +24,7 @@ object! {
     }
 }
 
-/// What a pool may launch, how much of it, and how its nodes may be disrupted.
+/// Template, limits and disruption settings of the NodePool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(
@@ -42,23 +42,23 @@ object! {
     ]
 ))]
 pub struct NodePoolSpec {
-    /// The NodeClaims that this pool makes start from this template; a launch may narrow it further.
+    /// Template of the NodeClaims of this NodePool. A NodeClaim can have additional requirements.
     pub template: NodeClaimTemplate,
-    /// When and how many nodes may be disrupted.
+    /// Settings of voluntary disruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = serde_json::json!({ "consolidateAfter": "0s" })))]
     pub disruption: Option<Disruption>,
-    /// The most of each resource that the nodes of this pool may have together. The name `nodes` limits their number;
-    /// it is the only one allowed when replicas is set.
+    /// Maximum total resources of the nodes of this NodePool. The key `nodes` limits their number; no other key is allowed
+    /// when replicas is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub limits: Option<BTreeMap<String, Quantity>>,
-    /// Pools with a higher weight are tried first; none counts as 0. Not allowed when replicas is set.
+    /// NodePools with a higher weight are preferred; default is 0. Not allowed when replicas is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 1, "maximum" = 100))]
     pub weight: Option<i32>,
-    /// Keeps exactly this many nodes, whatever the pods ask for (alpha). Weight, consolidation settings and limits other
-    /// than nodes do not apply to such a pool.
+    /// Fixed number of nodes, regardless of pending pods (alpha). Weight, consolidation settings and limits other than nodes
+    /// do not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub replicas: Option<i64>,
@@ -72,7 +72,7 @@ pub struct NodeClaimTemplate {
     /// Labels and annotations of the NodeClaims and their nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
-    /// The nodes themselves.
+    /// Spec of the NodeClaims.
     pub spec: NodeClaimTemplateSpec,
 }
 
@@ -95,11 +95,11 @@ impl NodeClaimTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateMetadata {
-    /// Annotations that are copied to the NodeClaim and to its node.
+    /// Annotations of the NodeClaim and its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Labels that are copied to the NodeClaim and to its node, and that pods may select.
+    /// Labels of the NodeClaim and its node, which pods can select.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "template_labels")]
     pub labels: Option<BTreeMap<String, String>>,
@@ -123,12 +123,12 @@ pub struct NodeClaimTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::taints")]
     pub taints: Option<Vec<Taint>>,
-    /// Taints that a new node starts with and that something else removes soon. Pods need not tolerate them; the node
-    /// counts as initialized once they are gone.
+    /// Taints that a node registers with and that another component removes. Pods do not need to tolerate them; the node is
+    /// initialized when they are removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::taints")]
     pub startup_taints: Option<Vec<Taint>>,
-    /// What must hold for the labels of every node, beside the template's own labels.
+    /// Requirements on the labels of every node, in addition to the labels of the template.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend(
         "maxItems" = 100,
@@ -136,20 +136,20 @@ pub struct NodeClaimTemplateSpec {
         "x-kubernetes-validations" = fields::requirement_rules()
     ))]
     pub requirements: Vec<RequirementSpec>,
-    /// The object with the provider's settings. Its name may change, its group and kind may not.
+    /// Node class with the settings of the cloud provider. Group and kind are immutable.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend("x-kubernetes-validations" = [
         fields::rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
         fields::rule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
     ]))]
     pub node_class_ref: NodeClassRef,
-    /// The longest time a node may take to drain, counted from its deletion. Pods are deleted early enough to get their
-    /// own grace period, without regard to budgets of pods and protecting annotations. Without it a drain may wait for
-    /// ever.
+    /// Maximum drain duration of a node, counted from the deletion timestamp. Pods are deleted early enough to get their own
+    /// grace period, regardless of PodDisruptionBudgets and do-not-disrupt annotations. Without it the drain has no time
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = fields::DURATION))]
     pub termination_grace_period: Option<DurationText>,
-    /// The age at which a node is replaced, or Never.
+    /// Age at which a node expires, or Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "720h", "pattern" = fields::DURATION_OR_NEVER))]
     pub expire_after: Option<DurationText>,
@@ -169,23 +169,23 @@ impl NodeClaimTemplateSpec {
     }
 }
 
-/// When and how many nodes may be disrupted.
+/// Settings of voluntary disruption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disruption {
-    /// How long a node must have been without a pod starting or ending before it may be consolidated, or Never.
+    /// Time without a pod added to or removed from the node before it may be consolidated, or Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "0s", "pattern" = fields::DURATION_OR_NEVER))]
     pub consolidate_after: Option<DurationText>,
-    /// Which nodes may be consolidated: WhenEmpty, WhenEmptyOrUnderutilized, or Balanced, which weighs the savings
-    /// against the disruption.
+    /// Which nodes may be consolidated: WhenEmpty, WhenEmptyOrUnderutilized, or Balanced, which compares savings with
+    /// disruption cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "x-default" = "WhenEmptyOrUnderutilized",
         "enum" = ["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"]
     ))]
     pub consolidation_policy: Option<String>,
-    /// How many nodes may be disrupted at once. The strictest of the budgets in force counts.
+    /// Maximum number of nodes that may be disrupted at once. The strictest active budget applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "x-default" = serde_json::json!([{ "nodes": "10%" }]),
@@ -198,25 +198,25 @@ pub struct Disruption {
     pub budgets: Option<Vec<Budget>>,
 }
 
-/// How many nodes of the pool may be disrupted at once, for which reasons, and at which times.
+/// Maximum number of nodes that may be disrupted at once, optionally by reason and schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["nodes"]))]
 pub struct Budget {
-    /// The reasons that the budget is about; all of them when none is given.
+    /// Reasons that the budget applies to. Default is all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "budget_reasons")]
     pub reasons: Option<Vec<String>>,
-    /// A number of nodes, or a percentage of the pool's nodes.
+    /// Number of nodes, or percentage of the nodes of the NodePool.
     #[schemars(extend("x-default" = "10%", "pattern" = "^((100|[0-9]{1,2})%|[0-9]+)$"))]
     pub nodes: String,
-    /// When the budget begins to be in force: a cron expression in UTC. Without it the budget is always in force.
+    /// Start of the budget, a cron expression in UTC. Without it the budget is always active.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "pattern" = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
     ))]
     pub schedule: Option<String>,
-    /// How long the budget stays in force after each start, in hours and minutes.
+    /// How long the budget is active after each start, in hours and minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"))]
     pub duration: Option<DurationText>,
@@ -229,28 +229,28 @@ fn budget_reasons(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "x-kubernetes-list-type": "set",
         "items": {
             "type": "string",
-            "description": "A reason to disrupt a node.",
+            "description": "Reason of a disruption.",
             "enum": ["Underutilized", "Empty", "Drifted"],
         },
     })
 }
 
-/// What a pool has and how it is.
+/// Observed state of the NodePool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePoolStatus {
-    /// The resources of the pool's nodes together.
+    /// Total resources of the nodes of the NodePool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::resource_list")]
     pub resources: Option<BTreeMap<String, Quantity>>,
-    /// The number of the pool's nodes.
+    /// Number of nodes of the NodePool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = 0))]
     pub nodes: Option<i64>,
-    /// The generation of the node class for which nodes were last seen to register well or badly.
+    /// Generation of the node class that the last registration result applies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_class_observed_generation: Option<i64>,
-    /// How the pool is doing.
+    /// Conditions of the NodePool.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

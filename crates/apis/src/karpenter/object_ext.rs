@@ -62,13 +62,13 @@ pub fn resources_of(list: &BTreeMap<String, Quantity>) -> Resources {
 /// Condition of claims: why their machines are disrupted. While it is True the machine gets no new pods.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
 /// Condition of ours on pools: True while launches stop because machines do not register, Unknown with reason
-/// [`ONE_IS_TRIED`] while one machine may be tried. It is not there while all is well.
-pub const LAUNCHES_HELD_BACK: &str = "LaunchesHeldBack";
-/// Reason of [`LAUNCHES_HELD_BACK`] while one machine may be tried.
-pub const ONE_IS_TRIED: &str = "OneIsTried";
+/// [`PROBE_LAUNCH`] while one machine may be tried. It is not there while all is well.
+pub const LAUNCHES_PAUSED: &str = "LaunchesPaused";
+/// Reason of [`LAUNCHES_PAUSED`] while one machine may be tried.
+pub const PROBE_LAUNCH: &str = "ProbeLaunch";
 
 /// Reason of the condition `LaunchedInstance` of a claim that waits until machines of its pool are known to register.
-pub const LAUNCH_HELD_BACK: &str = "LaunchHeldBack";
+pub const LAUNCH_PAUSED: &str = "LaunchPaused";
 
 /// How far launches of a pool are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,10 +316,10 @@ impl NodePool {
         self.spec.replicas.is_some()
     }
 
-    /// Whether launches are held back, as the condition [`LAUNCHES_HELD_BACK`] says.
+    /// Whether launches are paused, as the condition [`LAUNCHES_PAUSED`] says.
     #[must_use]
-    pub fn held_back(&self) -> Option<LaunchPause<'_>> {
-        let condition = conditions::find(&self.status.conditions, LAUNCHES_HELD_BACK)?;
+    pub fn launch_pause(&self) -> Option<LaunchPause<'_>> {
+        let condition = conditions::find(&self.status.conditions, LAUNCHES_PAUSED)?;
         match condition.status {
             ConditionStatus::True => Some(LaunchPause::All(&condition.message)),
             ConditionStatus::Unknown => Some(LaunchPause::AllButOne(&condition.message)),

@@ -12,7 +12,7 @@ use crate::schema::groups::{AWS_GROUP, V1};
 use crate::schema::object::{null_as_default, object};
 
 object! {
-    /// Settings of EC2 machines: images, networks, disks, identity and boot data.
+    /// Launch settings of EC2 instances: AMIs, networks, disks, identity and user data.
     pub struct Ec2NodeClass(AWS_GROUP, V1, "EC2NodeClass", "ec2nodeclasses", ClusterResourceScope) {
         /// What is wanted.
         pub spec as "spec": Ec2NodeClassSpec,
@@ -21,7 +21,7 @@ object! {
     }
 }
 
-/// The wanted machines.
+/// Desired settings of the instances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(
@@ -29,7 +29,7 @@ object! {
     "x-kubernetes-validations" = spec_rules()
 ))]
 pub struct Ec2NodeClassSpec {
-    /// The subnets to launch in: those that match any of the terms.
+    /// Subnets of the instances: those that match any of the terms.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend("maxItems" = 30, "x-kubernetes-validations" = [
         rule("self.size() != 0", "subnetSelectorTerms cannot be empty"),
@@ -40,7 +40,7 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub subnet_selector_terms: Vec<SubnetSelectorTerm>,
-    /// The security groups of the machines: those that match any of the terms.
+    /// Security groups of the instances: those that match any of the terms.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend("maxItems" = 30, "x-kubernetes-validations" = [
         rule("self.size() != 0", "securityGroupSelectorTerms cannot be empty"),
@@ -58,7 +58,7 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub security_group_selector_terms: Vec<SecurityGroupSelectorTerm>,
-    /// Capacity reservations that may be used: those that match any of the terms.
+    /// Usable capacity reservations: those that match any of the terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxItems" = 30, "x-kubernetes-validations" = [
         rule(
@@ -71,20 +71,20 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub capacity_reservation_selector_terms: Option<Vec<CapacityReservationSelectorTerm>>,
-    /// The placement group to launch in.
+    /// Placement group of the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement_group_selector: Option<PlacementGroupSelector>,
-    /// Whether machines get a public address; without it the subnet decides.
+    /// Whether instances get a public IP address. Default is the setting of the subnet.
     #[serde(
         rename = "associatePublicIPAddress",
         skip_serializing_if = "Option::is_none"
     )]
     pub associate_public_ip_address: Option<bool>,
-    /// How many address prefixes a network interface gets at launch.
+    /// Number of IP prefixes per network interface at launch.
     #[serde(rename = "ipPrefixCount", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub ip_prefix_count: Option<i32>,
-    /// The images to boot: those that match any of the terms, the newest that suits an instance type.
+    /// AMIs to launch: those that match any of the terms, the newest that is compatible with the instance type.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend("minItems" = 1, "maxItems" = 30, "x-kubernetes-validations" = [
         rule(
@@ -105,23 +105,22 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub ami_selector_terms: Vec<AmiSelectorTerm>,
-    /// The format of the boot data and the default disks. It follows from an alias; with Custom the boot data is used as
-    /// it is.
+    /// Format of the user data and default disks. It is derived from an alias; with Custom the user data is not changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = AMI_FAMILIES))]
     pub ami_family: Option<String>,
-    /// Boot data, merged with the generated part in the way of the image family.
+    /// User data, merged with the generated user data as the AMI family requires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
-    /// The IAM role of the machines; instance profiles are made for it. Exclusive with instanceProfile.
+    /// IAM role of the instances; instance profiles are created for it. Mutually exclusive with instanceProfile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = [rule("self != ''", "role cannot be empty")]))]
     pub role: Option<String>,
-    /// The instance profile of the machines, managed by somebody else. Exclusive with role.
+    /// Instance profile of the instances, not managed by mortise. Mutually exclusive with role.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = [rule("self != ''", "instanceProfile cannot be empty")]))]
     pub instance_profile: Option<String>,
-    /// Tags of everything that is made: machines, volumes, network interfaces, launch templates.
+    /// Tags of all created resources: instances, volumes, network interfaces, launch templates.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = [
         rule("self.all(k, k != '')", "empty tag keys aren't supported"),
@@ -138,22 +137,22 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Fields of the kubelet's configuration file. Which of them a node can take depends on the image family.
+    /// Fields of the kubelet's configuration file. The AMI family determines which of them are supported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub kubelet: Option<Map<String, Value>>,
-    /// Disks of the machines, instead of the image family's.
+    /// Disks of the instances, instead of those of the AMI family.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxItems" = 50, "x-kubernetes-validations" = [rule(
         "self.filter(x, has(x.rootVolume)?x.rootVolume==true:false).size() <= 1",
         "must have only one blockDeviceMappings with rootVolume",
     )]))]
     pub block_device_mappings: Option<Vec<BlockDeviceMapping>>,
-    /// What to do with local disks: RAID0 joins them for the kubelet and the container runtime.
+    /// Use of instance store volumes: RAID0 combines them for the kubelet and the container runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["RAID0"]))]
     pub instance_store_policy: Option<String>,
-    /// Network interfaces of the machines, when there shall be others than the usual one.
+    /// Network interfaces of the instances, instead of a single default interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxItems" = 150, "x-kubernetes-validations" = [
         rule(
@@ -166,10 +165,10 @@ pub struct Ec2NodeClassSpec {
         ),
     ]))]
     pub network_interfaces: Option<Vec<NetworkInterface>>,
-    /// Whether the machines are monitored in detail (for a fee).
+    /// Whether detailed monitoring of the instances is enabled (additional cost).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detailed_monitoring: Option<bool>,
-    /// How the machine's metadata service behaves. By default it asks for session tokens and does not answer pods.
+    /// Settings of the instance metadata service. By default session tokens are required and pods have no access.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = serde_json::json!({
         "httpEndpoint": "enabled",
@@ -178,10 +177,10 @@ pub struct Ec2NodeClassSpec {
         "httpTokens": "required",
     })))]
     pub metadata_options: Option<MetadataOptions>,
-    /// How long the machine's network remembers idle connections.
+    /// Timeouts of idle connections in connection tracking of the instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_tracking: Option<ConnectionTracking>,
-    /// A value for the Context field of the fleet request.
+    /// Value of the Context field of CreateFleet requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// Features of the processor.
@@ -246,7 +245,7 @@ fn selector_tags(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Selects subnets: all given fields must match.
+/// Selects subnets: all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubnetSelectorTerm {
@@ -254,13 +253,13 @@ pub struct SubnetSelectorTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector_tags")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Id of the subnet.
+    /// ID of the subnet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "subnet-[0-9a-z]+"))]
     pub id: Option<String>,
 }
 
-/// Selects security groups: all given fields must match.
+/// Selects security groups: all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityGroupSelectorTerm {
@@ -268,16 +267,16 @@ pub struct SecurityGroupSelectorTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector_tags")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Id of the group.
+    /// ID of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "sg-[0-9a-z]+"))]
     pub id: Option<String>,
-    /// Name of the group itself, not its tag `Name`.
+    /// Name of the group, not its tag `Name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Selects capacity reservations: all given fields must match.
+/// Selects capacity reservations: all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CapacityReservationSelectorTerm {
@@ -285,7 +284,7 @@ pub struct CapacityReservationSelectorTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector_tags")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Id of the reservation.
+    /// ID of the reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^cr-[0-9a-z]+$"))]
     pub id: Option<String>,
@@ -311,17 +310,17 @@ pub struct PlacementGroupSelector {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1))]
     pub name: Option<String>,
-    /// Id of the group.
+    /// ID of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^pg-[0-9a-z]+$"))]
     pub id: Option<String>,
 }
 
-/// Selects images: all given fields must match.
+/// Selects AMIs: all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AmiSelectorTerm {
-    /// Family and version of an image published by AWS, such as al2023@latest. It stands alone.
+    /// Family and version of an AMI published by AWS, such as al2023@latest. No other field may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 30, "x-kubernetes-validations" = [
         rule(
@@ -338,21 +337,21 @@ pub struct AmiSelectorTerm {
         ),
     ]))]
     pub alias: Option<String>,
-    /// Tags of the image; the value `*` matches any.
+    /// Tags of the AMI; the value `*` matches any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector_tags")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Id of the image.
+    /// ID of the AMI.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "ami-[0-9a-z]+"))]
     pub id: Option<String>,
-    /// Name of the image itself, not its tag `Name`.
+    /// Name of the AMI, not its tag `Name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Owner of the image: an account id, self, amazon or aws-marketplace.
+    /// Owner of the AMI: an account ID, self, amazon or aws-marketplace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// A parameter of the Systems Manager that holds an image id.
+    /// Systems Manager parameter that contains an AMI ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssm_parameter: Option<String>,
 }
@@ -364,10 +363,10 @@ pub struct BlockDeviceMapping {
     /// Name of the device, such as /dev/xvda.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
-    /// The volume behind it.
+    /// EBS volume of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ebs: Option<BlockDevice>,
-    /// Whether this is the disk that holds the kubelet's data; its size is the node's ephemeral storage.
+    /// Whether this disk contains the kubelet's data; its size is the node's ephemeral storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_volume: Option<bool>,
 }
@@ -383,25 +382,25 @@ pub struct BlockDeviceMapping {
     ),
 ]))]
 pub struct BlockDevice {
-    /// Whether the volume goes with the machine.
+    /// Whether the volume is deleted when the instance terminates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
     /// Whether the volume is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// Operations per second, for the volume types that sell them.
+    /// Provisioned I/O operations per second, for volume types that support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// Key that encrypts the volume.
+    /// KMS key that encrypts the volume.
     #[serde(rename = "kmsKeyID", skip_serializing_if = "Option::is_none")]
     pub kms_key_id: Option<String>,
-    /// Snapshot that the volume starts from.
+    /// Snapshot that the volume is created from.
     #[serde(rename = "snapshotID", skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Throughput in MiB per second, for gp3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// How fast the volume is filled from its snapshot, in MiB per second.
+    /// Rate of volume initialization from the snapshot, in MiB per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 100, "maximum" = 300))]
     pub volume_initialization_rate: Option<i32>,
@@ -422,13 +421,13 @@ pub struct BlockDevice {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["deviceIndex", "interfaceType", "networkCardIndex"]))]
 pub struct NetworkInterface {
-    /// Network card that the interface is on.
+    /// Index of the network card.
     #[schemars(extend("minimum" = 0))]
     pub network_card_index: i32,
-    /// Number of the device on its card.
+    /// Index of the device on its network card.
     #[schemars(extend("minimum" = 0))]
     pub device_index: i32,
-    /// A usual interface, or one for the elastic fabric only.
+    /// Type of the interface; efa-only interfaces have no IP address.
     #[schemars(extend("enum" = ["interface", "efa-only"]))]
     pub interface_type: String,
 }
@@ -437,19 +436,19 @@ pub struct NetworkInterface {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetadataOptions {
-    /// Whether the service answers at all.
+    /// Whether the metadata service is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "enabled", "enum" = ["enabled", "disabled"]))]
     pub http_endpoint: Option<String>,
-    /// Whether the service has an IPv6 address.
+    /// Whether the metadata service has an IPv6 address.
     #[serde(rename = "httpProtocolIPv6", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "disabled", "enum" = ["enabled", "disabled"]))]
     pub http_protocol_ipv6: Option<String>,
-    /// How many network hops an answer with a token may take; 1 keeps it from pods without host network.
+    /// Maximum network hops of a response with a token; 1 denies access to pods without host network.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = 1, "minimum" = 1, "maximum" = 64))]
     pub http_put_response_hop_limit: Option<i64>,
-    /// Whether requests must carry a session token.
+    /// Whether requests require a session token.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "required", "enum" = ["required", "optional"]))]
     pub http_tokens: Option<String>,
@@ -481,7 +480,7 @@ pub struct ConnectionTracking {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuOptions {
-    /// Whether virtual machines can run inside.
+    /// Whether nested virtualization is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["enabled", "disabled"]))]
     pub nested_virtualization: Option<String>,

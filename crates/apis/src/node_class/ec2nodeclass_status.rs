@@ -9,70 +9,70 @@ use crate::schema::fields;
 use crate::schema::object::{is_default, null_as_default};
 use crate::schema::requirement::RequirementSpec;
 
-/// The resolved parts of the class and its conditions.
+/// Resolved AWS resources and conditions of the EC2NodeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ec2NodeClassStatus {
-    /// The subnets, those with the most free addresses first.
+    /// Resolved subnets, most free IP addresses first.
     #[serde(skip_serializing_if = "is_default")]
     pub subnets: Vec<Subnet>,
-    /// The security groups, by id.
+    /// Resolved security groups, sorted by ID.
     #[serde(skip_serializing_if = "is_default")]
     pub security_groups: Vec<SecurityGroup>,
-    /// The images, newest first.
+    /// Resolved AMIs, newest first.
     #[serde(skip_serializing_if = "is_default")]
     pub amis: Vec<Ami>,
-    /// The capacity reservations, by id.
+    /// Resolved capacity reservations, sorted by ID.
     #[serde(skip_serializing_if = "is_default")]
     pub capacity_reservations: Vec<CapacityReservation>,
-    /// The instance profile of the machines.
+    /// Instance profile of the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// How the class is doing.
+    /// Conditions of the node class.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// One subnet.
+/// Resolved subnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["id", "zone"]))]
 pub struct Subnet {
-    /// Id of the subnet.
+    /// ID of the subnet.
     pub id: String,
-    /// Name of its zone.
+    /// Zone of the subnet.
     pub zone: String,
-    /// Id of its zone, which is the same in every account.
+    /// Zone ID of the subnet, identical in all accounts.
     #[serde(rename = "zoneID", skip_serializing_if = "Option::is_none")]
     pub zone_id: Option<String>,
 }
 
-/// One security group.
+/// Resolved security group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["id"]))]
 pub struct SecurityGroup {
-    /// Id of the group.
+    /// ID of the group.
     pub id: String,
     /// Name of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// One image.
+/// Resolved AMI.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["id", "requirements"]))]
 pub struct Ami {
-    /// Id of the image.
+    /// ID of the AMI.
     pub id: String,
-    /// Name of the image.
+    /// Name of the AMI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether its owner has withdrawn it.
+    /// Whether the AMI is deprecated by its owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
-    /// What must hold for an instance type to boot this image.
+    /// Requirements of the AMI on the instance type.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(schema_with = "ami_requirements")]
     pub requirements: Vec<RequirementSpec>,
@@ -83,14 +83,14 @@ fn ami_requirements(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "items": {
             "type": "object",
-            "description": "A rule on one label.",
+            "description": "Requirement on one label.",
             "required": ["key", "operator"],
             "properties": {
-                "key": { "type": "string", "description": "The label." },
-                "operator": { "type": "string", "description": "How the label relates to the values." },
+                "key": { "type": "string", "description": "Label key." },
+                "operator": { "type": "string", "description": "Operator of the requirement." },
                 "values": {
                     "type": "array",
-                    "description": "The values.",
+                    "description": "Values of the requirement.",
                     "x-kubernetes-list-type": "atomic",
                     "items": { "type": "string" },
                 },
@@ -108,30 +108,30 @@ fn ami_requirements(_: &mut SchemaGenerator) -> Schema {
 pub struct CapacityReservation {
     /// Zone of the reservation.
     pub availability_zone: String,
-    /// When it ends, if it does.
+    /// End of the reservation, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::date_time")]
     pub end_time: Option<Time>,
-    /// Id of the reservation.
+    /// ID of the reservation.
     #[schemars(extend("pattern" = "^cr-[0-9a-z]+$"))]
     pub id: String,
-    /// Which launches it accepts: open or targeted.
+    /// Which launches the reservation accepts: open or targeted.
     #[schemars(extend("enum" = ["open", "targeted"]))]
     pub instance_match_criteria: String,
-    /// Instance type that is reserved.
+    /// Reserved instance type.
     pub instance_type: String,
-    /// Whether its machines can be taken back by the owner.
+    /// Whether the owner can reclaim its instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruptible: Option<bool>,
-    /// Account that owns it.
+    /// Account that owns the reservation.
     #[serde(rename = "ownerID")]
     #[schemars(extend("pattern" = "^[0-9]{12}$"))]
     pub owner_id: String,
-    /// A usual reservation or a capacity block.
+    /// Type of the reservation; capacity-block for capacity blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "default", "enum" = ["default", "capacity-block"]))]
     pub reservation_type: Option<String>,
-    /// Whether it can be used, or is about to end.
+    /// Whether the reservation is active or about to end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-default" = "active", "enum" = ["active", "expiring"]))]
     pub state: Option<String>,

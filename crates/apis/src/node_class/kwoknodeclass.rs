@@ -10,7 +10,7 @@ use crate::schema::groups::{KWOK_GROUP, V1ALPHA1};
 use crate::schema::object::{is_default, object};
 
 object! {
-    /// Settings of nodes that exist as objects only.
+    /// Launch settings of simulated nodes, which exist only as objects.
     pub struct KwokNodeClass(KWOK_GROUP, V1ALPHA1, "KWOKNodeClass", "kwoknodeclasses", ClusterResourceScope) {
         /// What is wanted.
         pub spec as "spec": KwokNodeClassSpec,
@@ -19,21 +19,21 @@ object! {
     }
 }
 
-/// How the simulated machines behave.
+/// Behavior of the simulated nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KwokNodeClassSpec {
-    /// How long a machine takes from its launch until its Node object appears.
+    /// Delay between the launch and the creation of the Node object.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = fields::DURATION))]
     pub node_registration_delay: Option<DurationText>,
 }
 
-/// Whether the class can be used.
+/// Observed state of the node class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KwokNodeClassStatus {
-    /// How the class is doing.
+    /// Conditions of the node class.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }

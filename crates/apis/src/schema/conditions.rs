@@ -72,24 +72,24 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// One aspect of an object's state.
+/// Condition of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["lastTransitionTime", "message", "reason", "status", "type"]))]
 pub struct Condition {
-    /// When the status last changed.
+    /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::date_time")]
     pub last_transition_time: Option<Time>,
-    /// More about it, for people.
+    /// Human-readable details of the last status change.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend("maxLength" = 32768))]
     pub message: String,
-    /// The generation of the object that the condition is about.
+    /// Generation of the object that the condition was set for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub observed_generation: Option<i64>,
-    /// Why, in one word.
+    /// Reason of the last status change, in CamelCase.
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(extend(
         "maxLength" = 1024,
@@ -100,7 +100,7 @@ pub struct Condition {
     /// True, False or Unknown.
     #[schemars(schema_with = "status")]
     pub status: ConditionStatus,
-    /// What the condition is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     #[schemars(extend(
         "maxLength" = 316,

@@ -56,7 +56,7 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "atomic",
         "items": {
             "type": "object",
-            "description": "A taint: pods that do not tolerate it are kept off the node.",
+            "description": "Taint. Pods that do not tolerate it are not scheduled to the node.",
             "required": ["effect", "key"],
             "properties": {
                 "key": {
@@ -68,7 +68,7 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
                 "value": { "type": "string", "description": "Value of the taint.", "pattern": QUALIFIED_NAME },
                 "effect": {
                     "type": "string",
-                    "description": "What happens to pods that do not tolerate the taint.",
+                    "description": "Effect on pods that do not tolerate the taint.",
                     "enum": TAINT_EFFECTS,
                 },
                 "timeAdded": {

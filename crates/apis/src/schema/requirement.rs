@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::fields;
 
-/// A rule on one label of a node: key, operator, values, and how many different values must stay possible.
+/// Requirement on one node label, with an optional minimum number of distinct values.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["key", "operator"]))]
 pub struct RequirementSpec {
-    /// The label that the rule is about.
+    /// Label key.
     #[schemars(extend("maxLength" = 316, "pattern" = fields::QUALIFIED_NAME))]
     pub key: String,
     /// One of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte and Lte.
     #[schemars(extend("enum" = fields::OPERATORS))]
     pub operator: String,
-    /// The values that In and NotIn list. Exists and DoesNotExist take none, the four comparisons take one integer.
+    /// Values of In and NotIn. Exists and DoesNotExist have none; Gt, Lt, Gte and Lte have one integer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "maxLength" = 63,
@@ -26,7 +26,7 @@ pub struct RequirementSpec {
         "x-kubernetes-list-type" = "atomic"
     ))]
     pub values: Option<Vec<String>>,
-    /// How many different values of the label must remain possible among the instance types (alpha).
+    /// Minimum number of distinct values of the label among the instance types (alpha).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = null, "minimum" = 1, "maximum" = 50))]
     pub min_values: Option<i64>,

@@ -133,7 +133,7 @@ fn family_needed(at: &mut RuleContext<'_>) {
             ".amiFamily",
             &Value::Null,
             format!(
-                "but no term of amiSelectorTerms has an alias that would tell it; one of {}",
+                "but required when no term of amiSelectorTerms has an alias; must be one of {}",
                 AMI_FAMILIES.join(", ")
             ),
             "add amiFamily: AL2023 (the family of your image), or select by alias: al2023@latest",
@@ -159,7 +159,7 @@ fn family_of_alias(at: &mut RuleContext<'_>) {
             ".amiFamily",
             given,
             format!("does not suit the alias {alias}: {family} or Custom is allowed"),
-            format!("take amiFamily out (the alias tells it), or write {family}"),
+            format!("remove amiFamily (the alias determines it), or set {family}"),
         );
     }
 }
@@ -254,7 +254,7 @@ fn one_alias(at: &mut RuleContext<'_>) {
         at.fault(
             &format!("[{n}].alias"),
             term.get("alias").unwrap_or(&Value::Null),
-            "stands beside other terms, but a term with an alias is allowed only as the only one",
+            "may not be combined with other terms: a term with an alias must be the only one",
             "keep the alias alone, or select all images by id, name or tags",
         );
     }
@@ -357,7 +357,7 @@ fn tag(at: &mut RuleContext<'_>, pattern: &str, restricted: fn(&str) -> bool) {
                 "has an empty key, but a text is needed".to_owned()
             } else {
                 format!(
-                    "is a tag that is set for every machine ({pattern}); any other key is allowed"
+                    "is a tag that is set on every instance ({pattern}); any other key is allowed"
                 )
             };
             at.fault(
@@ -469,7 +469,7 @@ fn interfaces(at: &mut RuleContext<'_>) {
                 &format!("[{n}].deviceIndex"),
                 &json!(device),
                 format!(
-                    "is taken on network card {card}: each pair of card and device is allowed once"
+                    "is duplicated on network card {card}: each pair of card and device must be unique"
                 ),
                 "give it the next free deviceIndex",
             );

@@ -14,7 +14,7 @@ const LONGEST_PLACE: usize = 300;
 pub(super) struct Found {
     all: Vec<FieldIssue>,
     refusing: usize,
-    doubtful: usize,
+    suspicious: usize,
 }
 
 impl Found {
@@ -24,7 +24,7 @@ impl Found {
             return;
         }
         let seen = match fault.weight {
-            IssueSeverity::Doubtful => &mut self.doubtful,
+            IssueSeverity::Suspicious => &mut self.suspicious,
             IssueSeverity::Schema | IssueSeverity::Unusable => &mut self.refusing,
         };
         *seen += 1;
@@ -38,7 +38,7 @@ impl Found {
     /// There is room for another one of this weight; asked before a text is made that nobody would keep.
     pub(super) const fn takes(&self, weight: IssueSeverity) -> bool {
         match weight {
-            IssueSeverity::Doubtful => self.doubtful < MOST_FAULTS,
+            IssueSeverity::Suspicious => self.suspicious < MOST_FAULTS,
             IssueSeverity::Schema | IssueSeverity::Unusable => self.refusing < MOST_FAULTS,
         }
     }

@@ -265,11 +265,11 @@ fn field(name: &str, value: &Value, at: &str, sink: &mut IssueCollector) {
         _ if UNDERSTOOD.contains(&name) || OTHERS.contains(&name) => {}
         _ => {
             let known = || UNDERSTOOD.iter().chain(&DURATIONS).chain(OTHERS);
-            sink.doubtful(
+            sink.suspicious(
                 at.to_owned(),
                 value,
                 format!(
-                    "is no field of the kubelet's configuration; understood everywhere are {}",
+                    "is not a supported kubelet field; all AMI families support {}",
                     UNDERSTOOD.join(", ")
                 ),
                 meant(name, known(), || "take it out".to_owned()),
@@ -390,7 +390,7 @@ fn family_limits(spec: &Value, kubelet: &Map<String, Value>, sink: &mut IssueCol
             sink.unusable(
                 format!("spec.kubelet.{name}"),
                 value,
-                format!("cannot be given to {family} machines; AL2023 takes every field, {family} takes {}", UNDERSTOOD.join(", ")),
+                format!("is not supported by AMI family {family}; AL2023 supports every field, {family} supports {}", UNDERSTOOD.join(", ")),
                 "take it out, set it in userData, or use AL2023",
             );
         }
@@ -403,7 +403,7 @@ fn family_limits(spec: &Value, kubelet: &Map<String, Value>, sink: &mut IssueCol
         sink.unusable(
             "spec.kubelet.clusterDNS".to_owned(),
             dns.unwrap_or(&Value::Null),
-            format!("has more entries than the one that {family} machines take"),
+            format!("must have one entry with AMI family {family}"),
             "keep one address",
         );
     }

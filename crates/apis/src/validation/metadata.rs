@@ -98,7 +98,7 @@ fn name(metadata: &Value, found: &mut Vec<FieldIssue>) {
             value: "absent".to_owned(),
             problem: "but required (text)".to_owned(),
             fix: "add metadata: {name: default}".to_owned(),
-            topic: IssueTopic::Definition,
+            topic: IssueTopic::Schema,
         }),
     }
 }
@@ -123,7 +123,7 @@ fn fault(field: String, value: &Value, problem: &str, fix: impl Into<String>) ->
         value: quoted(value),
         problem: problem.to_owned(),
         fix: fix.into(),
-        topic: IssueTopic::Definition,
+        topic: IssueTopic::Schema,
     }
 }
 

@@ -52,18 +52,18 @@ pub enum IssueSeverity {
     /// The API server would store it, and then nothing could ever be done with it.
     Unusable,
     /// It can be used, but hardly means what it says.
-    Doubtful,
+    Suspicious,
 }
 
 /// What a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IssueTopic {
     /// A type, a bound, a pattern or a rule of the definition.
-    Definition,
+    Schema,
     /// A field that the definition does not have.
     UnknownField,
     /// A field, a value or a place of an older version.
-    Obsolete,
+    Deprecated,
     /// What no definition can say.
     Meaning,
 }
@@ -137,7 +137,7 @@ pub fn faults(
         let uncounted = before.is_cut();
         let known: HashSet<&FieldIssue> = before.all().iter().collect();
         found.retain(|fault| {
-            let counted = fault.weight == IssueSeverity::Doubtful || !uncounted;
+            let counted = fault.weight == IssueSeverity::Suspicious || !uncounted;
             counted && !known.contains(fault)
         });
     }
@@ -165,7 +165,7 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<FieldIssu
         // An empty taint value breaks the definition's pattern, and harms no node.
         let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
         let makes_nodes = MAKES_NODES.iter().any(|list| fault.field.starts_with(list));
-        fault.weight != IssueSeverity::Doubtful && makes_nodes && !empty_taint
+        fault.weight != IssueSeverity::Suspicious && makes_nodes && !empty_taint
     });
     found
 }
@@ -177,7 +177,7 @@ pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Fiel
         return Vec::new(); // every overlay can be written: it was read from the same form
     };
     let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None).sorted();
-    found.retain(|fault| fault.weight != IssueSeverity::Doubtful);
+    found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
     found
 }
 
@@ -211,28 +211,28 @@ fn at_present(
         })
     });
     beyond.into_iter().for_each(|fault| found.push(fault));
-    obsolete(object, &mut found);
+    deprecated(object, &mut found);
     found
 }
 
 /// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
 /// where nothing else is wrong with it.
-fn obsolete(object: &Value, found: &mut Found) {
+fn deprecated(object: &Value, found: &mut Found) {
     for advice in crate::deprecated_fields::advice(object) {
         let mut known = false;
         for fault in found.all_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
-            fault.topic = IssueTopic::Obsolete;
+            fault.topic = IssueTopic::Deprecated;
             known = true;
         }
         if !known {
             found.push(FieldIssue {
-                weight: IssueSeverity::Doubtful,
+                weight: IssueSeverity::Suspicious,
                 field: advice.field,
                 value: advice.found,
                 problem: "has no effect any more".to_owned(),
                 fix: advice.instead,
-                topic: IssueTopic::Obsolete,
+                topic: IssueTopic::Deprecated,
             });
         }
     }

@@ -43,7 +43,7 @@ impl<'a> RuleContext<'a> {
             value,
             problem: problem.into(),
             fix: fix.into(),
-            topic: IssueTopic::Definition,
+            topic: IssueTopic::Schema,
         });
     }
 
@@ -186,20 +186,14 @@ fn mode(at: &mut RuleContext<'_>) {
     let now = at.field("replicas");
     if has(old, "replicas") != at.has("replicas") {
         let (was, fix) = if has(old, "replicas") {
-            (
-                "set, and a pool with fixed nodes stays one",
-                "keep replicas",
-            )
+            ("set", "keep replicas")
         } else {
-            (
-                "absent, and a pool that grows with its pods stays one",
-                "take replicas out",
-            )
+            ("absent", "take replicas out")
         };
         at.fault(
             ".replicas",
             now,
-            format!("cannot be added or taken out: it was {was}"),
+            format!("may not be added or removed: it was {was}"),
             format!("{fix}, or make a new NodePool"),
         );
     }
@@ -230,7 +224,7 @@ fn static_weight(at: &mut RuleContext<'_>) {
         at.fault(
             ".weight",
             weight,
-            "has no effect with replicas: such a pool is not chosen for pods",
+            "has no effect when replicas is set",
             "take weight out, or replicas",
         );
     }
@@ -411,7 +405,7 @@ fn key(at: &mut RuleContext<'_>) {
             continue;
         }
         let fix = if key == crate::labels::HOSTNAME {
-            "to place pods on one node, use the pod's nodeName or a label of your own"
+            "to assign pods to one node, use the pod's nodeName or a custom label"
         } else {
             "take it out: each node gets it with the name of its pool"
         };
@@ -446,7 +440,7 @@ fn overlaid_resource(at: &mut RuleContext<'_>) {
             at.fault(
                 &at.below(name),
                 amount,
-                format!("overlays {name}, which is what the provider says; only extended resources are allowed"),
+                format!("overrides {name}, which the cloud provider determines; only extended resources are allowed"),
                 meant(name, [] as [&str; 0], || {
                     "name an extended resource, such as smarter-devices/fuse".to_owned()
                 }),
@@ -460,7 +454,7 @@ fn buffer_size(at: &mut RuleContext<'_>) {
         at.fault(
             ".replicas",
             &Value::Null,
-            "but podTemplateRef needs replicas or limits to say how much room",
+            "but replicas or limits is required when podTemplateRef is set",
             "add replicas: 3, or limits with the most that the buffer may take",
         );
     }
@@ -473,7 +467,7 @@ fn buffer_shape(at: &mut RuleContext<'_>) {
             ".scalableRef",
             value,
             "and podTemplateRef exclude each other: one of them is allowed",
-            "keep scalableRef to follow a workload, podTemplateRef for a fixed shape",
+            "keep scalableRef to follow a workload, or podTemplateRef for a fixed pod template",
         );
     }
 }

@@ -1,5 +1,5 @@
 //! What no definition can say about a single object: objects with such faults are stored, and then nothing is ever done
-//! with them (`UnusablePool`), or something else than their author thinks (`Doubtful`).
+//! with them (`UnusablePool`), or something else than their author thinks (`Suspicious`).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct IssueCollector(Found);
 impl IssueCollector {
     /// Nothing that refuses, or nothing that does not, is looked for any more.
     pub(super) const fn is_full(&self) -> bool {
-        !self.0.takes(IssueSeverity::Unusable) || !self.0.takes(IssueSeverity::Doubtful)
+        !self.0.takes(IssueSeverity::Unusable) || !self.0.takes(IssueSeverity::Suspicious)
     }
 
     fn add(
@@ -67,7 +67,7 @@ impl IssueCollector {
         );
     }
 
-    pub(super) fn doubtful(
+    pub(super) fn suspicious(
         &mut self,
         field: String,
         value: &Value,
@@ -75,7 +75,7 @@ impl IssueCollector {
         fix: impl Into<String>,
     ) {
         self.add(
-            IssueSeverity::Doubtful,
+            IssueSeverity::Suspicious,
             field,
             value,
             problem.into(),
@@ -291,7 +291,7 @@ fn requirements(
         if let Some(operator @ (Operator::Exists | Operator::DoesNotExist)) = operator
             && !values.is_empty()
         {
-            sink.doubtful(
+            sink.suspicious(
                 format!("{field}.values"),
                 &Value::from(values.clone()),
                 format!(
@@ -344,7 +344,7 @@ fn schedule(budget: &Value, at: &str, sink: &mut IssueCollector) {
             Ok(schedule) if schedule.next(Timestamp::UNIX_EPOCH).is_none() => sink.unusable(
                 field,
                 &Value::from(cron),
-                "never comes: there is no such day; a budget that never begins would block for ever",
+                "never occurs: there is no such day; a budget that never starts would block indefinitely",
                 "use a day that the month has, such as \"0 0 28 2 *\"",
             ),
             Ok(_) => {}
@@ -352,7 +352,7 @@ fn schedule(budget: &Value, at: &str, sink: &mut IssueCollector) {
     }
     let duration = text(budget, "duration");
     if GoDuration::parse(duration).is_ok_and(|duration| duration.as_nanos() == 0) {
-        sink.doubtful(
+        sink.suspicious(
             format!("{at}.duration"),
             &Value::from(duration),
             "ends as soon as it begins, so that the budget never holds",
@@ -366,7 +366,7 @@ fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
     let changes = ["price", "priceAdjustment", "capacity"];
     let set = |name: &&str| spec.get(*name).is_some_and(|value| !value.is_null());
     if spec.is_object() && !changes.iter().any(set) {
-        sink.doubtful(
+        sink.suspicious(
             "spec.price".to_owned(),
             &Value::Null,
             format!(
@@ -384,7 +384,7 @@ fn buffer(spec: &Value, sink: &mut IssueCollector) {
         sink.unusable(
             "spec.scalableRef".to_owned(),
             &Value::Null,
-            "but one of podTemplateRef and scalableRef is needed to tell the shape of the room",
+            "but one of podTemplateRef and scalableRef is required",
             "add scalableRef: {apiGroup: apps, kind: Deployment, name: <name>}",
         );
     }
@@ -409,26 +409,26 @@ fn buffer(spec: &Value, sink: &mut IssueCollector) {
             );
         }
         if !has("replicas") && !has("percentage") && !has("limits") {
-            sink.doubtful(
+            sink.suspicious(
                 "spec.replicas".to_owned(),
                 &Value::Null,
-                "and so are percentage and limits: how much room is not said",
+                "and so are percentage and limits: the size of the buffer is undefined",
                 "add percentage: 20, or replicas: 3",
             );
         }
     }
     if has("percentage") && !has("scalableRef") {
-        sink.doubtful(
+        sink.suspicious(
             "spec.percentage".to_owned(),
             spec.get("percentage").unwrap_or(&Value::Null),
-            "has no effect: it is a share of the replicas of scalableRef, which is absent",
+            "has no effect: it is a percentage of the replicas of scalableRef, which is absent",
             "write replicas instead",
         );
     }
     let strategy = text(spec, "provisioningStrategy");
     let known = ["buffer.x-k8s.io/active-capacity"];
     if !strategy.is_empty() && !known.contains(&strategy) {
-        sink.doubtful(
+        sink.suspicious(
             "spec.provisioningStrategy".to_owned(),
             &Value::from(strategy),
             format!(
@@ -460,7 +460,7 @@ fn mixed_terms(spec: &Value, sink: &mut IssueCollector) {
                 .filter(|other| term.get(other).is_some())
                 .collect();
             if let Some(value) = term.get(field).filter(|_| !beside.is_empty()) {
-                sink.doubtful(
+                sink.suspicious(
                     format!("spec.{name}[{n}].{field}"),
                     value,
                     format!(

@@ -77,7 +77,7 @@ impl Walk<'_> {
             value,
             problem,
             fix,
-            topic: IssueTopic::Definition,
+            topic: IssueTopic::Schema,
         });
     }
 
@@ -350,7 +350,8 @@ impl Walk<'_> {
                 self.value(property, &format!("{path}.{name}"), value, old, depth + 1);
             } else if let Some(schema) = values.filter(|schema| schema.is_object()) {
                 self.value(schema, &format!("{path}[{name:?}]"), value, old, depth + 1);
-            } else if !open && !properties.is_empty() && self.found.takes(IssueSeverity::Doubtful) {
+            } else if !open && !properties.is_empty() && self.found.takes(IssueSeverity::Suspicious)
+            {
                 self.unknown(path, name, value, properties, fields);
             }
         }
@@ -386,7 +387,7 @@ impl Walk<'_> {
             value: "absent".to_owned(),
             problem: format!("but required ({})", plain(wanted)),
             fix,
-            topic: IssueTopic::Definition,
+            topic: IssueTopic::Schema,
         });
     }
 
@@ -413,7 +414,7 @@ const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// Adds what stands beside `spec` and is no field of an object; often it belongs into `spec`.
 pub(super) fn beside_spec(object: &Value, found: &mut Found) {
     for (name, value) in object.as_object().into_iter().flatten() {
-        if !FIELDS.contains(&name.as_str()) && found.takes(IssueSeverity::Doubtful) {
+        if !FIELDS.contains(&name.as_str()) && found.takes(IssueSeverity::Suspicious) {
             let free = FIELDS
                 .into_iter()
                 .filter(|known| object.get(known).is_none());
@@ -430,7 +431,7 @@ fn no_such_field<S: AsRef<str>>(
     all: &[&str],
 ) -> FieldIssue {
     FieldIssue {
-        weight: IssueSeverity::Doubtful,
+        weight: IssueSeverity::Suspicious,
         field,
         value: quoted(value),
         problem: format!(

@@ -55,7 +55,7 @@ pub enum CertificateError {
         message: String,
     },
     /// Making a key or a certificate failed.
-    #[error("a certificate could not be made: {0}")]
+    #[error("failed to issue certificate: {0}")]
     Making(#[from] rcgen::Error),
 }
 

@@ -167,7 +167,7 @@ impl Certificates {
             ),
             (CertificateSource::Secret { .. }, None) => {
                 return Err(RunError::Usage(
-                    "certificates in a Secret need a cluster; use a directory".to_owned(),
+                    "certificates in a Secret require a cluster; use a directory".to_owned(),
                 ));
             }
             (CertificateSource::Directory(path), _) => {
@@ -236,7 +236,7 @@ impl Certificates {
         if !files.contains_key(EXTENDER_CA_CERT) {
             tracing::warn!(
                 file = EXTENDER_CA_CERT,
-                "there is no CA for clients: the extender will refuse every call"
+                "client CA is missing, the extender rejects every call"
             );
         }
         self.loaded = Some(files);
@@ -286,12 +286,12 @@ impl Certificates {
                 }
             };
             if written {
-                tracing::info!("certificates were made or renewed");
+                tracing::info!("issued or renewed certificates");
                 return Ok(files);
             }
         }
         Err(RunError::Certificates(
-            "the secret changes all the time; another process seems to write it too".to_owned(),
+            "the Secret keeps changing; another process may be writing it".to_owned(),
         ))
     }
 
@@ -317,7 +317,7 @@ impl Certificates {
     }
 
     async fn look(&mut self) {
-        let late = RunError::Certificates("no answer in time".to_owned());
+        let late = RunError::Certificates("request timed out".to_owned());
         let refreshed = tokio::time::timeout(PATIENCE, self.refresh()).await;
         match refreshed.unwrap_or(Err(late)) {
             Ok(true) => {
@@ -331,7 +331,7 @@ impl Certificates {
                 if self.broken.as_ref() != Some(&error) {
                     tracing::error!(
                         error,
-                        "certificates could not be reloaded; the old ones stay in use"
+                        "failed to reload certificates, the previous ones stay in use"
                     );
                     self.broken = Some(error);
                 }
@@ -347,7 +347,7 @@ impl Certificates {
             return;
         };
         if let Err(error) = ca_bundle::announce(secret.client(), ca).await {
-            tracing::warn!(%error, "the CA could not be written into the webhook configurations; trying again");
+            tracing::warn!(%error, "failed to update caBundle of webhook configurations, retrying");
         }
     }
 

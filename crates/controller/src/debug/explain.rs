@@ -77,7 +77,7 @@ fn missing<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
 fn foreign(snapshot: &Snapshot, target: &ObjectRef) -> Option<String> {
     let class = snapshot.foreign.get(target)?;
     Some(format!(
-        "{target} is left alone: no provider here serves {}.{} (served: {})",
+        "{target} is ignored: no enabled provider supports {}.{} (supported: {})",
         class.kind, class.group, snapshot.served
     ))
 }
@@ -109,19 +109,19 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
             .filter(|(each, _)| each.namespace == key.namespace)
             .map(|(each, _)| &*each.name);
         format!(
-            "{} (pods that have ended are not kept)",
+            "{} (completed pods are not stored)",
             missing("pod", &key.name, of_namespace)
                 .replace("pod \"", &format!("pod \"{}/", key.namespace))
         )
     })?;
     let now = shared.now();
-    let promise = snapshot.ledger.nomination(&found.uid);
+    let nomination = snapshot.ledger.nomination(&found.uid);
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_pod(record, key));
     let now_told = scheduling::explain(now, snapshot, found, &shared.solving());
     let verdict = pod_verdict(snapshot, &now_told);
-    let expected = promise.map(|promise| place(&promise.place));
+    let nominated_to = nomination.map(|nomination| place(&nomination.place));
     let mut lines = vec![
         ("pod", key.to_string()),
         ("verdict", verdict.clone()),
@@ -136,17 +136,17 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     if let Some(node) = &found.node {
         lines.push(("node", node.to_string()));
     }
-    if let (Some(promise), Some(expected)) = (promise, &expected) {
+    if let (Some(nomination), Some(nominated_to)) = (nomination, &nominated_to) {
         lines.push((
-            "expected on",
+            "nominated to",
             format!(
-                "{expected}, for at most another {}",
-                ago(since(promise.until, now))
+                "{nominated_to}, for at most another {}",
+                ago(since(nomination.until, now))
             ),
         ));
     }
     for reason in &now_told.reasons {
-        lines.push(("in the way", reason.to_string()));
+        lines.push(("blocker", reason.to_string()));
     }
     let why = records.first().map(|newest| reasons(&newest.record));
     if let Some(why) = &why {
@@ -164,13 +164,13 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
         "scheduler": &*found.class.scheduler_name,
         "unschedulable": found.unschedulable,
         "gated": found.gated,
-        "expected_on": expected,
-        "promise_until": promise.map(|promise| promise.until),
+        "nominated_to": nominated_to,
+        "nominated_until": nomination.map(|nomination| nomination.until),
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
-        "standing": now_told.standing,
+        "state": now_told.state,
         "not_confirmed_by": now_told.unconfirmed.as_deref(),
-        "in_the_way": per_pool(&now_told.reasons),
+        "blockers": per_pool(&now_told.reasons),
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
@@ -211,14 +211,12 @@ fn per_pool(reasons: &[Reason]) -> Vec<Value> {
 
 fn pod_verdict(snapshot: &Snapshot, told: &PodExplanation) -> String {
     let PodExplanation {
-        standing,
-        unconfirmed,
-        ..
+        state, unconfirmed, ..
     } = told;
-    if *standing == PodSchedulingState::NoPlace && snapshot.pools.is_empty() {
+    if *state == PodSchedulingState::Unschedulable && snapshot.pools.is_empty() {
         return if snapshot.foreign_pools().next().is_some() {
             format!(
-                "pending; no NodePool refers to a node class that is served here (served: {})",
+                "pending; no NodePool references a supported node class (supported: {})",
                 snapshot.served
             )
         } else {
@@ -226,10 +224,10 @@ fn pod_verdict(snapshot: &Snapshot, told: &PodExplanation) -> String {
         };
     }
     match unconfirmed {
-        Some(scheduler) if *standing != PodSchedulingState::NoPlace => {
-            format!("{standing}; scheduler {scheduler} has not said yet that it fits nowhere")
+        Some(scheduler) if *state != PodSchedulingState::Unschedulable => {
+            format!("{state}; scheduler {scheduler} has not reported it unschedulable yet")
         }
-        _ => standing.to_string(),
+        _ => state.to_string(),
     }
 }
 
@@ -272,7 +270,7 @@ fn concerns_node(record: &Record, node: &StateNode) -> bool {
 fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
     let mut all = Vec::new();
     if !node.is_managed() {
-        all.push("it has no NodeClaim: it is not ours to remove".to_owned());
+        all.push("unmanaged node without a NodeClaim".to_owned());
     }
     if node.do_not_disrupt() {
         all.push(format!(
@@ -283,9 +281,9 @@ fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
     if !node.initialized {
         all.push("it is not initialized".to_owned());
     }
-    let (_, promises) = node::promised(snapshot, node);
-    if promises > 0 {
-        all.push(format!("{promises} pending pods are expected on it"));
+    let (_, nominations) = node::nominated(snapshot, node);
+    if nominations > 0 {
+        all.push(format!("{nominations} pending pods are nominated to it"));
     }
     for pod in &node.pods {
         if pod.do_not_disrupt.as_deref() == Some("true") {
@@ -302,7 +300,7 @@ fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
                 .is_some_and(|each| each.status.disruptions_allowed <= 0)
             {
                 all.push(format!(
-                    "pod {} is held by disruption budget {budget}, which allows no eviction now",
+                    "pod {} is protected by PodDisruptionBudget {budget}, which allows no eviction",
                     pod.key
                 ));
             }
@@ -321,7 +319,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         .as_ref()
         .map(|claim| claim.status.conditions.as_slice())
         .unwrap_or_default();
-    let (promised, promises) = node::promised(snapshot, node);
+    let (nominated, nominations) = node::nominated(snapshot, node);
     let now = shared.now();
     let label = |key: &str| node.label(key).unwrap_or("-").to_owned();
     let mut lines = vec![
@@ -370,8 +368,8 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
             ),
         ),
         (
-            "promised",
-            format!("{} to {promises} pods", quantities::text(&promised)),
+            "nominated",
+            format!("{} to {nominations} pods", quantities::text(&nominated)),
         ),
     ];
     let not_true = |condition: &&Condition| {
@@ -393,7 +391,11 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         let told = told_lately(&shared.records, now);
         obstacles = told.of(node.node_name(), node.claim_name()).to_vec();
     }
-    lines.extend(obstacles.iter().map(|each| ("in the way", each.text(now))));
+    lines.extend(
+        obstacles
+            .iter()
+            .map(|each| ("drain blocker", each.text(now))),
+    );
     if let Some(fence) = node
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
@@ -423,7 +425,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         .map(|pod| Value::from(pod.key.to_string()))
         .collect();
     json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
-    json["in_the_way"] = json!(obstacles);
+    json["drain_blockers"] = json!(obstacles);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     DebugView {
         json,
@@ -449,7 +451,7 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
             | Reason::PoolRefused { pool, .. }
             | Reason::Budget { pool, .. }
             | Reason::Replicas { pool, .. }
-            | Reason::HeldBack { pool, .. }
+            | Reason::LaunchesPaused { pool, .. }
             | Reason::Limit { pool, .. } => pool == name,
             _ => false,
         };
@@ -537,6 +539,6 @@ fn with_decisions(
     lines: &[(&str, String)],
     records: &[Arc<NumberedRecord>],
 ) -> String {
-    let table = decision_table(shared, records).render("no decision about it is in memory");
+    let table = decision_table(shared, records).render("no decisions about it in memory");
     format!("{}\n{table}", facts(lines))
 }

@@ -67,7 +67,14 @@ fn view(
     let calls = memory.calls.newest(limit);
     let now = shared.now();
     let mut table = TextTable::new(&[
-        "AGO", "CALL", "POD", "NODES", "OWN ROOM", "DENIED", "BEST", "US",
+        "AGO",
+        "CALL",
+        "POD",
+        "NODES",
+        "NOMINATED NODE",
+        "DENIED",
+        "BEST",
+        "US",
     ]);
     for call in &calls {
         table.row(vec![
@@ -75,24 +82,24 @@ fn view(
             call.call.to_owned(),
             call.pod.clone(),
             call.nodes.to_string(),
-            own_room(call).to_owned(),
+            nominated_node(call).to_owned(),
             denied(call),
             call.best
                 .map_or_else(|| "-".to_owned(), |best| best.to_string()),
             call.micros.to_string(),
         ]);
     }
-    let promises = shared.snapshot().ledger.fates();
+    let nominations = shared.snapshot().ledger.nomination_outcomes();
     let counts: BTreeMap<&str, u64> = counters.snapshot();
     let (seen, failed) = (memory.schedulers.seen(), shared.handshakes.all());
     let mut text = schedulers(&seen, now);
     text.extend(failed.iter().map(|each| handshake(each, now)));
-    text.push(table.render("the scheduler has not asked yet"));
+    text.push(table.render("no calls yet"));
     DebugView {
         json: json!({
             "asked_by": seen, "failed_handshakes": failed,
-            "calls": calls, "counts": counts, "promises": promises, "waiting_for_us": memory.held.len(),
-            "charges": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
+            "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.held.len(),
+            "assumed_pods": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
         text: text.join("\n"),
     }
@@ -117,11 +124,11 @@ fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
         )
         .collect();
     if lines.is_empty() {
-        lines.push("no scheduler has asked this process".to_owned());
+        lines.push("no scheduler has sent calls to this process".to_owned());
     }
     if let (1.., Some(silent)) = (seen.unasked_binds, seen.silent_since) {
         lines.push(format!(
-            "WARNING: {} pods were bound without a call, the last call was {}; try: mortise check scheduler FILE --live",
+            "WARNING: {} pods were bound without a call, the last call was {}; run: mortise check scheduler FILE --live",
             seen.unasked_binds,
             if seen.schedulers.is_empty() {
                 "never".to_owned()
@@ -155,8 +162,8 @@ fn handshake(failed: &HandshakeFailures, now: Timestamp) -> String {
     )
 }
 
-fn own_room(call: &ExtenderCall) -> &'static str {
-    match call.own_room {
+fn nominated_node(call: &ExtenderCall) -> &'static str {
+    match call.nominated_node {
         Some(true) => "listed",
         Some(false) => "absent",
         None => "-",

@@ -67,10 +67,10 @@ pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
             ),
         )
         .route(
-            "/debug/reservations",
+            "/debug/nominations",
             get(
                 |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
-                    answer(&headers, views::reservations(&shared))
+                    answer(&headers, views::nominations(&shared))
                 },
             ),
         )
@@ -134,7 +134,7 @@ async fn explain(
     query: Result<Query<ExplainQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     const USAGE: &str =
-        "ask with exactly one of pod=NAMESPACE/NAME, node=NAME, nodepool=NAME, nodeclaim=NAME\n";
+        "exactly one of pod=NAMESPACE/NAME, node=NAME, nodepool=NAME, nodeclaim=NAME is required\n";
     let query = match query {
         Ok(Query(query)) => query,
         Err(error) => {

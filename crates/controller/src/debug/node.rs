@@ -35,8 +35,8 @@ pub(super) fn phase(snapshot: &Snapshot, machine: &StateNode) -> &'static str {
     }
 }
 
-/// Sum of what is promised on a machine, and how many promises.
-pub(super) fn promised(snapshot: &Snapshot, machine: &StateNode) -> (Resources, usize) {
+/// Sum of the nominations on a node, and their number.
+pub(super) fn nominated(snapshot: &Snapshot, machine: &StateNode) -> (Resources, usize) {
     let (node, claim) = machine.names();
     let held = snapshot.ledger.held_on(node, claim);
     held.fold((Resources::zero(), 0), |(sum, count), each| {
@@ -46,7 +46,7 @@ pub(super) fn promised(snapshot: &Snapshot, machine: &StateNode) -> (Resources, 
 
 /// A machine for the page.
 pub(super) fn json(snapshot: &Snapshot, machine: &StateNode) -> Value {
-    let (promised, promises) = promised(snapshot, machine);
+    let (nominated, nominations) = nominated(snapshot, machine);
     let fence = machine.claim_name().and_then(|claim| {
         snapshot
             .ledger
@@ -72,9 +72,9 @@ pub(super) fn json(snapshot: &Snapshot, machine: &StateNode) -> Value {
         "price": machine.price.map(mortise_core::money::MicroUsd::dollars),
         "pods": machine.pods.len(),
         "daemon_pods": daemons,
-        "promises": promises,
+        "nominations": nominations,
         "allocatable": quantities::json(&machine.allocatable),
         "used": quantities::json(&machine.used),
-        "promised": quantities::json(&promised),
+        "nominated": quantities::json(&nominated),
     })
 }

@@ -39,7 +39,7 @@ async fn lists_answer_in_both_forms() {
     let snapshot = json_of("/debug/snapshot").await;
     assert_eq!(
         (
-            &snapshot["counts"]["machines"],
+            &snapshot["counts"]["nodes"],
             &snapshot["counts"]["pending"],
             &snapshot["synced"]
         ),
@@ -52,16 +52,16 @@ async fn lists_answer_in_both_forms() {
         pending["pods"][0]["why"],
         "pool general: no instance type has enough cpu"
     );
-    assert_eq!(pending["pods"][1]["expected_on"], "node/n2");
+    assert_eq!(pending["pods"][1]["nominated_to"], "node/n2");
     let text = text_of("/debug/pending").await;
     assert!(
         text.starts_with("POD ") && text.contains("shop/web-2  5m0s  cpu=1500m pods=1  node/n2"),
         "{text}"
     );
-    let reservations = json_of("/debug/reservations").await;
-    assert_eq!(reservations["promises"][0]["place"], "node/n2");
-    assert_eq!(reservations["fences"][0]["reason"], "disruption");
-    assert!(text_of("/debug/reservations").await.contains("  90s"));
+    let nominations = json_of("/debug/nominations").await;
+    assert_eq!(nominations["nominations"][0]["target"], "node/n2");
+    assert_eq!(nominations["fences"][0]["reason"], "disruption");
+    assert!(text_of("/debug/nominations").await.contains("  90s"));
 }
 
 #[tokio::test]
@@ -92,22 +92,22 @@ async fn decisions_are_newest_first_and_limited() {
 #[tokio::test]
 async fn explain_joins_what_is_known() {
     let big = json_of("/debug/explain?pod=shop/big").await;
-    assert_eq!(big["verdict"], "pending; no pool can take it (see why)");
+    assert_eq!(big["verdict"], "pending; no NodePool can run it (see why)");
     assert_eq!(big["why"], "pool general: no instance type has enough cpu");
-    let in_the_way = &big["in_the_way"][0];
+    let blocker = &big["blockers"][0];
     assert_eq!(
-        (&in_the_way["pool"], &in_the_way["blocker"]),
+        (&blocker["pool"], &blocker["blocker"]),
         (&"general".into(), &"not_ready".into())
     );
     let text = text_of("/debug/explain?pod=shop/big").await;
     assert!(
-        text.contains("in the way:")
+        text.contains("blocker:")
             && text.contains("pool general: the pool is not ready: Ready is False"),
         "{text}"
     );
     let promised = text_of("/debug/explain?pod=web-2&namespace=shop").await;
     assert!(
-        promised.contains("pending; its place is node/n2")
+        promised.contains("pending; nominated to node/n2")
             && promised.contains("for at most another 90s"),
         "{promised}"
     );
@@ -172,7 +172,7 @@ async fn nothing_secret_is_in_any_answer() {
     for path in [
         "/debug/snapshot",
         "/debug/pending",
-        "/debug/reservations",
+        "/debug/nominations",
         "/debug/decisions",
         "/debug/explain?pod=shop/web-1",
         "/debug/explain?node=n1",

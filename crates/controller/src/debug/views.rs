@@ -1,4 +1,4 @@
-//! The lists: configuration, snapshot, pending pods, promises, decisions, and the state for the page.
+//! The lists: configuration, snapshot, pending pods, nominations, decisions, and the state for the page.
 
 use jiff::Timestamp;
 use mortise_core::decider_id::DeciderId;
@@ -49,16 +49,16 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
     let counts = [
         ("pods", snapshot.pods.len()),
         ("pending", snapshot.pending.len()),
-        ("machines", snapshot.nodes.len()),
+        ("nodes", snapshot.nodes.len()),
         ("nodeclaims", snapshot.claims.len()),
         ("nodepools", snapshot.pools.len()),
         ("node_classes", snapshot.node_classes.len()),
-        ("left_to_others", snapshot.foreign.len()),
+        ("foreign_objects", snapshot.foreign.len()),
         ("catalogs", snapshot.catalogs.len()),
         ("disruption_budgets", snapshot.pdbs.len()),
         ("daemon_sets", snapshot.daemon_sets.len()),
-        ("promises", snapshot.ledger.nominations().count()),
-        ("claims_coming", snapshot.ledger.coming().len()),
+        ("nominations", snapshot.ledger.nominations().count()),
+        ("expected_claims", snapshot.ledger.coming().len()),
         ("fences", snapshot.ledger.fences().len()),
     ];
     let (records, bytes) = shared.records.size();
@@ -71,7 +71,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
         "synced": snapshot.synced,
         "leading": health.is_leading(),
         "not_ready_because": health.missing(snapshot.synced),
-        "decisions": { "kept": records, "bytes": bytes },
+        "decisions": { "retained": records, "bytes": bytes },
         "catalogs": catalogs(&snapshot),
     });
     for (name, count) in counts {
@@ -82,7 +82,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
         ("age", ago(shared.snapshot_age_ms())),
         ("synced", snapshot.synced.to_string()),
         ("leading", health.is_leading().to_string()),
-        ("decisions kept", records.to_string()),
+        ("decisions retained", records.to_string()),
     ];
     lines.extend(
         counts
@@ -146,7 +146,7 @@ fn pending_pod(snapshot: &Snapshot, pod: &Pod, now: Timestamp) -> Value {
         "unschedulable": pod.unschedulable,
         "priority": pod.class.priority,
         "requests": quantities::json(&pod.class.requests),
-        "expected_on": promise.map(|promise| place(&promise.place)),
+        "nominated_to": promise.map(|promise| place(&promise.place)),
         "stalled": snapshot.stalled(pod, now),
         "scheduler_says": pod.refusal.as_ref().map(|refusal| &*refusal.message),
     })
@@ -165,7 +165,7 @@ pub(super) fn pending(shared: &ServiceState) -> DebugView {
         "POD",
         "AGE",
         "REQUESTS",
-        "EXPECTED ON",
+        "NOMINATED TO",
         "STALLED",
         "WHY NOT",
     ]);
@@ -184,14 +184,14 @@ pub(super) fn pending(shared: &ServiceState) -> DebugView {
             pod.key.to_string(),
             ago(since(now, pod.created)),
             quantities::text(&pod.class.requests),
-            entry["expected_on"].as_str().unwrap_or("-").to_owned(),
+            entry["nominated_to"].as_str().unwrap_or("-").to_owned(),
             stalled.map_or("-", Stalled::label).to_owned(),
             why,
         ]);
         list.push(entry);
     }
     let more = pods.len().saturating_sub(MOST_PENDING);
-    let mut text = table.render("no pod waits for a place");
+    let mut text = table.render("no pods are pending");
     if more > 0 {
         text.push_str(&format!("and {more} more\n"));
     }
@@ -201,32 +201,32 @@ pub(super) fn pending(shared: &ServiceState) -> DebugView {
     }
 }
 
-pub(super) fn reservations(shared: &ServiceState) -> DebugView {
+pub(super) fn nominations(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
-    let mut promises: Vec<_> = snapshot.ledger.nominations().collect();
-    promises.sort_by(|a, b| a.pod.cmp(&b.pod).then_with(|| a.uid.cmp(&b.uid)));
-    let mut table = TextTable::new(&["KIND", "OWNER", "PLACE", "AMOUNT", "AGE", "ENDS IN"]);
-    for each in &promises {
-        let ends = ago(since(each.until, now));
+    let mut nominations: Vec<_> = snapshot.ledger.nominations().collect();
+    nominations.sort_by(|a, b| a.pod.cmp(&b.pod).then_with(|| a.uid.cmp(&b.uid)));
+    let mut table = TextTable::new(&["KIND", "OWNER", "TARGET", "AMOUNT", "AGE", "EXPIRES IN"]);
+    for each in &nominations {
+        let expires = ago(since(each.until, now));
         table.row(vec![
             "pod".to_owned(),
             each.pod.to_string(),
             place(&each.place),
             quantities::text(&each.requests),
             ago(since(now, each.from)),
-            ends,
+            expires,
         ]);
     }
     for coming in snapshot.ledger.coming().values() {
         let place = format!("nodepool/{}", coming.pool);
         table.row(vec![
-            "coming".to_owned(),
+            "expected claim".to_owned(),
             coming.claim.to_string(),
             place,
             coming
                 .capacity
                 .as_ref()
-                .map_or_else(|| "what it allows".to_owned(), quantities::text),
+                .map_or_else(|| "any instance type".to_owned(), quantities::text),
             ago(since(now, coming.from)),
             "launch".to_owned(),
         ]);
@@ -242,20 +242,20 @@ pub(super) fn reservations(shared: &ServiceState) -> DebugView {
         ];
         table.row(cells.to_vec());
     }
-    let promises: Vec<Value> = promises
+    let nominations: Vec<Value> = nominations
         .iter()
         .map(|each| {
             json!({
-                "pod": each.pod.to_string(), "uid": each.uid, "place": place(&each.place), "priority": each.priority,
+                "pod": each.pod.to_string(), "uid": each.uid, "target": place(&each.place), "priority": each.priority,
                 "amount": quantities::json(&each.requests), "from": each.from, "until": each.until,
             })
         })
         .collect();
-    let coming: Vec<Value> = snapshot
+    let expected_claims: Vec<Value> = snapshot
         .ledger
         .coming()
         .values()
-        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "most": each.capacity.as_ref().map(quantities::json), "from": each.from }))
+        .map(|each| json!({ "claim": each.claim, "pool": each.pool, "capacity": each.capacity.as_ref().map(quantities::json), "from": each.from }))
         .collect();
     let fences: Vec<Value> = snapshot
         .ledger
@@ -266,8 +266,8 @@ pub(super) fn reservations(shared: &ServiceState) -> DebugView {
         )
         .collect();
     DebugView {
-        json: json!({ "promises": promises, "coming": coming, "fences": fences }),
-        text: table.render("nothing is promised"),
+        json: json!({ "nominations": nominations, "expected_claims": expected_claims, "fences": fences }),
+        text: table.render("there are no nominations, expected claims or fences"),
     }
 }
 
@@ -301,7 +301,7 @@ pub(super) fn decisions(shared: &ServiceState, limit: usize) -> DebugView {
     let records = shared.records.newest(limit, |_| true);
     DebugView {
         json: Value::Array(records.iter().map(|each| decision(each)).collect()),
-        text: decision_table(shared, &records).render("nothing was decided yet"),
+        text: decision_table(shared, &records).render("no decisions yet"),
     }
 }
 
@@ -376,7 +376,7 @@ pub(super) fn totals(shared: &ServiceState, snapshot: &Snapshot) -> Value {
         "nodes": snapshot.nodes.len(),
         "pods": snapshot.pods.len(),
         "pending": snapshot.pending.len(),
-        "promises": snapshot.ledger.nominations().count(),
+        "nominations": snapshot.ledger.nominations().count(),
         "price": price.dollars(),
         "price_unknown": unknown,
         "allocatable": quantities::json(&allocatable),

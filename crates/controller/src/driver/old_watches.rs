@@ -19,13 +19,13 @@ impl OldWatches {
         for each in &old {
             if self.known.insert(each.kind.clone(), each.how) != Some(each.how) {
                 let holding = holding(freshness, now);
-                tracing::warn!(kind = each.kind, how = each.how.label(), since = %each.since, holding, "a watch is old; who depends on it does nothing that cannot be taken back");
+                tracing::warn!(kind = each.kind, how = each.how.label(), since = %each.since, holding, "watch is stale, irreversible actions of dependent deciders are suspended");
             }
         }
         self.known.retain(|kind, _| {
             let stays = old.iter().any(|each: &OldWatch| each.kind == *kind);
             if !stays {
-                tracing::info!(kind, "the watch is current again");
+                tracing::info!(kind, "watch is current");
             }
             stays
         });

@@ -110,9 +110,7 @@ impl ApiWriter {
                 WritePriority::AtOnce => self.limiter.overdraw(),
             }
             if !self.license.is_valid() {
-                return Err(kube::Error::Service(
-                    "this process does not lead any more".into(),
-                ));
+                return Err(kube::Error::Service("lost leadership".into()));
             }
             let attempt =
                 tokio::time::timeout(ATTEMPT, self.client.request_text(request.clone())).await;
@@ -134,7 +132,7 @@ impl ApiWriter {
             {
                 return Err(error);
             }
-            tracing::debug!(error = %retry::message(&error), attempt = backoff.failures(), "the API server did not take a request; trying again");
+            tracing::debug!(error = %retry::message(&error), attempt = backoff.failures(), "API request failed, retrying");
             tokio::time::sleep(wait).await;
         }
     }
@@ -179,7 +177,7 @@ impl ApiWriter {
         else {
             return (
                 Err(EffectError::Conflict(format!(
-                    "nodeclaim {} exists and cannot be read",
+                    "nodeclaim {} exists and cannot be parsed",
                     claim.name()
                 ))),
                 None,
@@ -323,7 +321,7 @@ impl ApiWriter {
     pub(super) fn kind(&self, target: &ObjectRef) -> Result<ResourceKind, EffectError> {
         self.kinds.of(target).ok_or_else(|| EffectError::Refused {
             code: 0,
-            message: format!("no provider serves the kind of {target}"),
+            message: format!("no enabled provider supports the kind of {target}"),
         })
     }
 }
@@ -370,7 +368,7 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
         Ok(object) => Some(ObjectEvent::Applied(object, EventSource::Write)),
         Err(error) => {
             // The write is done; the watch will show the object, or count it as unreadable.
-            tracing::warn!(kind = kind.kind, name = identity.name, %error, "the answer to a write cannot be read");
+            tracing::warn!(kind = kind.kind, name = identity.name, %error, "failed to parse response to write");
             None
         }
     }

@@ -63,15 +63,11 @@ pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::
             .await
         {
             Ok(_) => {
-                tracing::info!(
-                    kind,
-                    name,
-                    "the CA was written into a webhook configuration"
-                );
+                tracing::info!(kind, name, "updated caBundle of webhook configuration");
                 written += 1;
             }
             Err(error) if is_left_to_others(&error) => {
-                tracing::debug!(kind, name, error = %retry::message(&error), "the CA is left to others");
+                tracing::debug!(kind, name, error = %retry::message(&error), "caBundle is managed by another component");
             }
             Err(error) => return Err(error),
         }
@@ -104,11 +100,11 @@ async fn definitions(client: &Client, bundle: &str) -> Result<usize, kube::Error
             .await
         {
             Ok(_) => {
-                tracing::info!(name, "the CA was written into a definition");
+                tracing::info!(name, "updated caBundle of CRD");
                 written += 1;
             }
             Err(error) if is_left_to_others(&error) => {
-                tracing::debug!(name, error = %retry::message(&error), "the CA is left to others");
+                tracing::debug!(name, error = %retry::message(&error), "caBundle is managed by another component");
             }
             Err(error) => return Err(error),
         }

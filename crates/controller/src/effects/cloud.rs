@@ -58,7 +58,7 @@ impl CloudProviders {
             .ok_or_else(|| CloudError {
                 label: "no_provider",
                 message: format!(
-                    "no provider serves node classes of kind {} in group {:?}",
+                    "no enabled provider supports node class kind {} in group {:?}",
                     class.kind, class.group
                 ),
                 retry: Retry::Never,
@@ -71,7 +71,7 @@ impl CloudProviders {
             .find(|each| each.name() == name)
             .ok_or_else(|| CloudError {
                 label: "no_provider",
-                message: format!("there is no provider {name:?}"),
+                message: format!("provider {name:?} is not enabled"),
                 retry: Retry::Never,
             })
     }
@@ -194,7 +194,7 @@ impl CloudProviders {
         let mut failed = None;
         for listing in &listings {
             if let Err(error) = &listing.machines {
-                tracing::warn!(provider = &*listing.provider, %error, "machines could not be listed");
+                tracing::warn!(provider = &*listing.provider, %error, "failed to list instances");
                 failed = Some(error);
             }
         }
@@ -247,7 +247,7 @@ where
         metrics.cloud_call(by, method, provider.name(), start.elapsed(), error);
         match result {
             Err(error) if error.retry == Retry::Again && backoff.failures() < RETRIES => {
-                tracing::debug!(provider = provider.name(), method, %error, "a call to the cloud failed; trying again");
+                tracing::debug!(provider = provider.name(), method, %error, "cloud provider request failed, retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
             result => return result,
@@ -258,7 +258,7 @@ where
 fn too_slow(limit: Duration) -> CloudError {
     CloudError {
         label: "timeout",
-        message: format!("no answer within {} s", limit.as_secs()),
+        message: format!("no response within {} s", limit.as_secs()),
         retry: Retry::Again,
     }
 }

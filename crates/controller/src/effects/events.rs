@@ -76,20 +76,19 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<Ser
         }
         let (namespace, body) = body(&event, &shared.snapshot(), now, &instance);
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        let request = match Build::new(path)
-            .create(&PostParams::default(), body.to_string().into_bytes())
-        {
-            Ok(request) => request,
-            Err(error) => {
-                tracing::warn!(reason = &*event.reason, %error, "an event cannot be written down");
-                continue;
-            }
-        };
+        let request =
+            match Build::new(path).create(&PostParams::default(), body.to_string().into_bytes()) {
+                Ok(request) => request,
+                Err(error) => {
+                    tracing::warn!(reason = &*event.reason, %error, "failed to encode event");
+                    continue;
+                }
+            };
         match api.send(request).await {
             Ok(_) => shared.metrics.event_sent(),
             Err(error) => {
                 shared.metrics.event_dropped("refused");
-                tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "an event was not taken");
+                tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "failed to write event");
             }
         }
     }

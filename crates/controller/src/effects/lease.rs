@@ -13,7 +13,7 @@ use crate::lease::LeaseRecord;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoreError {
     /// Somebody else wrote in between.
-    #[error("somebody else wrote the lease in between")]
+    #[error("the lease was changed concurrently")]
     Conflict,
     /// Anything else.
     #[error("{0}")]

@@ -70,17 +70,17 @@ pub(super) fn effect(
         (Effect::Evict { pod, .. }, Ok(_)) => tracing::info!(by, %pod, ms, "evicted"),
         // A budget that says "not now" is the normal course of a drain.
         (Effect::Evict { pod, .. }, Err(EffectError::Blocked(_))) => {
-            tracing::debug!(by, %pod, ms, "eviction is blocked by a disruption budget")
+            tracing::debug!(by, %pod, ms, "eviction blocked by PodDisruptionBudget")
         }
         (Effect::Patch(patch), Ok(_)) => {
             tracing::debug!(by, object = %patch.target, status = patch.status, ms, "patched")
         }
-        (effect, Ok(_)) => tracing::debug!(by, effect = effect.label(), ms, "done"),
+        (effect, Ok(_)) => tracing::debug!(by, effect = effect.label(), ms, "effect completed"),
         (effect, Err(error @ (EffectError::Conflict(_) | EffectError::NotFound(_)))) => {
-            tracing::debug!(by, effect = effect.label(), object = object(effect), %error, ms, "not done; it will be decided again");
+            tracing::debug!(by, effect = effect.label(), object = object(effect), %error, ms, "effect failed, will be retried by the next step");
         }
         (effect, Err(error)) => {
-            tracing::warn!(by, effect = effect.label(), object = object(effect), %error, ms, "not done")
+            tracing::warn!(by, effect = effect.label(), object = object(effect), %error, ms, "effect failed")
         }
     }
 }

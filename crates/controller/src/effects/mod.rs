@@ -153,7 +153,7 @@ pub(crate) async fn run(
 }
 
 fn not_leading() -> EffectError {
-    EffectError::Unavailable("this process does not lead any more".to_owned())
+    EffectError::Unavailable("lost leadership".to_owned())
 }
 
 async fn execute(
@@ -199,7 +199,7 @@ async fn execute(
     if term.is_cancelled() {
         tracing::debug!(
             effect = order.effect.label(),
-            "cut off: this process does not lead any more"
+            "effect cancelled, lost leadership"
         );
     } else {
         log::effect(&order, &result, took);
@@ -286,7 +286,7 @@ async fn deliver(
         }]);
     for message in messages {
         if results.send(DriverMessage::Input(message)).await.is_err() {
-            tracing::debug!("an outcome came after the driver had ended");
+            tracing::debug!("effect completed after the engine loop exited");
         }
     }
 }

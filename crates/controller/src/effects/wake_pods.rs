@@ -50,27 +50,26 @@ pub(crate) async fn run(
         if memory.held.is_empty() {
             continue;
         }
-        if let Some(node) = memory.freed(&shared.snapshot(), shared.now()) {
+        if let Some(node) = memory.allowed_node(&shared.snapshot(), shared.now()) {
             wake_pods(&nodes, &node, &shared, &counters).await;
         }
     }
 }
 
 async fn wake_pods(nodes: &Api<Node>, node: &NodeName, shared: &ServiceState, counters: &Counters) {
-    let patch =
-        json!({ "metadata": { "annotations": { labels::FREED: shared.now().to_string() } } });
+    let patch = json!({ "metadata": { "annotations": { labels::CAPACITY_FREED_AT: shared.now().to_string() } } });
     match nodes
         .patch_metadata(node, &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
         Ok(_) => {
-            counters.pokes.inc();
-            tracing::debug!(%node, "pods that were denied every node may use this one now");
+            counters.wakeups.inc();
+            tracing::debug!(%node, "woke pods that were denied on every node");
         }
         // A node that is gone is an event too.
         Err(error) if retry::classify(&error) == retry::ErrorClass::NotFound => {}
         Err(error) => {
-            tracing::warn!(%node, error = %retry::message(&error), "waiting pods were not woken");
+            tracing::warn!(%node, error = %retry::message(&error), "failed to wake denied pods");
         }
     }
 }
@@ -104,7 +103,7 @@ impl Silence {
             unasked_binds = binds,
             asked_before = asked.join(", "),
             failed_handshakes = failing,
-            "pods are bound, and for a minute no scheduler has asked this process: promised room is not kept free. Try: mortise check scheduler FILE --live (with several replicas, look whether another one is asked)"
+            "pods are bound without extender calls for one minute, nominations are not enforced; run `mortise check scheduler FILE --live`, or check whether another replica receives the calls"
         );
     }
 }
@@ -125,7 +124,7 @@ impl NodeListWarning {
             self.said = Some(tokio::time::Instant::now());
             tracing::warn!(
                 calls = seen,
-                "kube-scheduler sends whole nodes to the extender, megabytes for each pod; set nodeCacheCapable: true in its configuration"
+                "kube-scheduler sends full Node objects to the extender, set nodeCacheCapable: true in its configuration"
             );
         }
     }

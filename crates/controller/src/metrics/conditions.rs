@@ -80,7 +80,7 @@ impl OfKind {
         let transitions = counters(
             registry,
             &format!("operator_{kind}_status_condition_transitions"),
-            "Changes of the status of conditions of this kind",
+            "Status changes of conditions of this kind",
             most,
             ceiling,
         );
@@ -88,7 +88,7 @@ impl OfKind {
             let times = histograms(
                 registry,
                 &format!("operator_{kind}_status_condition_transition_seconds"),
-                "Time that conditions spent in a status before they left it",
+                "Time that conditions had a status before it changed",
                 0,
                 fine_long_duration,
                 ceiling,
@@ -96,7 +96,7 @@ impl OfKind {
             let ended = fine_long_duration();
             registry.register(
                 format!("operator_{kind}_termination_duration_seconds"),
-                "Time from the deletion of an object to its end",
+                "Time from the deletion timestamp of an object until it was removed",
                 ended.clone(),
             );
             (times, ended)
@@ -121,14 +121,14 @@ impl ConditionMetrics {
             transitions: counters(
                 r,
                 "operator_status_condition_transitions",
-                "Changes of the status of conditions",
+                "Status changes of conditions",
                 28,
                 c,
             ),
             times: histograms(
                 r,
                 "operator_status_condition_transition_seconds",
-                "Time that conditions spent in a status before they left it",
+                "Time that conditions had a status before it changed",
                 8,
                 bounds,
                 c,
@@ -136,7 +136,7 @@ impl ConditionMetrics {
             ended: histograms(
                 r,
                 "operator_termination_duration_seconds",
-                "Time from the deletion of an object to its end",
+                "Time from the deletion timestamp of an object until it was removed",
                 2,
                 bounds,
                 c,
@@ -270,17 +270,17 @@ impl ConditionGauges {
         }
         live.register(
             format!("{prefix}_status_condition_count"),
-            "Objects by the status of their conditions",
+            "Objects by condition status",
             counts,
         );
         live.register(
             format!("{prefix}_status_condition_current_status_seconds"),
-            "How long a condition has had its status; of several objects the longest",
+            "Time since the last change of a condition, maximum over objects",
             ages,
         );
         live.register(
             format!("{prefix}_termination_current_time_seconds"),
-            "How long objects have been going; of several objects the longest",
+            "Time since the deletion timestamp, maximum over objects",
             terminating,
         );
         left_out

@@ -50,7 +50,7 @@ fn watches(live: &mut Registry, shared: &ServiceState) {
     }
     live.register(
         "mortise_watch_silence_seconds",
-        "Time since something came from a watch, an event or a bookmark",
+        "Time since the last event or bookmark of a watch",
         silences,
     );
     let old = Family::<labels::OldWatch, Gauge>::default();
@@ -61,7 +61,7 @@ fn watches(live: &mut Registry, shared: &ServiceState) {
     }
     live.register(
         "mortise_old_watches",
-        "Watches that are too old to act on: broken, silent or behind",
+        "Watches that are too stale to act on: broken, silent or behind",
         old,
     );
 }
@@ -87,35 +87,35 @@ impl Metrics {
         self.queue(&mut live, &snapshot);
         pods::pending(&mut live, &snapshot, shared.now(), ceiling.most(MOST_ZONES));
         nodes::utilization(&mut live, &snapshot);
-        let left_out = pools(&mut live, &snapshot, ceiling.most(MOST_POOLS));
-        lifecycle::held_back(&mut live, &snapshot);
+        let omitted = pools(&mut live, &snapshot, ceiling.most(MOST_POOLS));
+        lifecycle::paused_launches(&mut live, &snapshot);
         lifecycle::drains(&mut live, &shared.records, &snapshot, now);
         budgets(&mut live, &snapshot, now, ceiling);
-        let conditions_left_out = conditions::gauges(&mut live, &snapshot, now, ceiling);
+        let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, ceiling);
         if self.detail() == TelemetryDetail::Full {
             nodes::each_node(&mut live, &snapshot, now);
             self.pods.each(&mut live, &snapshot, now);
             offerings::each(&mut live, &snapshot);
         }
         live.register(
-            "mortise_metrics_conditions_left_out",
-            "Series of conditions beyond the ceiling of their family",
-            ConstGauge::new(as_i64(conditions_left_out)),
+            "mortise_metrics_conditions_omitted",
+            "Condition series omitted because of the series limit",
+            ConstGauge::new(as_i64(conditions_omitted)),
         );
         live.register(
             "mortise_webhook_calls",
-            "Calls of the control plane and what became of them",
+            "Webhook and extender requests by call and result",
             webhook_calls(calls),
         );
         live.register(
             "mortise_metrics_dropped",
-            "Observations of series beyond the ceiling of their family",
+            "Observations dropped because of the series limit",
             ConstCounter::new(ceiling.dropped()),
         );
         live.register(
-            "mortise_metrics_pools_left_out",
-            "Pools without series of their own",
-            ConstGauge::new(as_i64(left_out)),
+            "mortise_metrics_nodepools_omitted",
+            "NodePools omitted because of the series limit",
+            ConstGauge::new(as_i64(omitted)),
         );
         encode_registry(&mut text, &live)?;
         encode_eof(&mut text)?;
@@ -135,12 +135,12 @@ impl Metrics {
         for (name, help, value) in [
             (
                 "karpenter_scheduler_queue_depth",
-                "Pods that wait for a place",
+                "Pods that are pending",
                 waiting,
             ),
             (
                 "karpenter_scheduler_unfinished_work_seconds",
-                "Time since the plan for pods that is being made was begun",
+                "Time since the start of the current scheduling pass",
                 unfinished,
             ),
         ] {
@@ -185,12 +185,12 @@ fn process(live: &mut Registry) {
     if let Some(bytes) = resident_bytes() {
         live.register(
             "process_resident_memory_bytes",
-            "Resident memory of this process",
+            "Resident memory size in bytes",
             ConstGauge::new(bytes),
         );
         live.register(
             "mortise_resident_memory_bytes",
-            "Resident memory of this process",
+            "Resident memory size in bytes",
             ConstGauge::new(bytes),
         );
     }
@@ -214,12 +214,12 @@ fn state(live: &mut Registry, shared: &ServiceState, snapshot: &Snapshot) {
     let synced = i64::from(snapshot.synced);
     live.register(
         "karpenter_cluster_state_node_count",
-        "Machines known",
+        "Nodes in the cluster state",
         ConstGauge::new(as_i64(snapshot.nodes.len())),
     );
     live.register(
         "karpenter_cluster_state_synced",
-        "1 when every list has been read",
+        "1 if all watches are synced",
         ConstGauge::new(synced),
     );
     let unsynced_ms = if snapshot.synced {
@@ -229,7 +229,7 @@ fn state(live: &mut Registry, shared: &ServiceState, snapshot: &Snapshot) {
     };
     live.register(
         "karpenter_cluster_state_unsynced_time_seconds",
-        "Time for which lists have not all been read",
+        "Time during which not all watches were synced",
         ConstGauge::new(seconds(i64::try_from(unsynced_ms).unwrap_or(i64::MAX))),
     );
     let unplaced = snapshot
@@ -245,68 +245,68 @@ fn state(live: &mut Registry, shared: &ServiceState, snapshot: &Snapshot) {
         .set(as_i64(unplaced));
     live.register(
         "karpenter_scheduler_unschedulable_pods_count",
-        "Pending pods without a promised place",
+        "Pending pods without a nomination",
         unschedulable,
     );
     live.register(
         "mortise_snapshot_age_seconds",
-        "Time since the picture of the cluster was confirmed",
+        "Age of the current snapshot",
         ConstGauge::new(seconds(shared.snapshot_age_ms())),
     );
     watches(live, shared);
     live.register(
         "mortise_snapshot_generation",
-        "Generation of the picture",
+        "Generation of the current snapshot",
         ConstGauge::new(i64::try_from(snapshot.generation).unwrap_or(i64::MAX)),
     );
     live.register(
         "mortise_pods",
-        "Pods known",
+        "Pods in the cluster state",
         ConstGauge::new(as_i64(snapshot.pods.len())),
     );
     live.register(
-        "mortise_pod_promises",
-        "Pods with a promised place",
+        "mortise_pod_nominations",
+        "Pods nominated to a node or NodeClaim",
         ConstGauge::new(as_i64(snapshot.ledger.nominations().count())),
     );
     live.register(
         "mortise_fences",
-        "Machines that get no new pods",
+        "Nodes fenced against new pods",
         ConstGauge::new(as_i64(snapshot.ledger.fences().len())),
     );
     live.register(
-        "mortise_promises",
-        "Promises of room for pods that ended, by what became of them",
-        promises(snapshot),
+        "mortise_nominations",
+        "Nominations that ended, by outcome",
+        nominations(snapshot),
     );
     let (records, bytes) = shared.records.size();
     live.register(
-        "mortise_records",
-        "Decisions kept in memory",
+        "mortise_decisions_retained",
+        "Decisions in memory",
         ConstGauge::new(as_i64(records)),
     );
     live.register(
-        "mortise_records_bytes",
-        "Size of the decisions kept in memory",
+        "mortise_decisions_retained_bytes",
+        "Size of the decisions in memory",
         ConstGauge::new(as_i64(bytes)),
     );
 }
 
-fn promises(
+fn nominations(
     snapshot: &Snapshot,
 ) -> Family<labels::Outcome, prometheus_client::metrics::counter::Counter> {
     let NominationOutcomes {
-        kept,
-        elsewhere,
-        ran_out,
-        lost,
-    } = snapshot.ledger.fates();
+        bound,
+        bound_elsewhere,
+        expired,
+        node_lost,
+    } = snapshot.ledger.nomination_outcomes();
     let family = Family::<labels::Outcome, prometheus_client::metrics::counter::Counter>::default();
     for (outcome, count) in [
-        ("kept", kept),
-        ("elsewhere", elsewhere),
-        ("ran_out", ran_out),
-        ("lost", lost),
+        ("bound", bound),
+        ("bound_elsewhere", bound_elsewhere),
+        ("expired", expired),
+        ("node_lost", node_lost),
     ] {
         family
             .get_or_create(&labels::Outcome { outcome })
@@ -365,13 +365,13 @@ fn pools(live: &mut Registry, snapshot: &Snapshot, most: usize) -> usize {
     }
     live.register(
         "karpenter_nodepools_usage",
-        "Resources that the nodes of a pool have",
+        "Capacity of the nodes of a NodePool",
         used,
     );
     live.register("karpenter_nodepools_limit", "Limits of a pool", limits);
     live.register(
         "karpenter_nodepools_cost_total",
-        "Price per hour of the nodes of a pool, where known",
+        "Price per hour of the nodes of a NodePool, without nodes of unknown price",
         costs,
     );
     snapshot.pools.len().saturating_sub(most)
@@ -405,12 +405,12 @@ fn budgets(live: &mut Registry, snapshot: &Snapshot, now: jiff::Timestamp, ceili
     }
     live.register(
         "karpenter_nodepools_allowed_disruptions",
-        "Nodes of a pool that its budgets let go at a time",
+        "Nodes of a NodePool that its budgets allow to be disrupted at once",
         allowed,
     );
     live.register(
         "karpenter_nodepools_nodes_consuming_budgets",
-        "Nodes of a pool that are going or not ready",
+        "Nodes of a NodePool that are terminating or not ready",
         consumed,
     );
 }

@@ -42,7 +42,6 @@ labels! {
     DeciderVerdict { decider: &'static str, verdict: &'static str }
     Kind { kind: String }
     OldWatch { kind: String, how: &'static str }
-    Why { why: &'static str }
     ApiWrite { verb: &'static str, resource: &'static str, subresource: &'static str }
     Request { path: &'static str, status: &'static str }
     Path { path: &'static str }
@@ -60,6 +59,5 @@ labels! {
     LaunchFailure { zone: String, zone_id: String, capacity_type: &'static str, reason: &'static str }
     ZoneOnly { zone: String, zone_id: String }
     Call { call: &'static str }
-    Shape { shape: &'static str }
     StalledState { state: &'static str }
 }

@@ -52,14 +52,14 @@ impl NodeMetrics {
         Self {
             termination: Summary::new(
                 "karpenter_nodes_termination_duration_seconds",
-                "Time from the deletion of a node to its end",
+                "Time from the deletion timestamp of a node until it was removed",
                 Some("nodepool"),
                 c.most(5),
             ),
             unpriced: counters(
                 r,
                 "karpenter_nodepools_cost_tracker_errors",
-                "Nodes that registered and whose price is not known",
+                "Registered nodes without a known price",
                 10,
                 c,
             ),
@@ -67,7 +67,7 @@ impl NodeMetrics {
                 claims: histograms(
                     r,
                     "karpenter_nodeclaims_termination_duration_seconds",
-                    "Time from the deletion of a claim to its end",
+                    "Time from the deletion timestamp of a NodeClaim until it was removed",
                     0,
                     duration_of(c),
                     c,
@@ -75,7 +75,7 @@ impl NodeMetrics {
                 instances: histograms(
                     r,
                     "karpenter_nodeclaims_instance_termination_duration_seconds",
-                    "Time from the first request to end a machine to the end of its claim",
+                    "Time from the first request to terminate an instance until its NodeClaim was removed",
                     0,
                     duration_of(c),
                     c,
@@ -83,7 +83,7 @@ impl NodeMetrics {
                 lifetimes: histograms(
                     r,
                     "karpenter_nodes_lifetime_duration_seconds",
-                    "Time from the creation of a node to its end",
+                    "Time from the creation of a node until it was removed",
                     0,
                     lifetimes,
                     c,
@@ -153,7 +153,7 @@ pub(super) fn utilization(live: &mut Registry, snapshot: &Snapshot) {
     }
     live.register(
         "karpenter_cluster_utilization_percent",
-        "Share of what nodes have for pods that pods ask for",
+        "Requested fraction of allocatable resources",
         family,
     );
 }
@@ -194,22 +194,22 @@ pub(super) fn each_node(live: &mut Registry, snapshot: &Snapshot, now: Timestamp
     for (name, help, family) in [
         (
             "karpenter_nodes_allocatable",
-            "What a node has for pods",
+            "Allocatable resources of a node",
             allocatable,
         ),
         (
             "karpenter_nodes_total_pod_requests",
-            "What pods of a node ask for, DaemonSets' apart",
+            "Requests of pods on a node, DaemonSet pods excluded",
             asked,
         ),
         (
             "karpenter_nodes_total_daemon_requests",
-            "What DaemonSets' pods of a node ask for",
+            "Requests of DaemonSet pods on a node",
             by_daemons,
         ),
         (
             "karpenter_nodes_system_overhead",
-            "What the system keeps of a node",
+            "Resources of a node reserved for the system",
             kept,
         ),
         (

@@ -268,7 +268,7 @@ impl Metrics {
     /// How many effects of a lane wait and run.
     pub(crate) fn effects_queued(&self, lane: &'static str, waiting: usize, running: usize) {
         let labels = labels::Lane { lane };
-        self.effects_waiting.with(&labels, |gauge| {
+        self.effect_queue_depth.with(&labels, |gauge| {
             gauge.set(as_i64(waiting));
         });
         self.effects_running.with(&labels, |gauge| {
@@ -282,18 +282,19 @@ impl Metrics {
     }
 
     /// An event was not sent.
-    pub(crate) fn event_dropped(&self, why: &'static str) {
-        self.events_dropped.with(&labels::Why { why }, count);
+    pub(crate) fn event_dropped(&self, reason: &'static str) {
+        self.events_dropped
+            .with(&labels::ReasonOnly { reason }, count);
     }
 
     /// How many events wait.
     pub(crate) fn events_queued(&self, waiting: usize) {
-        self.events_waiting.set(as_i64(waiting));
+        self.event_queue_depth.set(as_i64(waiting));
     }
 
     /// How many inputs wait.
     pub(crate) fn inputs_queued(&self, waiting: usize) {
-        self.inputs_waiting.set(as_i64(waiting));
+        self.input_queue_depth.set(as_i64(waiting));
     }
 
     /// A decider begins a step.

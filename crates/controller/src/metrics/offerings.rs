@@ -63,7 +63,7 @@ pub(super) fn each(live: &mut Registry, snapshot: &Snapshot) {
         ),
         (
             "karpenter_cloudprovider_instance_type_offering_available",
-            "1 while an offering is thought to be available",
+            "1 if an offering is considered available",
             available,
         ),
     ] {

@@ -71,12 +71,12 @@ impl PodMetrics {
                 r,
                 c,
                 "karpenter_pods_scheduling_decision_duration_seconds",
-                "Time from the creation of a pod until a place for it is planned",
+                "Time from the creation of a pod until it is nominated",
             ),
             drained: counters(
                 r,
                 "karpenter_pods_drained",
-                "Pods that were asked to leave a node that goes, by why it goes",
+                "Pods evicted from terminating nodes, by reason",
                 8,
                 c,
             ),
@@ -84,7 +84,7 @@ impl PodMetrics {
                 counters(
                     r,
                     "karpenter_pods_disruption_initiated",
-                    "Pods that would have to move, on nodes that were decided to go",
+                    "Pods to reschedule on disrupted nodes",
                     0,
                     c,
                 )
@@ -94,13 +94,13 @@ impl PodMetrics {
                     r,
                     c,
                     "karpenter_pods_provisioning_bound_duration_seconds",
-                    "Time from the creation of a pod, for which a place was planned, until it is bound",
+                    "Time from the creation of a nominated pod until it is bound",
                 ),
                 startup: histogram(
                     r,
                     c,
                     "karpenter_pods_provisioning_startup_duration_seconds",
-                    "Time from the creation of a pod, for which a place was planned, until it is ready",
+                    "Time from the creation of a nominated pod until it is ready",
                 ),
             }),
             placed: Mutex::default(),
@@ -166,7 +166,7 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
     let opted_out = |pod: &&std::sync::Arc<Pod>| pod.class.opts_out();
     live.register(
         "karpenter_scheduler_ignored_pods_count",
-        "Pending pods that ask not to be placed here",
+        "Pending pods that opted out of this autoscaler",
         ConstGauge::new(as_i64(snapshot.pending.values().filter(opted_out).count())),
     );
     let mut by_zone: BTreeMap<String, i64> = BTreeMap::new();
@@ -185,7 +185,7 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
     }
     live.register(
         "mortise_pods_stalled",
-        "Pods that have been unschedulable for a minute while no node is on its way for them",
+        "Pods unschedulable for more than one minute while no node is being created for them, by state",
         stalled,
     );
     for pod in snapshot.pending.values().filter(|pod| !pod.virtual_pod) {
@@ -201,7 +201,7 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
     }
     live.register(
         "karpenter_scheduler_pending_pods_by_effective_zone_count",
-        "Pending pods by the one zone that they ask for; flexible when there are several, none when there is none",
+        "Pending pods by required zone: flexible if several are possible, none if none is",
         family,
     );
 }
@@ -282,17 +282,17 @@ impl PodMetrics {
             ),
             (
                 "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
-                "Age of a pending pod for which no place is planned",
+                "Age of a pending pod without a nomination",
                 undecided,
             ),
             (
                 "karpenter_pods_provisioning_unbound_time_seconds",
-                "Age of a pod that is not bound and for which a place is planned",
+                "Age of an unbound pod with a nomination",
                 waiting,
             ),
             (
                 "karpenter_pods_provisioning_unstarted_time_seconds",
-                "Age of a pod that is not ready and for which a place was planned",
+                "Age of a pod that is not ready and was nominated",
                 starting,
             ),
         ] {

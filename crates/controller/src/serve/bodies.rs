@@ -58,7 +58,7 @@ impl Bodies {
             Err(_) => {
                 return Err(refused(
                     StatusCode::REQUEST_TIMEOUT,
-                    "the body took too long",
+                    "reading the body timed out",
                 ));
             }
         };
@@ -73,7 +73,7 @@ impl Bodies {
         let too_large = || {
             refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                &format!("the body is larger than {limit} bytes, the most that this path takes"),
+                &format!("the body is larger than {limit} bytes, the limit of this path"),
             )
         };
         let declared = body.size_hint().lower();
@@ -84,9 +84,8 @@ impl Bodies {
         let mut bytes: Vec<u8> = Vec::new();
         let mut held: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| {
-                refused(StatusCode::BAD_REQUEST, "the body did not come to its end")
-            })?;
+            let frame =
+                frame.map_err(|_| refused(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
@@ -103,7 +102,7 @@ impl Bodies {
                 let room = room.map_err(|_| {
                     refused(
                         StatusCode::SERVICE_UNAVAILABLE,
-                        "too much is being sent at this moment",
+                        "too many request bytes in flight",
                     )
                 })?;
                 match &mut held {

@@ -102,7 +102,7 @@ impl RequestGuard {
                 path,
                 reviews,
                 caller,
-                "answered without facts of the cluster: the caller shows no client certificate of --admission-client-ca"
+                "cluster facts withheld from admission response, the caller has no client certificate signed by --admission-client-ca"
             );
         }
     }
@@ -120,7 +120,7 @@ impl RequestGuard {
             Access::ExtenderClient if peer.is_one_of(&self.clients) => Ok(()),
             Access::ExtenderClient => {
                 let message = if peer.names.is_empty() || !peer.of_extender_ca {
-                    "a client certificate of the extender CA is needed\n"
+                    "a client certificate signed by the extender CA is required\n"
                 } else {
                     "the name of this client certificate is not allowed\n"
                 };
@@ -225,7 +225,7 @@ pub(super) async fn check(
 pub(super) async fn unknown(shared: Arc<ServiceState>) -> Response {
     let status = StatusCode::NOT_FOUND;
     shared.metrics.request("other", status, Duration::ZERO);
-    (status, "there is nothing at this path\n").into_response()
+    (status, "path not found\n").into_response()
 }
 
 async fn answer(
@@ -244,7 +244,7 @@ async fn answer(
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             [(header::RETRY_AFTER, "1")],
-            "too many requests at this moment\n",
+            "too many concurrent requests\n",
         )
             .into_response();
     };
@@ -258,11 +258,11 @@ async fn answer(
             tracing::error!(
                 path,
                 message = crate::driver::panic_text(&*panic),
-                "a request panicked"
+                "request handler panicked"
             );
             (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n").into_response()
         }
-        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the request timed out\n").into_response(),
     }
 }
 
@@ -282,7 +282,7 @@ fn label(path: &str) -> &'static str {
         "/debug/config",
         "/debug/snapshot",
         "/debug/pending",
-        "/debug/reservations",
+        "/debug/nominations",
         "/debug/decisions",
         "/debug/explain",
         "/debug/extender",

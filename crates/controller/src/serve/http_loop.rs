@@ -77,7 +77,7 @@ impl Loop {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     // Out of file descriptors, mostly: spinning would not bring them back.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "failed to accept connection");
                     tokio::time::sleep(backoff.next()).await;
                     continue;
                 }
@@ -120,7 +120,7 @@ fn say_crowded(crowd: &Seldom, port: &'static str, newest: IpAddr) {
     if let Some(connections) = crowd.due() {
         tracing::warn!(
             port, connections, %newest,
-            "too many connections: silent ones are ended for new ones"
+            "too many connections, idle ones are closed for new ones"
         );
     }
 }
@@ -138,7 +138,7 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a socket option could not be set");
+            tracing::debug!(%error, "failed to set socket option");
         }
         let Some(tls) = self.tls.clone() else {
             return self.http(stream, Peer::default(), false).await;
@@ -268,7 +268,7 @@ impl Connection {
             tokio::select! {
                 result = connection.as_mut() => {
                     if let Err(error) = result {
-                        tracing::debug!(error, "a connection ended");
+                        tracing::debug!(error, "connection closed");
                     }
                     return;
                 }

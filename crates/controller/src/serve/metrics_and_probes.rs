@@ -40,7 +40,7 @@ async fn alive(State(shared): State<Arc<ServiceState>>) -> Response {
     if stuck {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the main loop does not turn\n",
+            "the event loop is stalled\n",
         )
             .into_response()
     } else {

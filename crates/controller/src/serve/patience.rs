@@ -39,7 +39,7 @@ impl<S> Unstalled<S> {
         match waiting.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the caller does not read its answer",
+                "the client does not read the response",
             ))),
             Poll::Pending => Poll::Pending,
         }

@@ -463,6 +463,6 @@ async fn readiness_names_what_is_missing() {
         status(&empty, "/readyz")
             .await
             .1
-            .contains("have not all been read")
+            .contains("not all watches are synced")
     );
 }

@@ -173,10 +173,10 @@ impl DisruptionDecider {
         if done {
             return NextPhase::Phase(CommandPhase::Grace(after(
                 input.now,
-                input.settings.bind_grace_ms,
+                input.settings.bind_grace_period_ms,
             )));
         }
-        give_up_after(until, "the fence could not be written", input, step)
+        give_up_after(until, "failed to write the fence", input, step)
     }
 
     /// Fences a machine by the condition that says why it goes. `true`: the claim has it.
@@ -232,12 +232,7 @@ impl DisruptionDecider {
             done &= self.say_why(claim, target, command.reason(), input, step);
         }
         if !done {
-            return give_up_after(
-                until,
-                "taint and condition could not be written",
-                input,
-                step,
-            );
+            return give_up_after(until, "failed to write taint and condition", input, step);
         }
         let deadline = after(input.now, LAUNCH_MS);
         if let Err(stale) = self.order_replacements(command, input, step) {
@@ -264,7 +259,7 @@ impl DisruptionDecider {
         for planned in &command.moves.claims {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
                 return Err(InvalidatedCommand::scheduling(format!(
-                    "pool {} is gone",
+                    "NodePool {} was deleted",
                     planned.pool
                 )));
             };
@@ -422,7 +417,7 @@ impl DisruptionDecider {
     }
 
     fn finish(&mut self, command: &DisruptionCommand, input: &StepInput<'_>) {
-        let until = after(input.now, input.settings.churn_rest_ms);
+        let until = after(input.now, input.settings.disruption_cooldown_ms);
         for placement in &command.moves.placements {
             let machine = input.snapshot.nodes.get(&*placement.node);
             if let Some(claim) = machine.and_then(|machine| machine.claim_name()) {
@@ -578,9 +573,10 @@ pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> CommandPhase
     match method {
         // Drift saves no money, so there is nothing that a moment's change could make untrue.
         Method::Drift => CommandPhase::Held(input.now),
-        Method::Emptiness | Method::Multi | Method::Single => {
-            CommandPhase::Held(after(input.now, input.settings.hold_ms))
-        }
+        Method::Emptiness | Method::Multi | Method::Single => CommandPhase::Held(after(
+            input.now,
+            input.settings.disruption_validation_delay_ms,
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::testing::TestCluster;
-use mortise_apis::karpenter::object_ext::LAUNCHES_HELD_BACK;
+use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
 
@@ -47,9 +47,9 @@ fn launches(world: &TestCluster) -> usize {
 fn an_hour_of_demand(world: &mut TestCluster, wanted: usize, minutes: usize) {
     let mut made = world.done.len();
     for _ in 0..minutes {
-        let closed = status(world, LAUNCHES_HELD_BACK) == "True";
+        let closed = status(world, LAUNCHES_PAUSED) == "True";
         let there = world.snapshot().claims.len();
-        // While launches are held back, the solver does not choose the pool.
+        // While launches are paused, the solver does not choose the pool.
         for _ in there..if closed { there } else { wanted } {
             made += 1;
             claim(world, &format!("c{made}"));
@@ -71,9 +71,9 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
         assert_eq!(status(&world, HEALTHY), "False");
         let reason = condition(&world, HEALTHY).map(|(_, reason)| reason);
         assert_eq!(reason.as_deref(), Some("RegistrationFailed"));
-        let event = world.event(LAUNCHES_HELD_BACK).unwrap();
+        let event = world.event(LAUNCHES_PAUSED).unwrap();
         assert!(
-            event.warning && event.message.contains("in a row did not register"),
+            event.warning && event.message.contains("did not register"),
             "{}",
             event.message
         );
@@ -82,7 +82,7 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
                 .verdicts("nodepool/default")
                 .contains(&Verdict::Blocked)
         );
-        let held = status(&world, LAUNCHES_HELD_BACK);
+        let held = status(&world, LAUNCHES_PAUSED);
         assert!(["True", "Unknown"].contains(&held.as_str()), "{held}");
     }
 }
@@ -96,7 +96,7 @@ fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
     }
     world.pass(19 * MINUTE);
     assert_eq!(launches(&world), 8);
-    assert_eq!(status(&world, LAUNCHES_HELD_BACK), "True");
+    assert_eq!(status(&world, LAUNCHES_PAUSED), "True");
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
     let mut world = TestCluster::new();
     // Long enough for the wait to have doubled a few times.
     an_hour_of_demand(&mut world, 5, 240);
-    while status(&world, LAUNCHES_HELD_BACK) != "True" {
+    while status(&world, LAUNCHES_PAUSED) != "True" {
         an_hour_of_demand(&mut world, 5, 1);
     }
     let told = |world: &TestCluster| {
         let list = world.get("NodePool/default")["status"]["conditions"].clone();
         let all = list.as_array().unwrap();
-        let held = all.iter().find(|each| each["type"] == LAUNCHES_HELD_BACK);
+        let held = all.iter().find(|each| each["type"] == LAUNCHES_PAUSED);
         held.unwrap()["message"].clone()
     };
     let before = told(&world);
@@ -150,7 +150,7 @@ fn the_first_that_registers_lets_all_others_go() {
     assert_eq!(world.machines.len(), 8);
     assert_eq!(
         world.condition("c20", "Launched").unwrap().1,
-        "LaunchHeldBack"
+        "LaunchPaused"
     );
     world.pass(6 * MINUTE);
     assert_eq!(world.machines.len(), 8, "waiting is no failure to launch");
@@ -159,7 +159,7 @@ fn the_first_that_registers_lets_all_others_go() {
     world.pass(1_000);
     assert_eq!(world.machines.len(), 30);
     assert_eq!(status(&world, HEALTHY), "True");
-    assert_eq!(condition(&world, LAUNCHES_HELD_BACK), None);
+    assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
     world.pass(14 * MINUTE);
     assert!(
         world.is_true("c20", "Launched") && world.has("NodeClaim/c20"),
@@ -184,7 +184,7 @@ fn that_a_launch_is_held_back_is_written_after_a_moment() {
     world.pass(200);
     for held in ["c8", "c9"] {
         let (_, reason) = world.condition(held, "Launched").unwrap();
-        assert_eq!(reason, "LaunchHeldBack");
+        assert_eq!(reason, "LaunchPaused");
     }
 }
 
@@ -223,14 +223,14 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
 fn a_mended_class_ends_the_wait() {
     let mut world = TestCluster::new();
     an_hour_of_demand(&mut world, 4, 17);
-    assert_eq!(status(&world, LAUNCHES_HELD_BACK), "True");
+    assert_eq!(status(&world, LAUNCHES_PAUSED), "True");
     let before = launches(&world);
     world.edit(
         "FakeNodeClass/default",
         &json!({ "metadata": { "generation": 2 }, "spec": { "image": "good" } }),
     );
     world.settle();
-    assert_eq!(condition(&world, LAUNCHES_HELD_BACK), None);
+    assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
     claim(&mut world, "now");
     world.settle();
     assert_eq!(launches(&world), before + 1);
@@ -243,10 +243,7 @@ fn a_mended_class_ends_the_wait() {
 fn one_is_tried_and_when_it_registers_launches_go_on() {
     let mut world = TestCluster::new();
     an_hour_of_demand(&mut world, 4, 21);
-    assert_eq!(
-        condition(&world, LAUNCHES_HELD_BACK).unwrap().1,
-        "OneIsTried"
-    );
+    assert_eq!(condition(&world, LAUNCHES_PAUSED).unwrap().1, "ProbeLaunch");
     let tried: Vec<String> = world
         .machines
         .values()
@@ -260,7 +257,7 @@ fn one_is_tried_and_when_it_registers_launches_go_on() {
     let alive = alive[0].clone();
     world.join(&alive);
     world.pass(1_000);
-    assert_eq!(condition(&world, LAUNCHES_HELD_BACK), None);
+    assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
     let all: Vec<&Value> = vec![world.get("NodePool/default")];
     assert_eq!(all[0]["status"]["conditions"].as_array().unwrap().len(), 4);
 }
@@ -268,21 +265,21 @@ fn one_is_tried_and_when_it_registers_launches_go_on() {
 #[test]
 fn the_breaker_can_be_switched_off() {
     let settings = Settings {
-        launch_trial: 0,
-        launch_failures: 0,
+        max_unproven_launches: 0,
+        launch_failure_threshold: 0,
         ..Settings::default()
     };
     let mut world = TestCluster::with(settings);
     an_hour_of_demand(&mut world, 20, 40);
     assert!(launches(&world) >= 40, "{}", launches(&world));
-    assert_eq!(condition(&world, LAUNCHES_HELD_BACK), None);
+    assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
     assert_eq!(status(&world, HEALTHY), "False");
 }
 
 #[test]
 fn two_failures_of_the_last_four_are_unhealthy_and_claims_of_others_do_not_count() {
     let mut world = TestCluster::with(Settings {
-        launch_failures: 0,
+        launch_failure_threshold: 0,
         ..Settings::default()
     });
     let register = |world: &mut TestCluster, name: &str| {

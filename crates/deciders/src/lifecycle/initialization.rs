@@ -70,7 +70,7 @@ impl LifecycleDecider {
                 .chain(twins.iter().map(|twin| twin.as_str()))
                 .collect();
             format!(
-                "several nodes have the machine's provider id: {}",
+                "several nodes have the provider ID of the NodeClaim: {}",
                 names.join(", ")
             )
         });
@@ -222,7 +222,7 @@ impl LifecycleDecider {
             .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
         if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
             let text = format!(
-                "node {} joined without taint {}, pods may have been bound too early",
+                "node {} registered without taint {}, pods may have been bound too early",
                 target,
                 labels::UNREGISTERED_TAINT
             );

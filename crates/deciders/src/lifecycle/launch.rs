@@ -10,7 +10,7 @@ use super::breaker::LaunchDecision;
 use super::{LifecycleDecider, MESSAGE_CHARS};
 use crate::tracking::timer_queue::{attempt, earlier};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::{LAUNCH_HELD_BACK, has_finalizer};
+use mortise_apis::karpenter::object_ext::{LAUNCH_PAUSED, has_finalizer};
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, ProviderId, Uid};
 use mortise_apis::values::after;
@@ -58,7 +58,7 @@ impl LifecycleDecider {
                         claim: name.clone(),
                     });
                     let text = format!(
-                        "machine {} was launched for a claim that is gone",
+                        "instance {} was launched for a deleted NodeClaim",
                         machine.provider_id
                     );
                     step.record(
@@ -250,7 +250,7 @@ impl LifecycleDecider {
                     return Some(earlier(at, Some(told_at)));
                 }
                 self.failures
-                    .insert(uid.clone(), (LAUNCH_HELD_BACK.to_owned(), why));
+                    .insert(uid.clone(), (LAUNCH_PAUSED.to_owned(), why));
                 let noted = self.note_failure(input.now, claim, uid, step);
                 Some(earlier(at, noted))
             }
@@ -263,7 +263,7 @@ impl LifecycleDecider {
                     ObjectRef::Claim(claim.name()),
                     Verdict::LaunchFailed,
                     vec![
-                        launched_is("Unknown", LAUNCH_HELD_BACK.to_owned()),
+                        launched_is("Unknown", LAUNCH_PAUSED.to_owned()),
                         Reason::Note { text: why },
                     ],
                 );

@@ -44,7 +44,7 @@ use crate::tracking::timer_queue::{TimerQueue, earlier};
 use crate::tracking::write_tracker::WriteTracker;
 use breaker::BreakerTransition;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::LAUNCHES_HELD_BACK;
+use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::values::after;
@@ -372,7 +372,7 @@ impl LifecycleDecider {
         None
     }
 
-    /// Says that launches are held back, or are no longer.
+    /// Says that launches are paused, or are no longer.
     fn tell(&self, input: &StepInput<'_>, news: Option<BreakerTransition>, step: &mut Step) {
         let (pool, event, verdict, reason) = match news {
             None => return,
@@ -382,18 +382,18 @@ impl LifecycleDecider {
                 until,
             }) => {
                 let target = ObjectRef::Pool(pool.clone());
-                let reason = Reason::HeldBack {
+                let reason = Reason::LaunchesPaused {
                     pool,
                     failures,
                     until,
                 };
-                let event = Event::warning(target.clone(), LAUNCHES_HELD_BACK, reason.to_string());
+                let event = Event::warning(target.clone(), LAUNCHES_PAUSED, reason.to_string());
                 (target, event, Verdict::Blocked, reason)
             }
             Some(BreakerTransition::Closed { pool }) => {
                 let target = ObjectRef::Pool(pool);
-                let text = "launches are no longer held back".to_owned();
-                let event = Event::normal(target.clone(), LAUNCHES_HELD_BACK, text.clone());
+                let text = "launches are no longer paused".to_owned();
+                let event = Event::normal(target.clone(), LAUNCHES_PAUSED, text.clone());
                 (target, event, Verdict::Condition, Reason::Note { text })
             }
         };

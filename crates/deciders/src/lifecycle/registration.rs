@@ -177,7 +177,7 @@ fn incomplete(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> 
     {
         return Some((
             "StartupTaintsExist",
-            format!("startup taint {} is still there", taints::text(taint)),
+            format!("startup taint {} is not removed yet", taints::text(taint)),
         ));
     }
     if let Some(taint) = node
@@ -188,7 +188,7 @@ fn incomplete(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> 
     {
         return Some((
             "KnownEphemeralTaintsExist",
-            format!("taint {} is still there", taints::text(taint)),
+            format!("taint {} is not removed yet", taints::text(taint)),
         ));
     }
     let asked = claim.spec.requests().map(resources_of).unwrap_or_default();
@@ -200,7 +200,7 @@ fn incomplete(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> 
     unknown.map(|name| {
         (
             "ResourceNotRegistered",
-            format!("node does not offer resource {name} yet"),
+            format!("node does not report resource {name} yet"),
         )
     })
 }

@@ -6,7 +6,7 @@
 //!   anew with every generation of the pool and of its node class.
 //! - The launch breaker, ours. Until the first machine of a template (pool, node class and what the class stands for)
 //!   has registered, only a few are out at a time. When several in a row have not registered, launches stop; then one is
-//!   tried at a time, less and less often, until one registers or the template changes. The condition `LaunchesHeldBack`
+//!   tried at a time, less and less often, until one registers or the template changes. The condition `LaunchesPaused`
 //!   says so, on the object, where every process reads it.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! 20 min and one after 45 min, which is ten in the first hour.
 //!
 //! Memory only saves reading: after a restart, `NodeRegistrationHealthy`, registered machines that are not drifted, and
-//! `LaunchesHeldBack` tell what is known.
+//! `LaunchesPaused` tell what is known.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -31,7 +31,7 @@ use super::breaker::{BreakerState, BreakerTransition, LaunchDecision};
 use crate::tracking::timer_queue::TimerQueue;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::karpenter::object_ext::{LAUNCHES_HELD_BACK, ONE_IS_TRIED};
+use mortise_apis::karpenter::object_ext::{LAUNCHES_PAUSED, PROBE_LAUNCH};
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::schema::conditions::{
     self, AWAITING_RECONCILIATION, AWAITING_RECONCILIATION_MESSAGE, ConditionStatus, Conditions,
@@ -179,9 +179,9 @@ impl RegistrationHealth {
         match pool.trust {
             BreakerState::Closed => LaunchDecision::Allow,
             BreakerState::Unproven => {
-                let most = input.settings.launch_trial;
+                let most = input.settings.max_unproven_launches;
                 // One that failed is not made up for by another: it told as much as it could.
-                let failed = match input.settings.launch_failures {
+                let failed = match input.settings.launch_failure_threshold {
                     0 => 0,
                     _ => usize::try_from(pool.in_a_row).unwrap_or(usize::MAX),
                 };
@@ -190,14 +190,14 @@ impl RegistrationHealth {
                     return LaunchDecision::Allow;
                 }
                 let text = format!(
-                    "{most} machines of pool {name} are being tried: others follow as soon as one registers"
+                    "{most} unproven launches of NodePool {name} are in progress: further launches wait until one registers"
                 );
                 LaunchDecision::Wait(text, None)
             }
             BreakerState::Open { until, .. } if until > input.now => {
-                let text = pool.held_back(until);
+                let text = pool.pause_message(until);
                 let shows = input.snapshot.pools.get(&name).is_some_and(|pool| {
-                    conditions::is_true(&pool.status.conditions, LAUNCHES_HELD_BACK)
+                    conditions::is_true(&pool.status.conditions, LAUNCHES_PAUSED)
                 });
                 // Until everybody can read it on the pool, the pods would come back here at once.
                 if shows {
@@ -207,9 +207,10 @@ impl RegistrationHealth {
                 }
             }
             BreakerState::Open { .. } => match &pool.probe {
-                Some(probe) if probe != uid => {
-                    LaunchDecision::Wait(format!("one machine of pool {name} is being tried"), None)
-                }
+                Some(probe) if probe != uid => LaunchDecision::Wait(
+                    format!("one probe launch of NodePool {name} is in progress"),
+                    None,
+                ),
                 _ => LaunchDecision::Allow,
             },
         }
@@ -288,7 +289,7 @@ impl RegistrationHealth {
             return None; // no machine was lost
         }
         pool.in_a_row = pool.in_a_row.saturating_add(1);
-        let most = input.settings.launch_failures;
+        let most = input.settings.launch_failure_threshold;
         let opened = match pool.trust {
             BreakerState::Open { opened, .. } if was_probe => opened.saturating_add(1),
             BreakerState::Open { .. } => return None,
@@ -424,21 +425,21 @@ impl PoolHealth {
             Some(ConditionStatus::Unknown) | None => {}
         }
         let name = pool.name();
-        let held_back = condition(LAUNCHES_HELD_BACK);
-        if let Some(held_back) = held_back {
-            let since = held_back
+        let paused = condition(LAUNCHES_PAUSED);
+        if let Some(paused) = paused {
+            let since = paused
                 .last_transition_time
                 .as_ref()
                 .map_or(input.now, |time| time.0);
-            let told = told(&held_back.message);
-            let until = if held_back.status == ConditionStatus::True {
+            let told = told(&paused.message);
+            let until = if paused.status == ConditionStatus::True {
                 told.and_then(|(_, until)| until)
                     .unwrap_or_else(|| after(since, input.settings.launch_backoff_ms))
             } else {
                 input.now
             };
             // The first closing comes with so many failures, and each one after it closes once more.
-            let first = input.settings.launch_failures;
+            let first = input.settings.launch_failure_threshold;
             this.in_a_row = told.map_or(first, |(failures, _)| failures.max(first));
             let opened = (this.in_a_row - first).saturating_add(1);
             this.trust = BreakerState::Open { opened, until };
@@ -468,10 +469,10 @@ impl PoolHealth {
         }
     }
 
-    fn held_back(&self, until: Timestamp) -> String {
+    fn pause_message(&self, until: Timestamp) -> String {
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
         format!(
-            "{} machines in a row did not register; one is tried at {until}",
+            "{} consecutive nodes did not register; next probe launch at {until}",
             self.in_a_row
         )
     }
@@ -488,24 +489,24 @@ impl PoolHealth {
         };
         match self.trust {
             BreakerState::Open { until, .. } if until > now => conditions.set_true_with_reason(
-                LAUNCHES_HELD_BACK,
-                "NodesDoNotRegister",
-                &self.held_back(until),
+                LAUNCHES_PAUSED,
+                "NodesNotRegistering",
+                &self.pause_message(until),
             ),
             BreakerState::Open { .. } => conditions.set_unknown(
-                LAUNCHES_HELD_BACK,
-                ONE_IS_TRIED,
+                LAUNCHES_PAUSED,
+                PROBE_LAUNCH,
                 &format!(
-                    "{} machines in a row did not register; one is tried",
+                    "{} consecutive nodes did not register; a probe launch is in progress",
                     self.in_a_row
                 ),
             ),
-            BreakerState::Unproven | BreakerState::Closed => conditions.clear(LAUNCHES_HELD_BACK),
+            BreakerState::Unproven | BreakerState::Closed => conditions.clear(LAUNCHES_PAUSED),
         };
     }
 }
 
-/// What the message of [`PoolHealth::held_back`] says, which is all that a process knows that was not there: how many machines
+/// What the message of [`PoolHealth::pause_message`] says, which is all that a process knows that was not there: how many machines
 /// in a row did not register, and when the next is tried.
 fn told(message: &str) -> Option<(u32, Option<Timestamp>)> {
     let (failures, _) = message.split_once(' ')?;

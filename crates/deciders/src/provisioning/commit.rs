@@ -108,7 +108,7 @@ impl ProvisioningDecider {
                 && at > input.now
             {
                 self.look_no_later_than(at);
-                let text = format!("NodePool {} cannot make NodeClaims now", planned.pool);
+                let text = format!("NodePool {} cannot launch NodeClaims", planned.pool);
                 self.hold_up(&planned.pods, &Reason::Note { text });
                 continue;
             }
@@ -323,7 +323,7 @@ impl ProvisioningDecider {
 }
 
 /// Why nothing is bought for a pod that a plan had no place for.
-const LEFT_TO_SCHEDULER: &str = "kube-scheduler has a node for it: it has asked the extender";
+const LEFT_TO_SCHEDULER: &str = "kube-scheduler is about to bind it: it called the extender";
 
 /// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
 const TYPELESS_EVERY_MS: i64 = 60_000;

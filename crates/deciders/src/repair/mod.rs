@@ -12,7 +12,7 @@
 //!
 //! Everything is decided from objects at each look; what is kept here only saves repeated calls and words.
 //!
-//! Implements karpenter-core 7.1, with settings per pool (`mortise.sh/repair`, `-after`, `-limit`).
+//! Implements karpenter-core 7.1, with settings per pool (`mortise.sh/repair-mode`, `-toleration-duration`, `-max-unhealthy`).
 
 mod rules;
 
@@ -137,7 +137,7 @@ impl RepairDecider {
             let text = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let by = format!("{}: {}", DeciderId::Repair, reason(ailment));
             let merge = json!({ "metadata": { "annotations": {
-                labels::TERMINATION_TIMESTAMP: text, labels::ENDED_BY: by,
+                labels::TERMINATION_TIMESTAMP: text, labels::DELETION_REASON: by,
             } } });
             let write = writes::unversioned(target.clone(), merge);
             again = self.outbox.send(now, write, step).err().flatten();
@@ -200,7 +200,8 @@ impl RepairDecider {
             }
             let event = Event::warning(object.clone(), "NodeRepairBlocked", text.clone());
             step.event(event.every(BLOCKED_EVERY_MS));
-            let text = format!("{sick} of {nodes} nodes are unhealthy, and {limit} may be");
+            let text =
+                format!("{sick} of {nodes} nodes are unhealthy, at most {limit} are allowed");
             step.record(
                 input,
                 DeciderId::Repair,

@@ -12,7 +12,7 @@ use mortise_cloudprovider::RepairPolicy;
 
 /// Upstream's limit.
 const LIMIT: Allowance = Allowance::Percent(20);
-/// Words of [`labels::REPAIR`].
+/// Words of [`labels::REPAIR_MODE`].
 const MODES: [&str; 3] = ["forceful", "graceful", "off"];
 
 /// How a sick machine is replaced.
@@ -59,36 +59,36 @@ impl RepairRules {
                 .get(key)
                 .map(String::as_str)
         };
-        match annotation(labels::REPAIR) {
+        match annotation(labels::REPAIR_MODE) {
             None | Some("forceful") => {}
             Some("graceful") => rules.mode = RepairMode::Graceful,
             Some("off") => rules.mode = RepairMode::Off,
             Some(other) => {
                 let meant = nearest(other, MODES).map(|word| format!(" (did you mean {word}?)"));
                 faults.push(format!(
-                    "annotation {}: {other:?} is none of forceful, graceful, off{}",
-                    labels::REPAIR,
+                    "annotation {}: {other:?} must be forceful, graceful or off{}",
+                    labels::REPAIR_MODE,
                     meant.unwrap_or_default()
                 ));
             }
         }
-        if let Some(text) = annotation(labels::REPAIR_AFTER) {
+        if let Some(text) = annotation(labels::REPAIR_TOLERATION_DURATION) {
             match text.parse::<GoDuration>() {
                 Ok(span) if span.as_nanos() >= 0 => {
                     rules.after_ms = Some(span.as_nanos() / 1_000_000)
                 }
                 _ => faults.push(format!(
-                    "annotation {}: {text:?} is no duration such as 90s or 10m",
-                    labels::REPAIR_AFTER
+                    "annotation {}: {text:?} must be a duration such as 90s or 10m",
+                    labels::REPAIR_TOLERATION_DURATION
                 )),
             }
         }
-        if let Some(text) = annotation(labels::REPAIR_LIMIT) {
+        if let Some(text) = annotation(labels::REPAIR_MAX_UNHEALTHY) {
             match Allowance::parse(text) {
                 Ok(limit @ (Allowance::Nodes(0..) | Allowance::Percent(0..=100))) => rules.limit = limit,
                 _ => faults.push(format!(
-                    "annotation {}: {text:?} is neither a number of nodes nor a percentage from 0% to 100%",
-                    labels::REPAIR_LIMIT
+                    "annotation {}: {text:?} must be a number of nodes or a percentage from 0% to 100%",
+                    labels::REPAIR_MAX_UNHEALTHY
                 )),
             }
         }

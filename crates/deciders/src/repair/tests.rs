@@ -169,9 +169,9 @@ fn too_many_at_once_are_left_alone_until_some_recover() {
 #[test]
 fn a_pool_has_its_own_limit_time_and_manner() {
     let mut world = world(4);
-    annotate(&mut world, labels::REPAIR_LIMIT, "3");
-    annotate(&mut world, labels::REPAIR_AFTER, "30s");
-    annotate(&mut world, labels::REPAIR, "graceful");
+    annotate(&mut world, labels::REPAIR_MAX_UNHEALTHY, "3");
+    annotate(&mut world, labels::REPAIR_TOLERATION_DURATION, "30s");
+    annotate(&mut world, labels::REPAIR_MODE, "graceful");
     world.pod(
         "guarded",
         "node-c0",
@@ -194,11 +194,11 @@ fn a_pool_has_its_own_limit_time_and_manner() {
 #[test]
 fn off_means_off() {
     let mut world = world(1);
-    annotate(&mut world, labels::REPAIR, "off");
+    annotate(&mut world, labels::REPAIR_MODE, "off");
     fall(&mut world, &[0], "Ready", "False");
     world.pass(60 * MINUTE);
     assert!(!going(&world, 0));
-    annotate(&mut world, labels::REPAIR, "forceful");
+    annotate(&mut world, labels::REPAIR_MODE, "forceful");
     world.pass(1_000);
     assert!(going(&world, 0), "switched on again it is long overdue");
     let mut closed = TestCluster::with(Settings {
@@ -215,9 +215,17 @@ fn off_means_off() {
 fn settings_that_cannot_be_read_are_said_and_do_not_count() {
     let mut world = world(1);
     for (key, value, part) in [
-        (labels::REPAIR, "gracefull", "did you mean graceful?"),
-        (labels::REPAIR_AFTER, "soon", "is no duration"),
-        (labels::REPAIR_LIMIT, "120%", "percentage from 0% to 100%"),
+        (labels::REPAIR_MODE, "gracefull", "did you mean graceful?"),
+        (
+            labels::REPAIR_TOLERATION_DURATION,
+            "soon",
+            "must be a duration",
+        ),
+        (
+            labels::REPAIR_MAX_UNHEALTHY,
+            "120%",
+            "percentage from 0% to 100%",
+        ),
     ] {
         annotate(&mut world, key, value);
         let said = world.events.iter().any(|event| {

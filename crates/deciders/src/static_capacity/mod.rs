@@ -194,7 +194,7 @@ impl StaticCapacityDecider {
         if room < missing {
             let limit = pool.limits().nodes.unwrap_or_default();
             let message = format!(
-                "limit of nodes is {limit}, and {} machines are there, {} of them still going",
+                "limit of nodes is {limit}, and {} nodes exist, {} of them terminating",
                 census.machines(),
                 census.going
             );

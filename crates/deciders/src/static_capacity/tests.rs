@@ -12,7 +12,7 @@ fn world() -> TestCluster {
             static_capacity: true,
             ..FeatureGates::default()
         },
-        hold_ms: 0,
+        disruption_validation_delay_ms: 0,
         ..Settings::default()
     })
 }

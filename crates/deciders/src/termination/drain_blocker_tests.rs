@@ -85,7 +85,7 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
             "conditions": [{ "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed" }] }),
         ),
         DrainBlockerKind::PdbExhausted => budgeted(world, "True", &counts(3, 2, 3)),
-        DrainBlockerKind::SeveralPdbs => {
+        DrainBlockerKind::MultiplePdbs => {
             budget(world, "one", &counts(3, 2, 3));
             budget(world, "two", &counts(3, 2, 3));
             world.pod("web", "node-c", &ready("True"));
@@ -102,7 +102,7 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
             2,
             &json!({ "metadata": { "finalizers": ["example.com/backup"] } }),
         ),
-        DrainBlockerKind::KubeletSilent => {
+        DrainBlockerKind::KubeletNotResponding => {
             endless(world, 30, &json!({}));
             world.edit(
                 "Node/node-c",
@@ -130,17 +130,17 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
                 &json!({ "metadata": { "deletionTimestamp": now }, "status": { "detachError": { "message": "device is busy" } } }),
             );
         }
-        DrainBlockerKind::MachineKept => {
+        DrainBlockerKind::InstanceTerminationFailed => {
             world.terminate_error = Some(CloudError {
                 label: "unauthorized",
                 message: "not allowed".to_owned(),
                 retry: Retry::Again,
             })
         }
-        DrainBlockerKind::MachineEnding => world.machine_exit_ms = 60 * MINUTE,
+        DrainBlockerKind::InstanceTerminating => world.machine_exit_ms = 60 * MINUTE,
         DrainBlockerKind::NodeFinalizer => foreign_finalizer(world, "Node/node-c"),
         DrainBlockerKind::ClaimFinalizer => foreign_finalizer(world, "NodeClaim/c"),
-        DrainBlockerKind::WriteRefused => {
+        DrainBlockerKind::ApiWriteRejected => {
             world.refused_writes.insert("Node/node-c".to_owned());
         }
     }
@@ -159,12 +159,12 @@ fn told(
     world.records.iter().find_map(|record| {
         record.reasons.iter().find_map(|reason| match reason {
             Reason::DrainBlocked(DrainBlocker {
-                shape,
+                kind,
                 owner,
                 since,
                 unblocks,
                 ..
-            }) if *shape == wanted => Some((record.at, owner.clone(), *since, unblocks.clone())),
+            }) if *kind == wanted => Some((record.at, owner.clone(), *since, unblocks.clone())),
             _ => None,
         })
     })
@@ -224,7 +224,7 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
         let left_behind = [
             DrainBlockerKind::PodFinalizer,
             DrainBlockerKind::PodStuck,
-            DrainBlockerKind::KubeletSilent,
+            DrainBlockerKind::KubeletNotResponding,
         ];
         if !left_behind.contains(&shape) {
             assert_eq!(world.violations, [""; 0], "{shape:?}");
@@ -261,7 +261,7 @@ fn the_arithmetic_of_a_budget_is_told() {
     for (shape, arithmetic) in [
         (
             DrainBlockerKind::PdbNeverAllows,
-            "(minAvailable 2) wants 2 of 2 pods",
+            "(minAvailable 2) requires 2 of 2 pods",
         ),
         (
             DrainBlockerKind::PdbPodNotReady,
@@ -269,7 +269,7 @@ fn the_arithmetic_of_a_budget_is_told() {
         ),
         (
             DrainBlockerKind::PdbPodsNotReady,
-            "(minAvailable 2) has 2 ready pods of 3, and wants 2",
+            "(minAvailable 2) has 2 ready pods of 3, and requires 2",
         ),
     ] {
         let mut world = TestCluster::new();
@@ -354,6 +354,6 @@ fn every_replica_can_say_what_is_in_the_way_and_of_the_oldest_first() {
         .map(|claim| claim.as_str())
         .collect();
     assert_eq!(names, ["c", "b"]);
-    assert_eq!(stuck[0].obstacles[0].shape, DrainBlockerKind::DoNotDisrupt);
+    assert_eq!(stuck[0].obstacles[0].kind, DrainBlockerKind::DoNotDisrupt);
     assert_eq!(stuck[0].obstacles[0].what, "pod default/guarded-c");
 }

@@ -80,7 +80,7 @@ pub(super) fn why(claim: &NodeClaim) -> Reason {
             }
         }
         _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
-        _ => match claim.annotation(labels::ENDED_BY) {
+        _ => match claim.annotation(labels::DELETION_REASON) {
             Some(by) => Reason::ClaimDeleted { by: by.to_owned() },
             None => Reason::Deleted,
         },
@@ -98,7 +98,7 @@ pub(super) fn who_and_why(reason: &Reason) -> String {
         Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
         _ => (
             "Forceful Termination",
-            "somebody deleted its NodeClaim or Node".to_owned(),
+            "its NodeClaim or Node was deleted by a user or another controller".to_owned(),
         ),
     };
     format!("{word}; {who}")

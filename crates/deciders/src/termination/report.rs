@@ -64,7 +64,7 @@ impl TerminationDecider {
         report.seen = found
             .iter()
             .map(|each| {
-                let key = (each.shape, each.what.clone());
+                let key = (each.kind, each.what.clone());
                 let first = before.get(&key).copied().unwrap_or(now);
                 (key, first)
             })
@@ -73,7 +73,7 @@ impl TerminationDecider {
         let node = machine.node_name().map(ObjectRef::Node);
         let subject = node.or_else(|| machine.claim_name().map(ObjectRef::Claim))?;
         for obstacle in &found {
-            let first = seen.get(&(obstacle.shape, obstacle.what.clone()));
+            let first = seen.get(&(obstacle.kind, obstacle.what.clone()));
             if first.is_some_and(|first| since(now, *first) >= PATIENCE_MS) {
                 self.tell(input, &subject, obstacle, step);
             }
@@ -88,7 +88,7 @@ impl TerminationDecider {
         obstacle: &DrainBlocker,
         step: &mut Step,
     ) {
-        let kind = (obstacle.shape, &obstacle.what);
+        let kind = (obstacle.kind, &obstacle.what);
         let facts = (&kind, "");
         if !self.told.is_news_of(
             subject,
@@ -100,7 +100,7 @@ impl TerminationDecider {
             return;
         }
         let text = obstacle.text(input.now);
-        let (reason, text) = match obstacle.shape.event() {
+        let (reason, text) = match obstacle.kind.event() {
             reason @ "FailedDraining" => (reason, format!("Failed to drain node, {text}")),
             reason @ "AwaitingVolumeDetachment" => {
                 (reason, format!("Awaiting volume detachment, {text}"))
@@ -108,7 +108,7 @@ impl TerminationDecider {
             reason => (reason, text),
         };
         let event = Event {
-            dedupe_key: Some(format!("{} {}", obstacle.shape.label(), obstacle.what)),
+            dedupe_key: Some(format!("{} {}", obstacle.kind.label(), obstacle.what)),
             ..Event::warning(subject.clone(), reason, text)
         };
         step.event(event);

@@ -73,13 +73,9 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
     world.blocked.clear();
     world.pass(11_000);
     assert!(!world.has("Pod/default/web"));
-    assert!(
-        world
-            .event("Evicted")
-            .unwrap()
-            .message
-            .ends_with("Forceful Termination; somebody deleted its NodeClaim or Node")
-    );
+    assert!(world.event("Evicted").unwrap().message.ends_with(
+        "Forceful Termination; its NodeClaim or Node was deleted by a user or another controller"
+    ));
     world.pass(20_000);
     assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"));
     assert!(world.machines.is_empty());

@@ -133,7 +133,7 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
 fn history(seed: u64) -> Vec<String> {
     // Without garbage collection: what is left behind would be left for good.
     let settings = Settings {
-        garbage_collection_ms: i64::MAX,
+        garbage_collection_interval_ms: i64::MAX,
         ignore_devices: false,
         ..Settings::default()
     };

@@ -102,7 +102,7 @@ impl WriteTracker {
     ) -> Result<(), Option<Timestamp>> {
         let mut deletion = Step::default();
         self.send(now, writes::delete_claim(claim), &mut deletion)?;
-        if let Some(mark) = writes::ended_by(claim, who, why) {
+        if let Some(mark) = writes::deletion_reason(claim, who, why) {
             // A mark that waits behind an earlier write of this decider is left out.
             self.send(now, mark, step).ok();
         }

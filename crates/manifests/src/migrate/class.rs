@@ -64,12 +64,17 @@ pub(crate) fn convert(
                 "httpPutResponseHopLimit",
                 Node::plain(&OLD_HOPS.to_string()),
             );
-            log.done(Code::Added, 0, "spec.metadataOptions.httpPutResponseHopLimit", "2, which was meant where nothing stood: pods reach the metadata service. The default is 1 now");
+            log.converted(
+                Code::Added,
+                0,
+                "spec.metadataOptions.httpPutResponseHopLimit",
+                "2, the previous default: pods reach the metadata service. The default is 1 now",
+            );
         }
     }
     for name in ["launchTemplate", "launchTemplateName"] {
         if let Some(found) = spec.get(name) {
-            log.failed(Code::Unsupported, found.line, &format!("spec.{name}"), "launch templates of one's own are not supported any more: write images, user data, disks and security groups out");
+            log.error(Code::Unsupported, found.line, &format!("spec.{name}"), "launch templates of one's own are not supported any more: write images, user data, disks and security groups out");
         }
     }
     if let Some(kubelet) = spec.get_mut("kubelet") {
@@ -78,12 +83,12 @@ pub(crate) fn convert(
     tags(spec, log);
     let expiry = drop_entry(spec, "expireAfter").map(|entry| {
         let text = entry.value.text().unwrap_or_default().to_owned();
-        log.doubt(Code::Moved, entry.value.line, "spec.expireAfter", format!("{text}: a class does not expire; it belongs to the pools of the class, and is written there where they have none"));
+        log.warning(Code::Moved, entry.value.line, "spec.expireAfter", format!("{text}: a class does not expire; it belongs to the pools of the class, and is written there where they have none"));
         (text, entry.value.line)
     });
     for name in FIELDS_OF_POOLS {
         if let Some(found) = spec.get(name) {
-            log.failed(
+            log.error(
                 Code::Unsupported,
                 found.line,
                 &format!("spec.{name}"),
@@ -129,12 +134,12 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
         && known != "Ubuntu"
         && let Some(meant) = nearest(known, AMI_FAMILIES)
     {
-        log.doubt(
+        log.warning(
             Code::Renamed,
             line,
             FAMILY,
             format!(
-                "{known:?} is none of {}; taken for {meant}",
+                "{known:?} is none of {}; interpreted as {meant}",
                 AMI_FAMILIES.join(", ")
             ),
         );
@@ -145,12 +150,7 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
         family = Some("AL2".to_owned());
         if chosen {
             spec.set("amiFamily", Node::plain("AL2"));
-            log.done(
-                Code::Added,
-                0,
-                FAMILY,
-                "AL2, which was meant where nothing stood",
-            );
+            log.converted(Code::Added, 0, FAMILY, "AL2, the previous default");
         }
     }
     let aliased = spec.get("amiSelectorTerms").is_some_and(|terms| {
@@ -163,11 +163,11 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
         Some("Ubuntu") => ubuntu(spec, chosen, line, log),
         Some("Custom") => {
             if !chosen {
-                log.failed(Code::Missing, line, "spec.amiSelectorTerms", "images of the family Custom have no alias: write the terms that select them");
+                log.error(Code::Missing, line, "spec.amiSelectorTerms", "images of the family Custom have no alias: write the terms that select them");
             }
             let registers = spec.get("userData").and_then(Node::text).is_some_and(|data| data.contains("karpenter.sh/unregistered"));
             if age != ManifestVersion::Now && !registers {
-                log.doubt(Code::Behaviour, line, FAMILY, "since v1 the user data of Custom images has to register the node with the taint karpenter.sh/unregistered:NoExecute");
+                log.warning(Code::Behaviour, line, FAMILY, "since v1 the user data of Custom images has to register the node with the taint karpenter.sh/unregistered:NoExecute");
             }
         }
         Some(known) if !chosen => match alias(known, version.unwrap_or("latest")) {
@@ -181,13 +181,13 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
                 if let Some(entries) = spec.entries_mut() {
                     entries.insert(0, entry);
                 }
-                let from = if line == 0 { format!("{known}, which was meant where nothing stood,") } else { known.to_owned() };
-                log.done(Code::Renamed, line, FAMILY, format!("{from} is the image alias {text} now"));
+                let from = if line == 0 { format!("{known}, the previous default,") } else { known.to_owned() };
+                log.converted(Code::Renamed, line, FAMILY, format!("{from} is the image alias {text} now"));
             }
-            None => log.failed(Code::Missing, line, "spec.amiSelectorTerms", format!("there is no alias for images of the family {known:?}: write the terms that select them")),
+            None => log.error(Code::Missing, line, "spec.amiSelectorTerms", format!("there is no alias for images of the family {known:?}: write the terms that select them")),
         },
-        None if !chosen => log.failed(Code::Missing, 0, "spec.amiSelectorTerms", "which images to boot: an alias like al2023@latest, or terms that select them"),
-        None if !aliased => log.failed(Code::Missing, 0, FAMILY, "needed with images that are not chosen by alias: it decides on the format of the user data"),
+        None if !chosen => log.error(Code::Missing, 0, "spec.amiSelectorTerms", "which images to boot: an alias like al2023@latest, or terms that select them"),
+        None if !aliased => log.error(Code::Missing, 0, FAMILY, "needed with images that are not chosen by alias: it decides on the format of the user data"),
         _ => {}
     }
     let old_images = family.as_deref() == Some("AL2")
@@ -200,18 +200,18 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
             })
         });
     if old_images {
-        log.doubt(Code::Unsupported, line, FAMILY, "there are no AL2 images for Kubernetes 1.33 and later: AL2023 (alias al2023@latest) takes user data in another form");
+        log.warning(Code::Unsupported, line, FAMILY, "there are no AL2 images for Kubernetes 1.33 and later: AL2023 (alias al2023@latest) takes user data in another form");
     }
 }
 
 /// The family is gone: its machines are those of AL2 with another disk.
 fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) {
     if !chosen {
-        log.failed(Code::Unsupported, line, FAMILY, "Ubuntu images are not found by themselves any more: write amiSelectorTerms that select them");
+        log.error(Code::Unsupported, line, FAMILY, "Ubuntu images are not found by themselves any more: write amiSelectorTerms that select them");
         return;
     }
     spec.set("amiFamily", Node::plain("AL2"));
-    log.doubt(
+    log.warning(
         Code::Renamed,
         line,
         FAMILY,
@@ -219,7 +219,12 @@ fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) 
     );
     if is_empty(spec, "blockDeviceMappings") {
         spec.set("blockDeviceMappings", Node::of(&ubuntu_disks()));
-        log.done(Code::Added, 0, "spec.blockDeviceMappings", "the disk that Ubuntu machines had where nothing stood: /dev/sda1, 20Gi, gp3, encrypted");
+        log.converted(
+            Code::Added,
+            0,
+            "spec.blockDeviceMappings",
+            "the previous default disk of Ubuntu nodes: /dev/sda1, 20Gi, gp3, encrypted",
+        );
     }
 }
 
@@ -228,21 +233,43 @@ fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>)
     let there = |spec: &Node, key: &str| spec.get(key).is_some_and(|node| !node.is_nothing());
     let (role, profile) = (there(spec, "role"), there(spec, "instanceProfile"));
     match (role, profile, &options.role, &options.instance_profile) {
-        (true, true, ..) => log.failed(Code::Unsupported, spec.get("role").map_or(0, |node| node.line), "spec.role", "role and instanceProfile exclude each other: leave one out"),
+        (true, true, ..) => log.error(
+            Code::Unsupported,
+            spec.get("role").map_or(0, |node| node.line),
+            "spec.role",
+            "role and instanceProfile exclude each other: leave one out",
+        ),
         (false, true, Some(role), _) => {
-            let comments = spec.remove("instanceProfile").map_or_else(Vec::new, crate::yaml::MapEntry::comments);
+            let comments = spec
+                .remove("instanceProfile")
+                .map_or_else(Vec::new, crate::yaml::MapEntry::comments);
             spec.push(super::edit::instead("role", Node::string(role), comments));
-            log.done(Code::Renamed, 0, "spec.role", format!("{role}, as asked for, instead of the instance profile"));
+            log.converted(
+                Code::Renamed,
+                0,
+                "spec.role",
+                format!("{role}, as specified, instead of the instance profile"),
+            );
         }
         (false, false, Some(role), _) => {
             spec.set("role", Node::string(role));
-            log.done(Code::Added, 0, "spec.role", format!("{role}, as asked for"));
+            log.converted(Code::Added, 0, "spec.role", format!("{role}, as specified"));
         }
         (false, false, None, Some(profile)) => {
             spec.set("instanceProfile", Node::string(profile));
-            log.done(Code::Added, 0, "spec.instanceProfile", format!("{profile}, as asked for"));
+            log.converted(
+                Code::Added,
+                0,
+                "spec.instanceProfile",
+                format!("{profile}, as specified"),
+            );
         }
-        (false, false, None, None) => log.failed(Code::Missing, 0, "spec.role", "which IAM role the machines have was a setting of the cluster: give it with --role or --instance-profile"),
+        (false, false, None, None) => log.error(
+            Code::Missing,
+            0,
+            "spec.role",
+            "the IAM role was a setting of the cluster: set it with --role or --instance-profile",
+        ),
         _ => {}
     }
 }
@@ -257,7 +284,7 @@ fn tags(spec: &mut Node, log: &mut FindingLog<'_>) {
         super::requirements::as_text(&mut entry.value);
         let key = &entry.key.text;
         if RESTRICTED_TAGS.contains(&key.as_str()) || key.starts_with("kubernetes.io/cluster/") {
-            log.failed(
+            log.error(
                 Code::Unsupported,
                 entry.value.line,
                 "spec.tags",

@@ -82,7 +82,7 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
         .or(empty.as_ref())
         .map_or(0, |entry| entry.value.line);
     if enabled == Some(true) && empty.is_some() {
-        log.doubt(
+        log.warning(
             Code::Removed,
             line,
             "spec.ttlSecondsAfterEmpty",
@@ -97,9 +97,9 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
             .collect();
         let text = format!("{POLICY}: {policy} and consolidateAfter: {after}");
         match why {
-            "" => log.done(Code::Added, 0, AFTER, format!("{text}: a Provisioner without ttlSecondsAfterEmpty and consolidation took no nodes away; by default a NodePool does")),
-            why if old => log.done(Code::Moved, line, why, format!("is {text} now")),
-            why => log.doubt(Code::Moved, line, why, format!("is no field of a NodePool, and consolidation stays on where it is ignored; it is {text} now")),
+            "" => log.converted(Code::Added, 0, AFTER, format!("{text}: a Provisioner without ttlSecondsAfterEmpty and consolidation took no nodes away; by default a NodePool does")),
+            why if old => log.converted(Code::Moved, line, why, format!("is {text} now")),
+            why => log.warning(Code::Moved, line, why, format!("is not a field of a NodePool and has no effect on consolidation; it is {text} now")),
         }
         set_consolidation(root, policy, &after, comments, log);
     }
@@ -109,13 +109,13 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
             let after = seconds(&entry, "spec.ttlSecondsUntilExpired", log);
             let text = format!("is {EXPIRE}: {after} now");
             if old {
-                log.done(Code::Moved, line, "spec.ttlSecondsUntilExpired", text);
+                log.converted(Code::Moved, line, "spec.ttlSecondsUntilExpired", text);
             } else {
-                log.doubt(
+                log.warning(
                     Code::Moved,
                     line,
                     "spec.ttlSecondsUntilExpired",
-                    format!("{text}; where it stood it is ignored"),
+                    format!("{text}; its old path is ignored"),
                 );
             }
             let comments = entry.comments();
@@ -125,7 +125,7 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
         None if old => {
             root.make(&TEMPLATE)
                 .set("expireAfter", Node::plain(DurationText::NEVER));
-            log.done(Code::Added, 0, EXPIRE, "Never: nodes of a Provisioner without ttlSecondsUntilExpired did not expire; by default those of a NodePool do after 720h");
+            log.converted(Code::Added, 0, EXPIRE, "Never: nodes of a Provisioner without ttlSecondsUntilExpired did not expire; by default those of a NodePool do after 720h");
         }
         None => {}
     }
@@ -142,7 +142,7 @@ fn set_consolidation(
     let known = |key: &str| disruption.get(key).and_then(Node::text).map(str::to_owned);
     let (known_policy, known_after) = (known("consolidationPolicy"), known("consolidateAfter"));
     if let Some(known) = known_after.filter(|known| known != after) {
-        log.doubt(
+        log.warning(
             Code::Removed,
             0,
             AFTER,
@@ -162,11 +162,11 @@ fn seconds(entry: &MapEntry, field: &str, log: &mut FindingLog<'_>) -> String {
     match value.as_u64().or_else(|| value.as_str()?.parse().ok()) {
         Some(seconds) => format!("{seconds}s"),
         None => {
-            log.failed(
+            log.error(
                 Code::Unreadable,
                 entry.value.line,
                 field,
-                format!("{value} is no number of seconds; Never stands in its place"),
+                format!("{value} is not a number of seconds; Never is used instead"),
             );
             DurationText::NEVER.to_owned()
         }
@@ -182,11 +182,11 @@ fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         name: "expireAfter",
     };
     match age {
-        ManifestVersion::Beta => moved.run(root, MigrationLevel::Done, "", log),
+        ManifestVersion::Beta => moved.run(root, MigrationLevel::Converted, "", log),
         _ => moved.run(
             root,
-            MigrationLevel::Doubt,
-            "; where it stood it is ignored",
+            MigrationLevel::Warning,
+            "; its old path is ignored",
             log,
         ),
     }
@@ -207,13 +207,13 @@ fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let hint = if grace {
         ""
     } else {
-        "; terminationGracePeriod ends drains that take for ever"
+        "; terminationGracePeriod limits the drain duration"
     };
-    log.doubt(
+    log.warning(
         Code::Behaviour,
         found.map_or(0, |node| node.line),
         EXPIRE,
-        format!("{default}since v1 a node that reaches its age is taken whatever budgets say, and a new age replaces the nodes there are{hint}"),
+        format!("{default}since v1 a node that reaches its age is replaced regardless of budgets, and a change of the age replaces existing nodes{hint}"),
     );
 }
 
@@ -226,7 +226,7 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         match policy.text() {
             Some("WhenUnderutilized") => {
                 *policy = Node::plain(EVERYTHING);
-                log.done(
+                log.converted(
                     Code::Renamed,
                     line,
                     POLICY,
@@ -235,18 +235,18 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
             }
             Some(text) if !POLICIES.contains(&text) => match nearest(text, POLICIES) {
                 Some(meant) => {
-                    log.doubt(
+                    log.warning(
                         Code::Renamed,
                         line,
                         POLICY,
                         format!(
-                            "{text:?} is none of {}; taken for {meant}",
+                            "{text:?} is none of {}; interpreted as {meant}",
                             POLICIES.join(", ")
                         ),
                     );
                     *policy = Node::plain(&meant);
                 }
-                None => log.failed(
+                None => log.error(
                     Code::Unreadable,
                     line,
                     POLICY,
@@ -265,19 +265,14 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         None if age != ManifestVersion::Part => {
             disruption.set("consolidateAfter", Node::plain("0s"));
             if empty_only && age == ManifestVersion::Beta {
-                log.doubt(
+                log.warning(
                     Code::Added,
                     0,
                     AFTER,
-                    "0s: v1beta1 asked for it with WhenEmpty, but it was missing",
+                    "0s: v1beta1 required it with WhenEmpty, but it was missing",
                 );
             } else {
-                log.done(
-                    Code::Added,
-                    0,
-                    AFTER,
-                    "0s: what was meant where nothing stood",
-                );
+                log.converted(Code::Added, 0, AFTER, "0s: the previous default");
             }
         }
         Some(after)
@@ -286,7 +281,7 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
                 && after.text() != Some(DurationText::NEVER) =>
         {
             let line = after.line;
-            log.done(Code::Behaviour, line, AFTER, "v1beta1 refused a time with this policy; v1 waits that long after the last pod came or went");
+            log.converted(Code::Behaviour, line, AFTER, "v1beta1 refused a time with this policy; v1 waits that long after the last pod came or went");
         }
         Some(after)
             if age == ManifestVersion::Beta
@@ -294,11 +289,11 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
                 && after.text() == Some(DurationText::NEVER) =>
         {
             let line = after.line;
-            log.done(
+            log.converted(
                 Code::Behaviour,
                 line,
                 AFTER,
-                "Never switched consolidation off and stays",
+                "Never disabled consolidation and stays",
             );
         }
         _ => {}
@@ -323,7 +318,7 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>)
         let seconds =
             GoDuration::parse(&text).map_or(0, |parsed| parsed.as_nanos() / 1_000_000_000);
         if seconds >= 7200 && seconds % 3600 == 0 && !text.ends_with('h') {
-            log.done(
+            log.converted(
                 Code::Behaviour,
                 line,
                 field,
@@ -350,12 +345,12 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>)
     };
     match meant {
         Some(meant) => {
-            log.doubt(
+            log.warning(
                 Code::Renamed,
                 line,
                 field,
                 format!(
-                    "{text:?} is no duration of the API (like 30s, 5m, 720h); taken for {meant}"
+                    "{text:?} is not a duration of the API (like 30s, 5m, 720h); interpreted as {meant}"
                 ),
             );
             *node = Node {
@@ -365,7 +360,7 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>)
         }
         None => {
             let or = if never { " or Never" } else { "" };
-            log.failed(
+            log.error(
                 Code::Unreadable,
                 line,
                 field,
@@ -379,7 +374,7 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let path = [DISRUPTION.as_slice(), &["budgets"]].concat();
     let Some(list) = root.at_mut(&path).filter(|list| !list.is_nothing()) else {
         if age == ManifestVersion::Alpha {
-            log.done(
+            log.converted(
                 Code::Behaviour,
                 0,
                 BUDGETS,
@@ -395,7 +390,7 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         let has = |budget: &Node, key: &str| budget.get(key).is_some_and(|node| !node.is_nothing());
         if !has(budget, "nodes") {
             budget.set("nodes", Node::string("10%"));
-            log.done(
+            log.converted(
                 Code::Added,
                 line,
                 &format!("{field}.nodes"),
@@ -408,19 +403,22 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         match (has(budget, "schedule"), has(budget, "duration")) {
             (false, true) => {
                 let gone = drop_entry(budget, "duration");
-                let text = gone.as_ref().and_then(|entry| entry.value.text()).unwrap_or_default();
-                log.doubt(
+                let text = gone
+                    .as_ref()
+                    .and_then(|entry| entry.value.text())
+                    .unwrap_or_default();
+                log.warning(
                     Code::Removed,
                     gone.as_ref().map_or(line, |entry| entry.value.line),
                     &format!("{field}.duration"),
                     format!("{text} without a schedule is refused; the budget always holds now. It counts nodes that are going at one time, not nodes within {text}"),
                 );
             }
-            (true, false) => log.failed(
+            (true, false) => log.error(
                 Code::Missing,
                 line,
                 &format!("{field}.duration"),
-                "a schedule says when the budget begins; write how long it holds (like 8h), or leave the schedule out",
+                "a schedule requires a duration (like 8h); add one, or remove the schedule",
             ),
             _ => {}
         }
@@ -442,18 +440,18 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
             let line = reason.value.line;
             match nearest(&text, REASONS) {
                 Some(meant) => {
-                    log.doubt(
+                    log.warning(
                         Code::Renamed,
                         line,
                         &format!("{field}.reasons"),
                         format!(
-                            "{text:?} is none of {}; taken for {meant}",
+                            "{text:?} is none of {}; interpreted as {meant}",
                             REASONS.join(", ")
                         ),
                     );
                     reason.value = Node::plain(&meant);
                 }
-                None => log.failed(
+                None => log.error(
                     Code::Unreadable,
                     line,
                     &format!("{field}.reasons"),
@@ -472,7 +470,7 @@ fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
     };
     let nanos = GoDuration::parse(&text).map(GoDuration::as_nanos);
     let Ok(nanos) = nanos else {
-        log.failed(
+        log.error(
             Code::Unreadable,
             line,
             field,
@@ -486,7 +484,7 @@ fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
     }
     let all = nanos / 60_000_000_000;
     if all < 1 || nanos % 60_000_000_000 != 0 {
-        log.failed(
+        log.error(
             Code::Unreadable,
             line,
             field,
@@ -499,7 +497,7 @@ fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
         (hours, 0) => format!("{hours}h"),
         (hours, minutes) => format!("{hours}h{minutes}m"),
     };
-    log.done(
+    log.converted(
         Code::Renamed,
         line,
         field,

@@ -48,18 +48,18 @@ impl FieldMove<'_> {
             let (kept, dropped) = (known.value.value(), entry.value.value());
             known.notes.before.extend(entry.comments());
             if same {
-                log.done(
+                log.converted(
                     Code::Removed,
                     line,
                     &from,
-                    format!("says the same as {to}, which stays"),
+                    format!("is equal to {to}, which stays"),
                 );
             } else {
-                log.doubt(
+                log.warning(
                     Code::Removed,
                     line,
                     &from,
-                    format!("says {dropped}, but {to} says {kept}, which stays"),
+                    format!("is {dropped}, but {to} is {kept}, which stays"),
                 );
             }
             return;
@@ -69,9 +69,9 @@ impl FieldMove<'_> {
         goal.push(entry);
         let text = format!("is {to} now{why}");
         match level {
-            MigrationLevel::Done => log.done(Code::Moved, line, &from, text),
-            MigrationLevel::Doubt | MigrationLevel::Failed => {
-                log.doubt(Code::Moved, line, &from, text)
+            MigrationLevel::Converted => log.converted(Code::Moved, line, &from, text),
+            MigrationLevel::Warning | MigrationLevel::Error => {
+                log.warning(Code::Moved, line, &from, text)
             }
         }
     }
@@ -163,14 +163,11 @@ pub(crate) fn strip_server_fields(root: &mut Node, log: &mut FindingLog<'_>) {
     }
     if let Some((_, line)) = gone.first() {
         let names: Vec<&str> = gone.iter().map(|(name, _)| *name).collect();
-        log.done(
+        log.converted(
             Code::Removed,
             *line,
             "",
-            format!(
-                "written by the cluster, not by people: {}",
-                names.join(", ")
-            ),
+            format!("written by the cluster: {}", names.join(", ")),
         );
     }
 }
@@ -196,7 +193,7 @@ pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut
     } else {
         format!("{old_kind} of {old_version}")
     };
-    log.done(
+    log.converted(
         Code::Version,
         line,
         "",
@@ -227,7 +224,7 @@ pub(crate) fn maps_hold(
             && !matches!(node.content, crate::yaml::NodeContent::Map { .. })
         {
             all = Err(UnexpectedStructure);
-            log.failed(
+            log.error(
                 Code::Unreadable,
                 node.line,
                 &path.join("."),

@@ -7,11 +7,11 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum MigrationLevel {
     /// Converted; it means what it meant.
-    Done,
+    Converted,
     /// Converted, but look at it: the meaning cannot be kept exactly, or was not clear.
-    Doubt,
+    Warning,
     /// Not converted: somebody has to decide, and what is written does not work yet.
-    Failed,
+    Error,
 }
 
 impl MigrationLevel {
@@ -19,9 +19,9 @@ impl MigrationLevel {
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
-            Self::Done => "done",
-            Self::Doubt => "doubt",
-            Self::Failed => "failed",
+            Self::Converted => "converted",
+            Self::Warning => "warning",
+            Self::Error => "error",
         }
     }
 }
@@ -46,7 +46,7 @@ pub enum Code {
     Kubelet,
     /// Something behaves in another way now.
     Behaviour,
-    /// A text looks like a placeholder that nobody filled in.
+    /// A text looks like a placeholder that was not filled in.
     Placeholder,
     /// Something that is not supported any more, or ends soon.
     Unsupported,
@@ -77,7 +77,7 @@ impl Code {
     }
 }
 
-/// One decision or one doubt.
+/// One decision or warning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigrationFinding {
     /// Name of the input.
@@ -116,15 +116,27 @@ impl FindingLog<'_> {
         });
     }
 
-    pub(crate) fn done(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(MigrationLevel::Done, code, line, field, text.into());
+    pub(crate) fn converted(
+        &mut self,
+        code: Code,
+        line: usize,
+        field: &str,
+        text: impl Into<String>,
+    ) {
+        self.push(MigrationLevel::Converted, code, line, field, text.into());
     }
 
-    pub(crate) fn doubt(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(MigrationLevel::Doubt, code, line, field, text.into());
+    pub(crate) fn warning(
+        &mut self,
+        code: Code,
+        line: usize,
+        field: &str,
+        text: impl Into<String>,
+    ) {
+        self.push(MigrationLevel::Warning, code, line, field, text.into());
     }
 
-    pub(crate) fn failed(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
-        self.push(MigrationLevel::Failed, code, line, field, text.into());
+    pub(crate) fn error(&mut self, code: Code, line: usize, field: &str, text: impl Into<String>) {
+        self.push(MigrationLevel::Error, code, line, field, text.into());
     }
 }

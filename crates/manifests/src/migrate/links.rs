@@ -102,10 +102,10 @@ fn from_annotations(
             let text = kubelet.value.text().unwrap_or_default();
             match serde_json::from_str::<Value>(text) {
                 Ok(value) if value.is_object() => {
-                    log.doubt(Code::Kubelet, line, "metadata.annotations", format!("{KUBELET} held kubelet settings that nothing has read since 1.1; they hold again"));
+                    log.warning(Code::Kubelet, line, "metadata.annotations", format!("{KUBELET} contained kubelet settings that were ignored since 1.1; they apply again"));
                     root.make(&TEMPLATE).set("kubelet", Node::of(&value));
                 }
-                _ => log.failed(
+                _ => log.error(
                     Code::Unreadable,
                     line,
                     "metadata.annotations",
@@ -156,7 +156,7 @@ fn references(
             _ => ("default".to_owned(), "a guess"),
         };
         let mut log = log_of(work, sources, findings);
-        log.doubt(
+        log.warning(
             Code::Missing,
             root.line,
             "spec.template.spec.nodeClassRef",
@@ -196,7 +196,7 @@ fn expire(
             continue;
         }
         let mut log = log_of(work, sources, findings);
-        log.doubt(
+        log.warning(
             Code::Moved,
             0,
             "spec.template.spec.expireAfter",
@@ -291,9 +291,9 @@ fn kubelets(
                     .map_or(0, |node| node.line);
                 let mut log = log_of(&works[*index], sources, findings);
                 if in_place {
-                    log.done(Code::Kubelet, line, KUBELET_FIELD, format!("is spec.kubelet of EC2NodeClass {class:?} now: all pools here that use it say the same"));
+                    log.converted(Code::Kubelet, line, KUBELET_FIELD, format!("is spec.kubelet of EC2NodeClass {class:?} now: all pools here that use it say the same"));
                 } else {
-                    log.done(Code::Kubelet, line, KUBELET_FIELD, format!("is in EC2NodeClass {goal:?} now, a copy of {class:?} that this pool uses: other pools of {class:?} have other settings"));
+                    log.converted(Code::Kubelet, line, KUBELET_FIELD, format!("is in EC2NodeClass {goal:?} now, a copy of {class:?} that this pool uses: other pools of {class:?} have other settings"));
                 }
                 works[*index].changed = true;
                 if let Some(spec) = works[*index]
@@ -364,7 +364,7 @@ fn orphan(
             "EC2NodeClass {class:?}, which is not among the inputs: give its manifest too, or move the settings yourself"
         )
     };
-    log.failed(
+    log.error(
         Code::Kubelet,
         line,
         KUBELET_FIELD,

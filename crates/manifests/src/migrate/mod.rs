@@ -64,7 +64,7 @@ impl Migrated {
             .iter()
             .map(|finding| finding.level)
             .max()
-            .unwrap_or(MigrationLevel::Done)
+            .unwrap_or(MigrationLevel::Converted)
     }
 }
 
@@ -264,23 +264,23 @@ fn open(
             let ours = about_us(&work.body);
             let template = work.body.contains("{{");
             let why = if template {
-                "; it looks like a template: render it first (helm template), and convert what comes out"
+                "; it looks like a template: render it first (helm template), and convert the output"
             } else {
                 ""
             };
             if ours {
-                log.failed(
+                log.error(
                     Code::Unreadable,
                     line,
                     "",
-                    format!("is not YAML and stays as it is: {error}{why}"),
+                    format!("is not YAML and is not changed: {error}{why}"),
                 );
             } else {
-                log.done(
+                log.converted(
                     Code::Unreadable,
                     line,
                     "",
-                    format!("is not YAML, is not about nodes, and stays as it is: {error}"),
+                    format!("is not YAML, is not about nodes, and is not changed: {error}"),
                 );
             }
             return vec![work];
@@ -324,7 +324,7 @@ fn open(
             object: work.label.clone(),
             findings,
         };
-        log.done(
+        log.converted(
             Code::Behaviour,
             root.line,
             "",
@@ -413,12 +413,12 @@ fn convert(
             return;
         }
         ManifestKind::Machine => {
-            log.failed(Code::Unsupported, root.line, "", "a Machine is a node that runs, not a wish: it is not converted. Its node is replaced by one of the new pool");
+            log.error(Code::Unsupported, root.line, "", "a Machine is a running node and is not converted. Its node is replaced by a node of the new NodePool");
             return;
         }
         ManifestKind::Pool(age) => {
             if age == ManifestVersion::Part {
-                log.doubt(Code::Missing, root.line, "", "has no kind and no name: taken for a part of a NodePool. `kubectl patch nodepool NAME --type merge --patch-file FILE` applies it");
+                log.warning(Code::Missing, root.line, "", "has no kind and no name: interpreted as a part of a NodePool. `kubectl patch nodepool NAME --type merge --patch-file FILE` applies it");
             }
             let Ok(inline) = pool::convert(&mut root, age, &mut log) else {
                 return work.leave();
@@ -479,7 +479,7 @@ fn claim(root: &mut Node, log: &mut FindingLog<'_>) {
         pool::class_reference(reference, "spec.nodeClassRef", log);
     }
     if let Some(kubelet) = root.at(&["spec", "kubelet"]) {
-        log.failed(
+        log.error(
             Code::Kubelet,
             kubelet.line,
             "spec.kubelet",
@@ -491,9 +491,9 @@ fn claim(root: &mut Node, log: &mut FindingLog<'_>) {
     {
         root.make(&["spec"])
             .set("expireAfter", Node::plain("Never"));
-        log.doubt(Code::Added, 0, "spec.expireAfter", "Never: the age stood in the pool alone, and the default takes the node by force after 720h");
+        log.warning(Code::Added, 0, "spec.expireAfter", "Never: the age stood in the pool alone, and the default takes the node by force after 720h");
     }
-    log.doubt(
+    log.warning(
         Code::Behaviour,
         root.line,
         "",

@@ -107,12 +107,12 @@ pub(crate) fn convert(
             ManifestVersion::Beta | ManifestVersion::Now => false,
         };
         if own {
-            each.run(root, MigrationLevel::Done, "", log);
+            each.run(root, MigrationLevel::Converted, "", log);
         } else {
             each.run(
                 root,
-                MigrationLevel::Doubt,
-                "; where it stood it is ignored",
+                MigrationLevel::Warning,
+                "; its old path is ignored",
                 log,
             );
         }
@@ -130,7 +130,7 @@ pub(crate) fn convert(
         && let Some(runtime) = drop_entry(kubelet, "containerRuntime")
     {
         let line = runtime.value.line;
-        log.done(
+        log.converted(
             Code::Removed,
             line,
             "kubelet.containerRuntime",
@@ -169,7 +169,7 @@ fn limits(root: &mut Node, log: &mut FindingLog<'_>) {
             limits.push(entry);
         }
     }
-    log.done(
+    log.converted(
         Code::Moved,
         line,
         "spec.limits.resources",
@@ -185,7 +185,7 @@ fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
         return None;
     }
     if entry.value.entries().is_empty() {
-        log.failed(
+        log.error(
             Code::Unreadable,
             entry.value.line,
             "spec.provider",
@@ -203,7 +203,7 @@ fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
         .and_then(Node::text)
         .unwrap_or("default")
         .to_owned();
-    log.done(
+    log.converted(
         Code::Moved,
         entry.value.line,
         "spec.provider",
@@ -243,7 +243,7 @@ fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
             .collect();
         let comments = entry.comments();
         requirements::add(root, key, "In", &values, comments);
-        log.done(
+        log.converted(
             Code::Moved,
             line,
             &format!("spec.{word}"),
@@ -254,7 +254,7 @@ fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
         .get_mut("spec")
         .and_then(|spec| drop_entry(spec, "cluster"));
     if let Some(cluster) = cluster {
-        log.doubt(
+        log.warning(
             Code::Removed,
             cluster.value.line,
             "spec.cluster",
@@ -266,7 +266,7 @@ fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
 /// Group, kind and name, whatever of it was there.
 pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut FindingLog<'_>) {
     if let Some(name) = reference.text().map(str::to_owned) {
-        log.doubt(
+        log.warning(
             Code::Renamed,
             reference.line,
             field,
@@ -288,7 +288,7 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
                 version.key = crate::yaml::Scalar::plain("group");
                 version.value = Node::plain(&group);
                 reference.push(version);
-                log.done(
+                log.converted(
                     Code::Renamed,
                     line,
                     &format!("{field}.apiVersion"),
@@ -297,11 +297,11 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
             }
             None => {
                 reference.set("group", Node::plain(&group));
-                log.done(
+                log.converted(
                     Code::Added,
                     line,
                     &format!("{field}.group"),
-                    format!("{group}, which was meant where nothing stood"),
+                    format!("{group}, the previous default"),
                 );
             }
         }
@@ -309,7 +309,7 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
     match reference.get("kind").and_then(Node::text) {
         Some("AWSNodeTemplate") => {
             reference.set("kind", Node::plain("EC2NodeClass"));
-            log.done(
+            log.converted(
                 Code::Renamed,
                 line,
                 &format!("{field}.kind"),
@@ -319,11 +319,11 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
         Some(_) => {}
         None => {
             reference.set("kind", Node::plain("EC2NodeClass"));
-            log.done(
+            log.converted(
                 Code::Added,
                 line,
                 &format!("{field}.kind"),
-                "EC2NodeClass, which was meant where nothing stood",
+                "EC2NodeClass, the previous default",
             );
         }
     }
@@ -340,14 +340,19 @@ fn template_keys(root: &mut Node, log: &mut FindingLog<'_>) {
         };
         let field = format!("spec.template.metadata.{map}");
         if let Some(entry) = drop_entry(map_node, "karpenter.sh/provisioner-name") {
-            log.done(Code::Removed, entry.value.line, &field, "karpenter.sh/provisioner-name is karpenter.sh/nodepool now, which every node gets by itself");
+            log.converted(
+                Code::Removed,
+                entry.value.line,
+                &field,
+                "karpenter.sh/provisioner-name is karpenter.sh/nodepool now, which every node has",
+            );
         }
         for old in [
             "karpenter.sh/do-not-consolidate",
             "karpenter.sh/do-not-evict",
         ] {
             if let Some(entry) = map_node.remove(old) {
-                log.done(
+                log.converted(
                     Code::Renamed,
                     entry.value.line,
                     &field,

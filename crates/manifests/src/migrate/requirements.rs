@@ -62,7 +62,7 @@ fn list(root: &mut Node) -> &mut Node {
 pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     if let Some(list) = root.at_mut(&[TEMPLATE.as_slice(), &["requirements"]].concat()) {
         if !list.is_nothing() && !matches!(list.content, NodeContent::List { .. }) {
-            log.failed(
+            log.error(
                 Code::Unreadable,
                 list.line,
                 FIELD,
@@ -101,11 +101,11 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
                     continue;
                 }
                 add(root, key, operator, &[value.to_owned()], Vec::new());
-                log.done(
+                log.converted(
                     Code::Added,
                     0,
                     FIELD,
-                    format!("{key} {operator} {value}: a Provisioner meant it where nothing stood"),
+                    format!("{key} {operator} {value}: the default of a Provisioner"),
                 );
             }
             if !TYPE_KEYS.iter().any(|key| has(key)) {
@@ -121,7 +121,7 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
                     Vec::new(),
                 );
                 add(root, generation, "Gt", &["2".to_owned()], Vec::new());
-                log.done(Code::Added, 0, FIELD, format!("{category} In c, m, r and {generation} Gt 2: a Provisioner meant it where no type was chosen"));
+                log.converted(Code::Added, 0, FIELD, format!("{category} In c, m, r and {generation} Gt 2: a Provisioner meant it where no type was chosen"));
             }
         }
         ManifestVersion::Beta | ManifestVersion::Now => {
@@ -130,7 +130,7 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
                 .is_none_or(Node::is_nothing);
             if absent {
                 root.make(&TEMPLATE).set("requirements", Node::list([]));
-                log.doubt(
+                log.warning(
                     Code::Added,
                     0,
                     FIELD,
@@ -151,7 +151,7 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
         let line = key.line;
         if key.text() == Some("node.k8s.aws/capacity-type") {
             *key = Node::plain("karpenter.sh/capacity-type");
-            log.done(
+            log.converted(
                 Code::Renamed,
                 line,
                 FIELD,
@@ -170,7 +170,7 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
             .to_owned();
         let why = match key.as_str() {
             "karpenter.sh/do-not-consolidate" | "karpenter.sh/do-not-evict" => {
-                "says nothing about a machine and is refused: the annotation karpenter.sh/do-not-disrupt of a pod or a node keeps a node"
+                "is not a node label and is rejected: use the annotation karpenter.sh/do-not-disrupt on pods or nodes instead"
             }
             "karpenter.sh/provisioner-name" | "karpenter.sh/nodepool" => {
                 "every node of a pool has the pool's name: the requirement is refused"
@@ -181,7 +181,7 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
             }
         };
         let SequenceItem { value, notes } = items.remove(index);
-        log.doubt(Code::Removed, value.line, FIELD, format!("{key}: {why}"));
+        log.warning(Code::Removed, value.line, FIELD, format!("{key}: {why}"));
         orphans.extend(notes.all(value.comments()));
         if let Some(next) = items.get_mut(index) {
             next.notes.before.splice(0..0, std::mem::take(&mut orphans));

@@ -35,7 +35,7 @@ pub(crate) fn convert(spec: &mut Node, log: &mut FindingLog<'_>) {
         }
         let missing = spec.get(new).is_none_or(|terms| terms.items().is_empty());
         if missing && of != Of::Images {
-            log.failed(
+            log.error(
                 Code::Missing,
                 0,
                 &format!("spec.{new}"),
@@ -57,12 +57,12 @@ fn selector(
     let line = entry.value.line;
     let field = format!("spec.{old}");
     if spec.get(new).is_some_and(|terms| !terms.items().is_empty()) {
-        log.doubt(
+        log.warning(
             Code::Removed,
             line,
             &field,
             format!(
-                "{} stays; the selector beside it is dropped",
+                "{} stays; the selector is dropped",
                 format_args!("spec.{new}")
             ),
         );
@@ -70,7 +70,7 @@ fn selector(
     }
     let terms = terms(&entry.value, of, &field, log);
     if terms.is_empty() || terms.len() > MAX_TERMS {
-        log.failed(
+        log.error(
             Code::Unsupported,
             line,
             &field,
@@ -80,7 +80,7 @@ fn selector(
             ),
         );
     }
-    log.done(
+    log.converted(
         Code::Selector,
         line,
         &field,
@@ -93,7 +93,7 @@ fn selector(
         ),
     );
     if of == Of::Images {
-        log.doubt(Code::Behaviour, line, &field, "tags of images that asked for an architecture or a type are not looked at any more: the newest image that suits a type is taken");
+        log.warning(Code::Behaviour, line, &field, "AMI tags for an architecture or instance type are ignored: the newest compatible AMI is used");
     }
     let comments = entry.comments();
     let mut entry = instead(new, Node::list(terms), Vec::new());
@@ -119,7 +119,7 @@ fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<
             .filter(|value| !value.is_empty())
             .collect();
         if values.is_empty() {
-            log.failed(
+            log.error(
                 Code::Unreadable,
                 entry.value.line,
                 field,
@@ -136,7 +136,7 @@ fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<
     }
     let with_ids = !ids.is_empty();
     if with_ids && !(axes.is_empty() && names.is_empty()) {
-        log.doubt(Code::Selector, selector.line, field, "ids stood beside tags, and both had to match; a term with an id takes nothing else, so the tags are dropped");
+        log.warning(Code::Selector, selector.line, field, "IDs were combined with tags, and both had to match; a term with an ID may not have other fields, so the tags are dropped");
     }
     if with_ids {
         return ids

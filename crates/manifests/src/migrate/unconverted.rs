@@ -47,7 +47,7 @@ pub(crate) fn report(root: &Node, log: &mut FindingLog<'_>) {
     walk(root, &mut |text, line| {
         for (old, new) in RENAMED {
             if text == old && seen.insert(old) {
-                log.doubt(
+                log.warning(
                     Code::Renamed,
                     line,
                     "",
@@ -64,7 +64,7 @@ pub(crate) fn report(root: &Node, log: &mut FindingLog<'_>) {
                 .iter()
                 .find(|(old, _)| *old == entry.key.text)
                 .map_or("not known", |(_, new)| *new);
-            log.doubt(
+            log.warning(
                 Code::Moved,
                 entry.value.line,
                 &format!("data.{}", entry.key.text),
@@ -81,12 +81,12 @@ pub(crate) fn placeholders(root: &Node, log: &mut FindingLog<'_>) {
         if let Some(found) = placeholder(text)
             && seen.insert(found.clone())
         {
-            log.doubt(
+            log.warning(
                 Code::Placeholder,
                 line,
                 "",
                 format!(
-                    "{found} looks like a placeholder that nobody filled in; it is taken literally"
+                    "{found} looks like a placeholder that was not filled in; it is used literally"
                 ),
             );
         }

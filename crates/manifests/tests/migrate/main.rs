@@ -219,27 +219,27 @@ spec:
               metadataOptions:
                 httpPutResponseHopLimit: 2
             ======
-            done in.yaml:2 Provisioner web -: Provisioner of karpenter.sh/v1alpha5 is NodePool of karpenter.sh/v1 now
-            done in.yaml:8 Provisioner web spec.providerRef: is spec.template.spec.nodeClassRef now
-            done in.yaml:8 Provisioner web spec.template.spec.nodeClassRef.group: karpenter.k8s.aws, which was meant where nothing stood
-            done in.yaml:8 Provisioner web spec.template.spec.nodeClassRef.kind: EC2NodeClass, which was meant where nothing stood
-            done in.yaml:10 Provisioner web spec.labels: is spec.template.metadata.labels now
-            done in.yaml:12 Provisioner web spec.taints: is spec.template.spec.taints now
-            done in.yaml:15 Provisioner web spec.requirements: is spec.template.spec.requirements now
-            done in.yaml:23 Provisioner web spec.limits.resources: is spec.limits now
-            done in.yaml:27 Provisioner web spec.ttlSecondsUntilExpired: is spec.template.spec.expireAfter: 86400s now
-            done in.yaml:29 Provisioner web spec.consolidation: is spec.disruption.consolidationPolicy: WhenEmptyOrUnderutilized and consolidateAfter: 0s now
-            doubt in.yaml:0 Provisioner web spec.template.spec.expireAfter: since v1 a node that reaches its age is taken whatever budgets say, and a new age replaces the nodes there are; terminationGracePeriod ends drains that take for ever
-            done in.yaml:0 Provisioner web spec.template.spec.expireAfter: 86400s is 24h
-            done in.yaml:0 Provisioner web spec.disruption.budgets: none: at most 10% of the nodes are disrupted at a time, the default
-            done in.yaml:0 Provisioner web spec.template.spec.requirements: kubernetes.io/os In linux: a Provisioner meant it where nothing stood
-            done in.yaml:0 Provisioner web spec.template.spec.requirements: karpenter.sh/capacity-type In on-demand: a Provisioner meant it where nothing stood
-            done in.yaml:31 AWSNodeTemplate web -: AWSNodeTemplate of karpenter.k8s.aws/v1alpha1 is EC2NodeClass of karpenter.k8s.aws/v1 now
-            done in.yaml:39 AWSNodeTemplate web spec.subnetSelector: is 2 terms, any of which may match, of spec.subnetSelectorTerms now
-            done in.yaml:42 AWSNodeTemplate web spec.securityGroupSelector: is 2 terms, any of which may match, of spec.securityGroupSelectorTerms now
-            done in.yaml:44 AWSNodeTemplate web spec.amiSelector: is 2 terms, any of which may match, of spec.amiSelectorTerms now
-            doubt in.yaml:44 AWSNodeTemplate web spec.amiSelector: tags of images that asked for an architecture or a type are not looked at any more: the newest image that suits a type is taken
-            done in.yaml:0 AWSNodeTemplate web spec.metadataOptions.httpPutResponseHopLimit: 2, which was meant where nothing stood: pods reach the metadata service. The default is 1 now
+            converted in.yaml:2 Provisioner web -: Provisioner of karpenter.sh/v1alpha5 is NodePool of karpenter.sh/v1 now
+            converted in.yaml:8 Provisioner web spec.providerRef: is spec.template.spec.nodeClassRef now
+            converted in.yaml:8 Provisioner web spec.template.spec.nodeClassRef.group: karpenter.k8s.aws, the previous default
+            converted in.yaml:8 Provisioner web spec.template.spec.nodeClassRef.kind: EC2NodeClass, the previous default
+            converted in.yaml:10 Provisioner web spec.labels: is spec.template.metadata.labels now
+            converted in.yaml:12 Provisioner web spec.taints: is spec.template.spec.taints now
+            converted in.yaml:15 Provisioner web spec.requirements: is spec.template.spec.requirements now
+            converted in.yaml:23 Provisioner web spec.limits.resources: is spec.limits now
+            converted in.yaml:27 Provisioner web spec.ttlSecondsUntilExpired: is spec.template.spec.expireAfter: 86400s now
+            converted in.yaml:29 Provisioner web spec.consolidation: is spec.disruption.consolidationPolicy: WhenEmptyOrUnderutilized and consolidateAfter: 0s now
+            warning in.yaml:0 Provisioner web spec.template.spec.expireAfter: since v1 a node that reaches its age is replaced regardless of budgets, and a change of the age replaces existing nodes; terminationGracePeriod limits the drain duration
+            converted in.yaml:0 Provisioner web spec.template.spec.expireAfter: 86400s is 24h
+            converted in.yaml:0 Provisioner web spec.disruption.budgets: none: at most 10% of the nodes are disrupted at a time, the default
+            converted in.yaml:0 Provisioner web spec.template.spec.requirements: kubernetes.io/os In linux: the default of a Provisioner
+            converted in.yaml:0 Provisioner web spec.template.spec.requirements: karpenter.sh/capacity-type In on-demand: the default of a Provisioner
+            converted in.yaml:31 AWSNodeTemplate web -: AWSNodeTemplate of karpenter.k8s.aws/v1alpha1 is EC2NodeClass of karpenter.k8s.aws/v1 now
+            converted in.yaml:39 AWSNodeTemplate web spec.subnetSelector: is 2 terms, any of which may match, of spec.subnetSelectorTerms now
+            converted in.yaml:42 AWSNodeTemplate web spec.securityGroupSelector: is 2 terms, any of which may match, of spec.securityGroupSelectorTerms now
+            converted in.yaml:44 AWSNodeTemplate web spec.amiSelector: is 2 terms, any of which may match, of spec.amiSelectorTerms now
+            warning in.yaml:44 AWSNodeTemplate web spec.amiSelector: AMI tags for an architecture or instance type are ignored: the newest compatible AMI is used
+            converted in.yaml:0 AWSNodeTemplate web spec.metadataOptions.httpPutResponseHopLimit: 2, the previous default: pods reach the metadata service. The default is 1 now
         "##]],
     );
 }
@@ -299,21 +299,21 @@ fn a_provisioner_that_takes_nothing_away() {
               metadataOptions:
                 httpPutResponseHopLimit: 2
             ======
-            done in.yaml:1 Provisioner plain -: Provisioner of karpenter.sh/v1alpha5 is NodePool of karpenter.sh/v1 now
-            done in.yaml:7 Provisioner plain spec.provider: is an EC2NodeClass "plain" of its own now
-            done in.yaml:10 Provisioner plain spec.subnetSelector: is one term of spec.subnetSelectorTerms now
-            done in.yaml:11 Provisioner plain spec.securityGroupSelector: is one term of spec.securityGroupSelectorTerms now
-            done in.yaml:0 Provisioner plain spec.disruption.consolidateAfter: spec.disruption.consolidationPolicy: WhenEmpty and consolidateAfter: Never: a Provisioner without ttlSecondsAfterEmpty and consolidation took no nodes away; by default a NodePool does
-            done in.yaml:0 Provisioner plain spec.template.spec.expireAfter: Never: nodes of a Provisioner without ttlSecondsUntilExpired did not expire; by default those of a NodePool do after 720h
-            done in.yaml:0 Provisioner plain spec.disruption.budgets: none: at most 10% of the nodes are disrupted at a time, the default
-            done in.yaml:0 Provisioner plain spec.template.spec.requirements: kubernetes.io/os In linux: a Provisioner meant it where nothing stood
-            done in.yaml:0 Provisioner plain spec.template.spec.requirements: kubernetes.io/arch In amd64: a Provisioner meant it where nothing stood
-            done in.yaml:0 Provisioner plain spec.template.spec.requirements: karpenter.sh/capacity-type In on-demand: a Provisioner meant it where nothing stood
-            done in.yaml:0 Provisioner plain spec.template.spec.requirements: karpenter.k8s.aws/instance-category In c, m, r and karpenter.k8s.aws/instance-generation Gt 2: a Provisioner meant it where no type was chosen
-            done in.yaml:0 Provisioner plain spec.amiFamily: AL2, which was meant where nothing stood, is the image alias al2@latest now
-            doubt in.yaml:0 Provisioner plain spec.amiFamily: there are no AL2 images for Kubernetes 1.33 and later: AL2023 (alias al2023@latest) takes user data in another form
-            failed in.yaml:0 Provisioner plain spec.role: which IAM role the machines have was a setting of the cluster: give it with --role or --instance-profile
-            done in.yaml:0 Provisioner plain spec.metadataOptions.httpPutResponseHopLimit: 2, which was meant where nothing stood: pods reach the metadata service. The default is 1 now
+            converted in.yaml:1 Provisioner plain -: Provisioner of karpenter.sh/v1alpha5 is NodePool of karpenter.sh/v1 now
+            converted in.yaml:7 Provisioner plain spec.provider: is an EC2NodeClass "plain" of its own now
+            converted in.yaml:10 Provisioner plain spec.subnetSelector: is one term of spec.subnetSelectorTerms now
+            converted in.yaml:11 Provisioner plain spec.securityGroupSelector: is one term of spec.securityGroupSelectorTerms now
+            converted in.yaml:0 Provisioner plain spec.disruption.consolidateAfter: spec.disruption.consolidationPolicy: WhenEmpty and consolidateAfter: Never: a Provisioner without ttlSecondsAfterEmpty and consolidation took no nodes away; by default a NodePool does
+            converted in.yaml:0 Provisioner plain spec.template.spec.expireAfter: Never: nodes of a Provisioner without ttlSecondsUntilExpired did not expire; by default those of a NodePool do after 720h
+            converted in.yaml:0 Provisioner plain spec.disruption.budgets: none: at most 10% of the nodes are disrupted at a time, the default
+            converted in.yaml:0 Provisioner plain spec.template.spec.requirements: kubernetes.io/os In linux: the default of a Provisioner
+            converted in.yaml:0 Provisioner plain spec.template.spec.requirements: kubernetes.io/arch In amd64: the default of a Provisioner
+            converted in.yaml:0 Provisioner plain spec.template.spec.requirements: karpenter.sh/capacity-type In on-demand: the default of a Provisioner
+            converted in.yaml:0 Provisioner plain spec.template.spec.requirements: karpenter.k8s.aws/instance-category In c, m, r and karpenter.k8s.aws/instance-generation Gt 2: a Provisioner meant it where no type was chosen
+            converted in.yaml:0 Provisioner plain spec.amiFamily: AL2, the previous default, is the image alias al2@latest now
+            warning in.yaml:0 Provisioner plain spec.amiFamily: there are no AL2 images for Kubernetes 1.33 and later: AL2023 (alias al2023@latest) takes user data in another form
+            error in.yaml:0 Provisioner plain spec.role: the IAM role was a setting of the cluster: set it with --role or --instance-profile
+            converted in.yaml:0 Provisioner plain spec.metadataOptions.httpPutResponseHopLimit: 2, the previous default: pods reach the metadata service. The default is 1 now
         "#]],
     );
 }
@@ -387,7 +387,7 @@ fn kubelet_settings_go_to_classes() {
     assert_eq!(backwards, named);
     // A class that is not here: the settings stay, and somebody has to look.
     let alone = run(&pool("a", small));
-    assert_eq!(alone.worst(), MigrationLevel::Failed);
+    assert_eq!(alone.worst(), MigrationLevel::Error);
     assert!(alone.files[0].text.contains("maxPods: 10"));
 }
 
@@ -482,17 +482,17 @@ fn half_right_pools() {
                     nodes: "10%"
                 consolidateAfter: 30s  # soon
             ======
-            doubt in.yaml:6 NodePool mixed spec.ttlSecondsAfterEmpty: is no field of a NodePool, and consolidation stays on where it is ignored; it is spec.disruption.consolidationPolicy: WhenEmpty and consolidateAfter: 30s now
-            doubt in.yaml:7 NodePool mixed spec.expireAfter: is spec.template.spec.expireAfter now; where it stood it is ignored
-            doubt in.yaml:7 NodePool mixed spec.template.spec.expireAfter: "30d" is no duration of the API (like 30s, 5m, 720h); taken for 720h
-            doubt in.yaml:10 NodePool mixed spec.template.spec.nodeClassRef: is a group, a kind and a name
-            doubt in.yaml:17 NodePool mixed disruption: is spec.disruption now; where it stood it is ignored
-            failed in.yaml:17 NodePool mixed spec.disruption.consolidationPolicy: "WhenUnderutilised" is none of WhenEmpty, WhenEmptyOrUnderutilized, Balanced
-            doubt in.yaml:22 NodePool mixed spec.disruption.budgets[0].reasons: "drifted" is none of Underutilized, Empty, Drifted; taken for Drifted
-            done in.yaml:23 NodePool mixed spec.disruption.budgets[1].nodes: 10%, the default
-            failed in.yaml:23 NodePool mixed spec.disruption.budgets[1].duration: a schedule says when the budget begins; write how long it holds (like 8h), or leave the schedule out
-            done in.yaml:0 NodePool mixed spec.template.spec.nodeClassRef.group: karpenter.k8s.aws, which was meant where nothing stood
-            done in.yaml:0 NodePool mixed spec.template.spec.nodeClassRef.kind: EC2NodeClass, which was meant where nothing stood
+            warning in.yaml:6 NodePool mixed spec.ttlSecondsAfterEmpty: is not a field of a NodePool and has no effect on consolidation; it is spec.disruption.consolidationPolicy: WhenEmpty and consolidateAfter: 30s now
+            warning in.yaml:7 NodePool mixed spec.expireAfter: is spec.template.spec.expireAfter now; its old path is ignored
+            warning in.yaml:7 NodePool mixed spec.template.spec.expireAfter: "30d" is not a duration of the API (like 30s, 5m, 720h); interpreted as 720h
+            warning in.yaml:10 NodePool mixed spec.template.spec.nodeClassRef: is a group, a kind and a name
+            warning in.yaml:17 NodePool mixed disruption: is spec.disruption now; its old path is ignored
+            error in.yaml:17 NodePool mixed spec.disruption.consolidationPolicy: "WhenUnderutilised" is none of WhenEmpty, WhenEmptyOrUnderutilized, Balanced
+            warning in.yaml:22 NodePool mixed spec.disruption.budgets[0].reasons: "drifted" is none of Underutilized, Empty, Drifted; interpreted as Drifted
+            converted in.yaml:23 NodePool mixed spec.disruption.budgets[1].nodes: 10%, the default
+            error in.yaml:23 NodePool mixed spec.disruption.budgets[1].duration: a schedule requires a duration (like 8h); add one, or remove the schedule
+            converted in.yaml:0 NodePool mixed spec.template.spec.nodeClassRef.group: karpenter.k8s.aws, the previous default
+            converted in.yaml:0 NodePool mixed spec.template.spec.nodeClassRef.kind: EC2NodeClass, the previous default
         "#]],
     );
 }
@@ -503,7 +503,7 @@ fn other_kinds_pass_through() {
     let migrated = run(text);
     assert_eq!(migrated.files[0].text, text);
     assert_eq!((migrated.changed, migrated.untouched), (0, 3));
-    assert_eq!(migrated.worst(), MigrationLevel::Doubt);
+    assert_eq!(migrated.worst(), MigrationLevel::Warning);
     let said = report(&migrated);
     for part in [
         "in.yaml:8 Deployment web",
@@ -543,7 +543,7 @@ fn what_cannot_be_converted_says_so() {
         ("apiVersion: karpenter.sh/v1\nkind: NodePool\nkind: NodePool\n".to_owned(), vec!["in.yaml:3", "\"kind\"", "twice"]),
     ] {
         let migrated = run(&text);
-        assert_eq!(migrated.worst(), MigrationLevel::Failed, "{text}{}", report(&migrated));
+        assert_eq!(migrated.worst(), MigrationLevel::Error, "{text}{}", report(&migrated));
         let said = report(&migrated);
         for part in parts {
             assert!(said.contains(part), "{part:?} is not in {said} of {text}");

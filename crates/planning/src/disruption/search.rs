@@ -247,7 +247,7 @@ pub fn eligible(
     if !candidate.is_consolidatable() || world.is_destination(candidate.key()) {
         return Err(Ineligible::NotYet);
     }
-    let rest = world.context.settings.churn_rest_ms;
+    let rest = world.context.settings.disruption_cooldown_ms;
     let launched = candidate
         .claim
         .annotation(labels::REPLACES)

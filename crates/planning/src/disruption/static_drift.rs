@@ -84,7 +84,7 @@ pub fn replacement(
         && census.machines() + planned_by_others + 1 > limit
     {
         let message = format!(
-            "limit of nodes is {limit}, and {} machines are there or planned: none is left for a replacement",
+            "limit of nodes is {limit}, and {} nodes exist or are planned: no replacement can be launched",
             census.machines() + planned_by_others
         );
         return Err(DisruptionRejection::new(

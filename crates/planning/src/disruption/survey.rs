@@ -90,7 +90,7 @@ pub fn consider(
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
             Candidate::unchecked(node, &world)
-                .ok_or_else(|| format!("node {name} is not ours, or belongs to no pool"))?,
+                .ok_or_else(|| format!("node {name} is unmanaged, or belongs to no NodePool"))?,
         );
     }
     let candidates: Vec<&Candidate> = candidates.iter().collect();

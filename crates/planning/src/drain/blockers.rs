@@ -152,13 +152,13 @@ struct DrainView<'a> {
 impl DrainView<'_> {
     fn obstacle(
         &self,
-        shape: DrainBlockerKind,
+        kind: DrainBlockerKind,
         what: String,
         detail: String,
         unblocks: String,
     ) -> DrainBlocker {
         DrainBlocker {
-            shape,
+            kind,
             what,
             owner: None,
             since: self.start,
@@ -207,7 +207,7 @@ impl DrainView<'_> {
                 Some(until) => (
                     DrainBlockerKind::DoNotDisruptUntil,
                     format!("annotation {key} protects it until {until}"),
-                    "it lapses by itself, or remove the annotation".to_owned(),
+                    "it expires automatically, or remove the annotation".to_owned(),
                 ),
                 None => (
                     DrainBlockerKind::DoNotDisrupt,
@@ -244,7 +244,7 @@ impl DrainView<'_> {
             Some(error) if error.failure == EvictionFailure::Unavailable => Some(refused(
                 DrainBlockerKind::EvictionUnavailable,
                 error,
-                "the API server or one of its webhooks must answer again",
+                "the API server or one of its webhooks must respond again",
             )),
             other => {
                 let by_budget = budgets::obstacle(self.snapshot, pod);
@@ -253,7 +253,7 @@ impl DrainView<'_> {
                     (None, Some(error)) => (
                         DrainBlockerKind::PdbExhausted,
                         format!("its eviction is refused: {}", error.message),
-                        "it is asked again until its budget allows it".to_owned(),
+                        "the eviction is retried until its budget allows it".to_owned(),
                     ),
                     (None, None) => return None,
                 };
@@ -275,21 +275,21 @@ impl DrainView<'_> {
             )
         } else if !self.machine.is_ready() {
             (
-                DrainBlockerKind::KubeletSilent,
-                "it was asked to end, and its node is not Ready".to_owned(),
-                "the kubelet must answer again, or the pod be deleted by force; a minute after its time it is not waited for".to_owned(),
+                DrainBlockerKind::KubeletNotResponding,
+                "it was requested to terminate, and its node is not Ready".to_owned(),
+                "the kubelet must respond again, or the pod must be force-deleted; the drain continues one minute after its grace period".to_owned(),
             )
         } else if ends > self.now {
             (
                 DrainBlockerKind::InGracePeriod,
                 format!("it has {} s to end, until {ends}", pod.grace_seconds),
-                "it ends by itself; a shorter terminationGracePeriodSeconds is quicker".to_owned(),
+                "it terminates within its grace period; a shorter terminationGracePeriodSeconds is faster".to_owned(),
             )
         } else {
             (
                 DrainBlockerKind::PodStuck,
-                format!("it was to end by {ends}, and its kubelet has not reported it gone"),
-                "look at the container runtime and at volumes that do not unmount; a minute after its time it is not waited for".to_owned(),
+                format!("it should have terminated by {ends}, and its kubelet has not confirmed it"),
+                "check the container runtime and volumes that do not unmount; the drain continues one minute after its grace period".to_owned(),
             )
         };
         DrainBlocker {
@@ -344,7 +344,7 @@ impl DrainView<'_> {
             ),
             (None, _) => (
                 DrainBlockerKind::VolumeAttached,
-                "it is attached, and nobody has asked for its detachment".to_owned(),
+                "it is attached, and its detachment was not requested".to_owned(),
                 "kube-controller-manager detaches it once no pod on the node uses it; look at pods of the node and at its log".to_owned(),
             ),
         };
@@ -372,7 +372,7 @@ impl DrainView<'_> {
             let detail = format!("the cloud does not end it: {error}");
             let unblocks = "the cloud must accept the call: look at permissions, at protection against termination, at its limits";
             return Some(self.obstacle(
-                DrainBlockerKind::MachineKept,
+                DrainBlockerKind::InstanceTerminationFailed,
                 format!("machine {id}"),
                 detail,
                 unblocks.to_owned(),
@@ -385,13 +385,13 @@ impl DrainView<'_> {
                 .node_name()
                 .map(|name| format!("node {name}"))
                 .unwrap_or_default();
-            let detail = format!("finalizer {finalizers} of somebody else keeps it");
+            let detail = format!("it has finalizer {finalizers} of another controller");
             let unblocks = "the controller of the finalizer must remove it".to_owned();
             return Some(self.obstacle(DrainBlockerKind::NodeFinalizer, what, detail, unblocks));
         }
         let claim = machine.claim.as_deref()?;
         if let Some(finalizers) = foreign(&claim.metadata) {
-            let detail = format!("finalizer {finalizers} of somebody else keeps it");
+            let detail = format!("it has finalizer {finalizers} of another controller");
             let unblocks = "the controller of the finalizer must remove it".to_owned();
             return Some(self.obstacle(
                 DrainBlockerKind::ClaimFinalizer,
@@ -402,9 +402,9 @@ impl DrainView<'_> {
         }
         let id = id.filter(|_| claim.is_instance_terminating())?;
         let detail = "the cloud is ending it".to_owned();
-        let unblocks = "the cloud says when it is gone".to_owned();
+        let unblocks = "the cloud provider confirms the termination".to_owned();
         Some(self.obstacle(
-            DrainBlockerKind::MachineEnding,
+            DrainBlockerKind::InstanceTerminating,
             format!("machine {id}"),
             detail,
             unblocks,
@@ -419,10 +419,9 @@ impl DrainView<'_> {
             let error = self.hints.writes.get(&target)?;
             let detail = format!("the API server refuses to change it: {error}");
             let unblocks =
-                "an admission webhook, a policy or a missing right is behind it: change that"
-                    .to_owned();
+                "change the admission webhook, policy or permission that rejects it".to_owned();
             Some(self.obstacle(
-                DrainBlockerKind::WriteRefused,
+                DrainBlockerKind::ApiWriteRejected,
                 target.to_string(),
                 detail,
                 unblocks,

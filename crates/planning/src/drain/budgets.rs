@@ -33,10 +33,10 @@ pub(super) fn obstacle(
             let names: Vec<&str> = several.iter().map(|(name, _)| &*name.name).collect();
             let names = names.join(", ");
             Some((
-                DrainBlockerKind::SeveralPdbs,
+                DrainBlockerKind::MultiplePdbs,
                 format!("disruption budgets {names} all select it, which evictions do not support"),
                 format!(
-                    "leave only one of {names} selecting it, and annotate that one: kube-controller-manager may not have counted it since"
+                    "let only one of {names} select it, and annotate that one, so that kube-controller-manager computes it again"
                 ),
             ))
         }
@@ -68,26 +68,25 @@ fn exhausted(
         return Some((
             DrainBlockerKind::PdbNotCountable,
             format!(
-                "disruption budget {name} ({asks}) cannot count its pods: an owner is missing or does not scale"
+                "disruption budget {name} ({asks}) cannot count its pods: a controller is missing or has no scale subresource"
             ),
-            "give the pods an owner that exists, or the budget a minAvailable that is a number"
-                .to_owned(),
+            "use an existing controller for the pods, or a numeric minAvailable".to_owned(),
         ));
     }
     if is_stale {
         return Some((
             DrainBlockerKind::PdbNotComputed,
-            format!("disruption budget {name} ({asks}) has not been counted"),
-            "kube-controller-manager must run and count it".to_owned(),
+            format!("disruption budget {name} ({asks}) is not computed yet"),
+            "kube-controller-manager must be running and compute it".to_owned(),
         ));
     }
     if desired >= expected {
         return Some((
             DrainBlockerKind::PdbNeverAllows,
             format!(
-                "disruption budget {name} ({asks}) wants {desired} of {expected} pods: it never allows an eviction"
+                "disruption budget {name} ({asks}) requires {desired} of {expected} pods: it never allows an eviction"
             ),
-            format!("let the budget allow one to be missing, or run more than {desired} pods"),
+            format!("allow one unavailable pod in the budget, or run more than {desired} pods"),
         ));
     }
     // Of several budgets of a pod, kube-controller-manager counts any one anew when the pod changes. When that one goes, what it
@@ -96,16 +95,16 @@ fn exhausted(
         return Some((
             DrainBlockerKind::PdbNotComputed,
             format!(
-                "disruption budget {name} ({asks}) has 0 ready pods of {expected}, and this one is ready: it was counted before"
+                "disruption budget {name} ({asks}) has 0 ready pods of {expected}, and this one is ready: its status is outdated"
             ),
-            format!("annotate {name}: kube-controller-manager counts it again when it changes"),
+            format!("annotate {name}: kube-controller-manager computes it again when it changes"),
         ));
     }
     if !pod.ready && healthy < desired {
         return Some((
             DrainBlockerKind::PdbPodNotReady,
             format!(
-                "it is not ready, and disruption budget {name} ({asks}) has {healthy} ready pods of {desired} wanted"
+                "it is not ready, and disruption budget {name} ({asks}) has {healthy} ready pods of {desired} required"
             ),
             "set unhealthyPodEvictionPolicy: AlwaysAllow on the budget, or make its pods ready"
                 .to_owned(),
@@ -125,23 +124,21 @@ fn exhausted(
                 format!(
                     "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and pod {key} has no node"
                 ),
-                format!(
-                    "pod {key} must find a node; /debug/explain?pod={key} says why it has none"
-                ),
+                format!("pod {key} must be scheduled; see /debug/explain?pod={key}"),
             ));
         }
         return Some((
             DrainBlockerKind::PdbPodsNotReady,
             format!(
-                "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and wants {desired}"
+                "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and requires {desired}"
             ),
             format!("more than {desired} of its pods must be ready"),
         ));
     }
     Some((
         DrainBlockerKind::PdbExhausted,
-        format!("disruption budget {name} ({asks}) is used up by other evictions"),
-        "it allows the next when the pods that were evicted are ready elsewhere".to_owned(),
+        format!("disruption budget {name} ({asks}) is exhausted by other evictions"),
+        "it allows the next eviction when the evicted pods are ready on other nodes".to_owned(),
     ))
 }
 

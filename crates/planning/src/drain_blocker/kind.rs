@@ -42,7 +42,7 @@ shapes! {
     /// Other evictions have used the budget up.
     PdbExhausted = "pdb_exhausted",
     /// Several budgets select the pod.
-    SeveralPdbs = "several_pdbs",
+    MultiplePdbs = "multiple_pdbs",
     /// A pod's annotation protects it for ever.
     DoNotDisrupt = "do_not_disrupt",
     /// A pod's annotation protects it for a while.
@@ -52,7 +52,7 @@ shapes! {
     /// A finalizer keeps a pod that has ended.
     PodFinalizer = "pod_finalizer",
     /// A pod's kubelet does not answer.
-    KubeletSilent = "kubelet_silent",
+    KubeletNotResponding = "kubelet_not_responding",
     /// A pod does not end although its kubelet answers.
     PodStuck = "pod_stuck",
     /// A webhook or policy denies the eviction.
@@ -68,15 +68,15 @@ shapes! {
     /// A volume cannot be detached.
     VolumeDetachFailed = "volume_detach_failed",
     /// The cloud does not end the machine.
-    MachineKept = "machine_kept",
+    InstanceTerminationFailed = "instance_termination_failed",
     /// The cloud takes its time to end the machine.
-    MachineEnding = "machine_ending",
+    InstanceTerminating = "instance_terminating",
     /// Somebody else's finalizer keeps the Node.
     NodeFinalizer = "node_finalizer",
     /// Somebody else's finalizer keeps the claim.
     ClaimFinalizer = "claim_finalizer",
     /// The API server does not take our writes.
-    WriteRefused = "write_refused",
+    ApiWriteRejected = "api_write_rejected",
 }
 
 impl DrainBlockerKind {
@@ -88,8 +88,8 @@ impl DrainBlockerKind {
             Self::EvictionDenied
                 | Self::EvictionForbidden
                 | Self::EvictionUnavailable
-                | Self::MachineKept
-                | Self::WriteRefused
+                | Self::InstanceTerminationFailed
+                | Self::ApiWriteRejected
         )
     }
 
@@ -103,12 +103,12 @@ impl DrainBlockerKind {
             | Self::PdbNotComputed
             | Self::PdbNotCountable
             | Self::PdbExhausted
-            | Self::SeveralPdbs
+            | Self::MultiplePdbs
             | Self::DoNotDisrupt
             | Self::DoNotDisruptUntil
             | Self::InGracePeriod
             | Self::PodFinalizer
-            | Self::KubeletSilent
+            | Self::KubeletNotResponding
             | Self::PodStuck
             | Self::EvictionDenied
             | Self::EvictionForbidden
@@ -116,11 +116,11 @@ impl DrainBlockerKind {
             Self::VolumeAttached | Self::VolumeDetaching | Self::VolumeDetachFailed => {
                 "AwaitingVolumeDetachment"
             }
-            Self::MachineKept
-            | Self::MachineEnding
+            Self::InstanceTerminationFailed
+            | Self::InstanceTerminating
             | Self::NodeFinalizer
             | Self::ClaimFinalizer
-            | Self::WriteRefused => "FailedTermination",
+            | Self::ApiWriteRejected => "FailedTermination",
         }
     }
 }

@@ -15,7 +15,7 @@ use mortise_apis::values::since;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DrainBlocker {
     /// What kind of thing it is.
-    pub shape: DrainBlockerKind,
+    pub kind: DrainBlockerKind,
     /// The object, such as `pod default/web-1`.
     pub what: String,
     /// Who is behind it: a pod's owner, a volume's driver; `None` when nobody is.

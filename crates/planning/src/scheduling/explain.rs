@@ -18,7 +18,7 @@ use mortise_state::snapshot::{Pod, Snapshot};
 
 /// Where a pod stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "standing")]
+#[serde(rename_all = "snake_case", tag = "state")]
 #[allow(
     missing_docs,
     reason = "the variant's sentence says what its fields are"
@@ -33,36 +33,36 @@ pub enum PodSchedulingState {
     /// It has scheduling gates: nobody looks at it.
     Gated,
     /// It cannot be understood.
-    NotUnderstood { why: String },
+    Invalid { why: String },
     /// Its DaemonSet sends it to a node of its own, which must have room.
-    OfDaemonSet,
+    DaemonSetPod,
     /// A static pod.
-    OfNode,
+    StaticPod,
     /// kube-scheduler evicts pods for it on this node.
-    MakingRoom { node: NodeName },
+    Preempting { node: NodeName },
     /// Its room is promised.
-    Promised { place: String },
+    Nominated { target: String },
     /// It asks for nodes that are not from here.
     OptedOut,
     /// Its volumes or labels keep it from being placed before somebody mends them.
     Ignored { why: String },
     /// It fits on a machine that is there or coming.
-    Fits { machine: String },
+    Fits { target: String },
     /// A new node would take it.
     NewNode {
         pool: PoolName,
         instance_type: String,
     },
     /// Nothing takes it: see the reasons.
-    NoPlace,
+    Unschedulable,
 }
 
 /// Where a pod stands, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PodExplanation {
     /// Where it stands.
-    pub standing: PodSchedulingState,
-    /// kube-scheduler, or the scheduler that the pod names, has not said yet that it fits nowhere: no node is bought before.
+    pub state: PodSchedulingState,
+    /// kube-scheduler, or the scheduler that the pod names, has not reported it unschedulable yet: no node is bought before.
     pub unconfirmed: Option<Arc<str>>,
     /// Per pool what is in the way; empty unless nothing takes it.
     pub reasons: Vec<Reason>,
@@ -73,42 +73,44 @@ impl fmt::Display for PodSchedulingState {
         match self {
             Self::On { node } => write!(f, "on node {node}"),
             Self::Leaving { node } => write!(f, "leaving node {node}"),
-            Self::Deleted => f.write_str("deleted before it got a node"),
-            Self::Gated => f.write_str(
-                "waits for its scheduling gates to be removed; nothing is planned for it before that",
-            ),
-            Self::NotUnderstood { why } => write!(f, "cannot be understood: {why}"),
-            Self::OfDaemonSet => {
-                f.write_str("waits for its own node; DaemonSet pods get no new nodes")
+            Self::Deleted => f.write_str("deleted before it was bound"),
+            Self::Gated => {
+                f.write_str("has scheduling gates; it is not planned before they are removed")
             }
-            Self::OfNode => f.write_str("belongs to its node; such pods get no new nodes"),
-            Self::MakingRoom { node } => {
-                write!(f, "kube-scheduler makes room for it on node {node}")
+            Self::Invalid { why } => write!(f, "invalid: {why}"),
+            Self::DaemonSetPod => {
+                f.write_str("waits for its own node; no nodes are launched for DaemonSet pods")
             }
-            Self::Promised { place } => write!(f, "pending; its place is {place}"),
+            Self::StaticPod => {
+                f.write_str("static pod of its node; no nodes are launched for static pods")
+            }
+            Self::Preempting { node } => {
+                write!(f, "kube-scheduler preempts pods for it on node {node}")
+            }
+            Self::Nominated { target } => write!(f, "pending; nominated to {target}"),
             Self::OptedOut => write!(
                 f,
-                "pending; it asks for nodes without {}: those are not ours to make",
+                "pending; it requires nodes without {}, which are not launched",
                 labels::NODEPOOL
             ),
-            Self::Ignored { why } => write!(f, "pending; not ours to place: {why}"),
-            Self::Fits { machine } => write!(f, "pending; it fits on {machine}"),
+            Self::Ignored { why } => write!(f, "pending; ignored: {why}"),
+            Self::Fits { target } => write!(f, "pending; fits on {target}"),
             Self::NewNode {
                 pool,
                 instance_type,
             } => write!(
                 f,
-                "pending; pool {pool} can make a node for it ({instance_type})"
+                "pending; NodePool {pool} can launch a node for it ({instance_type})"
             ),
-            Self::NoPlace => f.write_str("pending; no pool can take it (see why)"),
+            Self::Unschedulable => f.write_str("pending; no NodePool can run it (see why)"),
         }
     }
 }
 
 impl PodExplanation {
-    const fn of(standing: PodSchedulingState) -> Self {
+    const fn of(state: PodSchedulingState) -> Self {
         Self {
-            standing,
+            state,
             unconfirmed: None,
             reasons: Vec::new(),
         }
@@ -126,8 +128,8 @@ pub fn explain(
     pod: &Arc<Pod>,
     options: &SolveOptions,
 ) -> PodExplanation {
-    if let Some(standing) = without_a_solve(snapshot, pod) {
-        return PodExplanation::of(standing);
+    if let Some(state) = without_a_solve(snapshot, pod) {
+        return PodExplanation::of(state);
     }
     let options = SolveOptions {
         pending: false,
@@ -138,14 +140,14 @@ pub fn explain(
     let (plan, report) = solve(now, snapshot, &options, &|| false);
     let why = report.ignored.into_iter().next().map(|(_, why)| why);
     let unconfirmed = (!pod.unschedulable).then(|| Arc::clone(&pod.class.scheduler_name));
-    let standing = if let Some(why) = why {
+    let state = if let Some(why) = why {
         PodSchedulingState::Ignored { why }
     } else if let Some(placement) = plan.placements.first() {
-        let machine = match &placement.place {
+        let target = match &placement.place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };
-        PodSchedulingState::Fits { machine }
+        PodSchedulingState::Fits { target }
     } else if let Some(claim) = plan.claims.first() {
         let cheapest = claim.instance_types.first();
         PodSchedulingState::NewNode {
@@ -153,10 +155,10 @@ pub fn explain(
             instance_type: cheapest.map(ToString::to_string).unwrap_or_default(),
         }
     } else {
-        PodSchedulingState::NoPlace
+        PodSchedulingState::Unschedulable
     };
     PodExplanation {
-        standing,
+        state,
         unconfirmed,
         reasons: report
             .unplaced
@@ -183,25 +185,25 @@ fn without_a_solve(snapshot: &Snapshot, pod: &Pod) -> Option<PodSchedulingState>
         return Some(PodSchedulingState::Gated);
     }
     if let Some(why) = &pod.class.malformed {
-        return Some(PodSchedulingState::NotUnderstood {
+        return Some(PodSchedulingState::Invalid {
             why: why.to_string(),
         });
     }
     if pod.is_node_owned() {
-        return Some(PodSchedulingState::OfNode);
+        return Some(PodSchedulingState::StaticPod);
     }
     if pod.is_daemon() {
-        return Some(PodSchedulingState::OfDaemonSet);
+        return Some(PodSchedulingState::DaemonSetPod);
     }
     if let Some(node) = &pod.nominated {
-        return Some(PodSchedulingState::MakingRoom { node: node.clone() });
+        return Some(PodSchedulingState::Preempting { node: node.clone() });
     }
     if let Some(promise) = snapshot.ledger.nomination(&pod.uid) {
-        let place = match &promise.place {
+        let target = match &promise.place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };
-        return Some(PodSchedulingState::Promised { place });
+        return Some(PodSchedulingState::Nominated { target });
     }
     pod.class.opts_out().then_some(PodSchedulingState::OptedOut)
 }

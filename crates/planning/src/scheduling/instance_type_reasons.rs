@@ -70,7 +70,7 @@ impl Pass<'_> {
             );
         }
         if this.lacks_reservation && !all.is_empty() {
-            let detail = "the reserved capacity that suits it is held for other pods of this pass";
+            let detail = "the compatible reserved capacity is reserved for other pods of this pass";
             return PoolRejection::new(PoolBlocker::Reserved, HELD_UP, detail);
         }
         let free_of_ports = all.iter().any(|at| {
@@ -88,9 +88,7 @@ impl Pass<'_> {
             return PoolRejection::new(
                 PoolBlocker::HostPorts,
                 format!("host port {port} is taken by a DaemonSet{suffix}"),
-                format!(
-                    "a DaemonSet takes host port {port} on every type that comes into question"
-                ),
+                format!("a DaemonSet uses host port {port} on every compatible instance type"),
             );
         }
         let text = which_filter(&meets, fits, &offered, ask.resources.get(CPU));
@@ -105,7 +103,7 @@ impl Pass<'_> {
                     let (zone, way) = (asked(labels::TOPOLOGY_ZONE), asked(labels::CAPACITY_TYPE));
                     let text = || {
                         format!(
-                            "none of {} types is sold with {zone} and {way}",
+                            "none of {} types is offered with {zone} and {way}",
                             meets.len()
                         )
                     };
@@ -117,7 +115,7 @@ impl Pass<'_> {
         } else if all.is_empty() {
             self.too_small(template, ask, &sizes, &suiting, mask)
         } else {
-            let text = "nothing is in the way as things are now: it is tried again";
+            let text = "there is no blocker now, it will be retried";
             (PoolBlocker::Types, text.to_owned())
         };
         PoolRejection {

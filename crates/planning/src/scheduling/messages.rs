@@ -29,9 +29,9 @@ pub(super) fn types(blame: &EliminatingRequirement, whose: &str) -> String {
         ..
     } = blame;
     let mut text = if *only_together {
-        format!("none of {before} types is sold with {requirement} and the rest of what is asked")
+        format!("none of {before} types is offered with {requirement} and the other requirements")
     } else {
-        format!("none of {before} types has {requirement}, as {whose} asks")
+        format!("none of {before} types has {requirement}, required by {whose}")
     };
     if !back.is_empty() {
         let ways = back
@@ -104,19 +104,19 @@ pub(super) fn clash(clash: &Incompatible, whose: &str) -> (PoolBlocker, String) 
         let near = each.typo_of.as_ref();
         let near = near.map_or_else(String::new, |known| format!(" (is {known} meant?)"));
         parts.push(format!(
-            "no node of the pool has label {}, as {whose} asks{near}",
+            "no node of the NodePool has label {}, required by {whose}{near}",
             each.key
         ));
     }
     for each in &clash.no_overlap {
         if each.key() == labels::HOSTNAME {
             parts.push(format!(
-                "{whose} asks for {}: a new node has a name of its own",
+                "{whose} requires {}: a new node has a new name",
                 each.asked
             ));
         } else {
             parts.push(format!(
-                "{whose} asks for {}, the pool for {}",
+                "{whose} requires {}, the NodePool {}",
                 each.asked, each.had
             ));
         }
@@ -147,7 +147,7 @@ pub(super) fn too_small(
         String::new()
     };
     format!(
-        "nearest type {instance_type} has {} of {resource}{beside}: {} are asked",
+        "nearest type {instance_type} has {} of {resource}{beside}: {} requested",
         amount(has),
         amount(asked)
     )

@@ -122,8 +122,8 @@ fn blocks_for_ever(pdb: &PodDisruptionBudget) -> bool {
 }
 
 /// A pod that kube-scheduler would place, or does not know what to do with, is helped by no machine.
-const SCHEDULER_FAILED: &str = "kube-scheduler failed on it (SchedulerError), which no machine would help; \
-     its own words stand in the pod's condition PodScheduled";
+const SCHEDULER_FAILED: &str = "kube-scheduler failed with SchedulerError, which no new node resolves; \
+     see the pod's condition PodScheduled";
 
 /// What the pod's volumes ask, or why the pod is not ours to place.
 fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
@@ -132,7 +132,7 @@ fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
         return Err(malformed.to_string());
     }
     if class.opts_out() {
-        return Err(format!("asks for {} DoesNotExist", labels::NODEPOOL));
+        return Err(format!("requires {} DoesNotExist", labels::NODEPOOL));
     }
     if pod.has_scheduler_error {
         return Err(SCHEDULER_FAILED.to_owned());

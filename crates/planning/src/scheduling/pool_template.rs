@@ -175,11 +175,11 @@ impl PoolTemplate {
             return Err(why.because(not_ready(pool)));
         }
         let held_back = |why: &dyn std::fmt::Display| {
-            let why = format!("launches are held back: {why}");
+            let why = format!("launches are paused: {why}");
             UnusablePool::of(pool, PoolBlocker::LaunchesPaused, why)
         };
         let mut limits = pool.limits();
-        match pool.held_back() {
+        match pool.launch_pause() {
             None => {}
             Some(LaunchPause::All(why)) => return Err(held_back(&why)),
             Some(LaunchPause::AllButOne(why)) => {

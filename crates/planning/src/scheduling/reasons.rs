@@ -381,7 +381,7 @@ impl Pass<'_> {
             TopologyType::Near if key.is_host => (
                 PoolBlocker::PodAffinity,
                 format!(
-                    "affinity by {name} to {pods}: their nodes have no room, and a new node has none of them"
+                    "affinity by {name} to {pods}: their nodes have no free capacity, and a new node has none of them"
                 ),
             ),
             TopologyType::Near => (

@@ -13,7 +13,7 @@ use mortise_state::catalog::{Bits, InstanceTypeTable};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 
 /// Text of a pool whose instance types are too small for what runs on every node.
-const TOO_SMALL: &str = "no instance type of the pool has room for the DaemonSets of its nodes";
+const TOO_SMALL: &str = "no instance type of the NodePool has enough capacity for its DaemonSets";
 
 /// Plans one machine from the pool's template alone: every type that meets it and has room for the DaemonSets, cheapest
 /// first. Limits are not looked at.

@@ -164,7 +164,7 @@ fn a_claim_that_pods_share_ties_them_to_one_machine() {
     );
     assert_eq!(
         refusal(&world).1,
-        "claim \"shared\" gets devices of another machine"
+        "ResourceClaim \"shared\" is allocated on another node"
     );
 }
 
@@ -498,13 +498,10 @@ fn what_cannot_be_understood_is_named() {
             selecting("device.driver = 'x'"),
             "failed to compile: unexpected '=' at 14",
         ),
-        (
-            json!([{ "name": "req" }]),
-            "asks for nothing that is understood",
-        ),
+        (json!([{ "name": "req" }]), "has no supported request"),
         (
             json!([{ "name": "req", "exactly": null, "firstAvailable": [] }]),
-            "asks for nothing that is understood",
+            "has no supported request",
         ),
     ] {
         let said = with(requests);

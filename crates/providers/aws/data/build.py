@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the embedded catalogue of mortise-aws from public descriptions of EC2.
+"""Builds the embedded catalog of mortise-aws from public descriptions of EC2.
 
     build.py TYPES OFFERINGS LIMITS BANDWIDTH PRICES OUTDIR
 
@@ -100,7 +100,7 @@ def main(types, offerings, limits, bandwidth, prices, outdir):
                 row[key] = table[name]
         (known if name in types else extra).append(row)
     for file, kind, rows in (("instance-types", "types", known), ("more-types", "tables", extra)):
-        lines = [{"mortiseCatalogue": 1, "kind": kind}, *rows]
+        lines = [{"mortiseCatalog": 1, "kind": kind}, *rows]
         text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         with open(f"{outdir}/{file}.jsonl.gz", "wb") as out:
             with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=9, mtime=0, filename="") as packed:

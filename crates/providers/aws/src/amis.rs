@@ -94,7 +94,7 @@ pub(crate) async fn images(
                 value => tracing::warn!(
                     parameter,
                     ?value,
-                    "an image parameter of a node class holds no image id"
+                    "SSM parameter of node class contains no AMI ID"
                 ),
             }
         } else if term.alias.is_none() {

@@ -210,7 +210,7 @@ fn id_of(provider_id: &ProviderId) -> Result<&str, CloudError> {
     tags::instance_id(provider_id).ok_or_else(|| CloudError {
         label: "invalid_id",
         message: format!(
-            "provider id {provider_id:?} names no EC2 instance; expected aws:///<zone>/i-..."
+            "provider id {provider_id:?} is not an EC2 instance; expected aws:///<zone>/i-..."
         ),
         retry: Retry::Never,
     })
@@ -219,7 +219,7 @@ fn id_of(provider_id: &ProviderId) -> Result<&str, CloudError> {
 fn not_visible(id: &str) -> CloudError {
     CloudError {
         label: "unsettled",
-        message: format!("instance {id} was launched a moment ago and is not visible yet"),
+        message: format!("instance {id} was launched recently and is not visible yet"),
         retry: Retry::Again,
     }
 }
@@ -264,7 +264,7 @@ impl AwsProvider {
             tracing::error!(
                 uid,
                 instance = second.id,
-                "more than one machine has the same claim; the first is used, the others are left to garbage collection"
+                "more than one instance has the same NodeClaim, the first is used, garbage collection terminates the others"
             );
         }
         let first = found.into_iter().next();
@@ -296,9 +296,7 @@ impl AwsProvider {
             .find(|each| each.instance_id() == Some(id))
             .ok_or_else(|| CloudError {
                 label: "unreadable",
-                message: format!(
-                    "EC2 neither described instance {id} nor said that it is not there"
-                ),
+                message: format!("EC2 neither described instance {id} nor reported it as missing"),
                 retry: Retry::Again,
             })?;
         machine(&found)
@@ -356,7 +354,7 @@ impl AwsProvider {
                     return Ok(TerminationStatus::Gone);
                 }
                 self.machines.ending(id);
-                tracing::info!(instance = id, "asked EC2 to terminate a machine");
+                tracing::info!(instance = id, "requested termination of instance");
                 Ok(TerminationStatus::Started)
             }
             Err(error) => match self.api.failure("ec2:TerminateInstances", error) {

@@ -81,7 +81,7 @@ impl AwsProvider {
                 .and_then(|text| text.parse().ok());
             let queued = queued.and_then(|ms| Timestamp::from_millisecond(ms).ok());
             let read = interruption::parse(message.body().unwrap_or_default()).unwrap_or_else(|error| {
-                tracing::warn!(message = message.message_id().unwrap_or_default(), %error, "a message of the interruption queue cannot be read and is dropped");
+                tracing::warn!(message = message.message_id().unwrap_or_default(), %error, "failed to parse interruption message, dropping it");
                 interruption::InterruptionEvent { kind: InterruptionKind::Other, instances: Vec::new(), sent: None }
             });
             // An empty id is nobody's; passed on, it could be taken for a claim that has no machine yet.
@@ -124,7 +124,7 @@ impl AwsProvider {
 
 fn missing_queue(name: &str, place: &str) -> CloudError {
     let message = format!(
-        "interruption queue {name:?} does not exist at {place}: create it, or correct --interruption-queue or INTERRUPTION_QUEUE (the queue's name, not its URL), or leave it empty to run without notices"
+        "interruption queue {name:?} does not exist at {place}: create it, or correct --interruption-queue or INTERRUPTION_QUEUE (the queue's name, not its URL), or leave it empty to disable interruption handling"
     );
     CloudError {
         label: "not_found",

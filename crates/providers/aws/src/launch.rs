@@ -64,7 +64,7 @@ impl AwsProvider {
             })?;
         let uid = claim
             .uid()
-            .ok_or_else(|| create("InvalidNodeClaim", "the claim has no UID yet"))?;
+            .ok_or_else(|| create("InvalidNodeClaim", "the NodeClaim has no UID yet"))?;
         let class = self.class(object).await.map_err(LaunchError::Other)?;
         if class.object.metadata.deletion_timestamp.is_some() {
             return Err(LaunchError::NodeClassNotReady {
@@ -76,7 +76,7 @@ impl AwsProvider {
             .await
             .map_err(|failure| LaunchError::Other(failure.into()))?
         {
-            tracing::info!(claim = %claim.name(), instance = machine.id, "found the machine that was already launched for the claim");
+            tracing::info!(claim = %claim.name(), instance = machine.id, "found instance that was already launched for nodeclaim");
             self.attempts.done(&uid);
             return self.launched(claim, &class, &machine);
         }
@@ -138,9 +138,9 @@ impl AwsProvider {
                 // An earlier request, perhaps of an earlier process, had the same token and other contents. Its machine shows up
                 // soon, or there is none and the next token is free.
                 let message = if self.attempts.unsettled(uid) {
-                    "an earlier request for this claim left no machine; asking anew"
+                    "an earlier request for this NodeClaim launched no instance; retrying"
                 } else {
-                    "an earlier request for this claim is known to EC2, its machine is not visible yet"
+                    "an earlier request for this NodeClaim is known to EC2, its instance is not visible yet"
                 };
                 Err(LaunchError::Other(CloudError {
                     label: "unsettled",
@@ -189,7 +189,7 @@ impl AwsProvider {
         if let Some(machine) = answer.machine {
             self.attempts.done(uid);
             self.machines.launched(&machine);
-            tracing::info!(claim = %claim.name(), instance = machine.id, instance_type = machine.instance_type, zone = machine.zone, capacity_type = %machine.capacity_type, "launched a machine");
+            tracing::info!(claim = %claim.name(), instance = machine.id, instance_type = machine.instance_type, zone = machine.zone, capacity_type = %machine.capacity_type, "launched instance");
             return Ok(self.launched(claim, class, &machine)?);
         }
         self.attempts.answered(uid);
@@ -215,9 +215,11 @@ impl AwsProvider {
                 let (reason, message) = failure::launch_reason(&error.code, &error.message);
                 Err(create(reason, message).into())
             }
-            None if texts.is_empty() => {
-                Err(create("LaunchFailed", "EC2 launched nothing and gave no reason").into())
-            }
+            None if texts.is_empty() => Err(create(
+                "LaunchFailed",
+                "EC2 launched no instance and returned no reason",
+            )
+            .into()),
             None => Err(LaunchError::InsufficientCapacity {
                 message: texts.join("; "),
                 unavailable,

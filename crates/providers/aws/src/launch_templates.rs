@@ -340,7 +340,7 @@ impl AwsProvider {
             Ok(_) => tracing::info!(
                 template = name,
                 class = template.class,
-                "created a launch template"
+                "created launch template"
             ),
             Err(error) => {
                 let failure = self.api.failure("ec2:CreateLaunchTemplate", error);
@@ -386,7 +386,7 @@ impl AwsProvider {
                     .send()
                     .await
                 {
-                    Ok(_) => tracing::info!(template = id, class, "deleted a launch template"),
+                    Ok(_) => tracing::info!(template = id, class, "deleted launch template"),
                     Err(error) => match self.api.failure("ec2:DeleteLaunchTemplate", error) {
                         failure if failure.is_not_found() => {}
                         failure => return Err(failure.into()),

@@ -282,7 +282,7 @@ impl AwsProvider {
             (Err((_, message)), _) => Err(("ClusterResolutionFailed", message.clone())),
             (Ok(cluster), AmiFamily::Al2023) if cluster.service_cidr.is_none() => Err(("ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR".to_owned())),
             (Ok(cluster), _) if cluster.endpoint.is_empty() && family != AmiFamily::Custom => {
-                Err(("ClusterEndpointResolutionFailed", "the address of the API server is not known; set --cluster-endpoint or CLUSTER_ENDPOINT".to_owned()))
+                Err(("ClusterEndpointResolutionFailed", "the API server address is unknown; set --cluster-endpoint or CLUSTER_ENDPOINT".to_owned()))
             }
             (Ok(_), _) => Ok(()),
         });
@@ -411,7 +411,7 @@ impl AwsProvider {
                 return Ok(Err((
                     "AMIResolutionFailed",
                     format!(
-                        "an alias follows the cluster's version, which is not known: {message}"
+                        "the alias depends on the cluster's version, which is unknown: {message}"
                     ),
                 )));
             }
@@ -427,7 +427,7 @@ impl AwsProvider {
             Err(ImageError::Unsupported(message)) => Ok(Err(("UnsupportedAlias", message))),
             Err(ImageError::Call(failure)) => {
                 let hint = if failure.action == "ssm:GetParameter" {
-                    "; or select images by id, name or tags"
+                    "; or select AMIs by id, name or tags"
                 } else {
                     ""
                 };
@@ -459,7 +459,7 @@ fn validate(spec: &Ec2NodeClassSpec) -> Found<()> {
     if let Some(key) = spec.tags.iter().flat_map(BTreeMap::keys).find(restricted) {
         return Err((
             "TagValidationFailed",
-            format!("spec.tags: the key {key:?} is set by the controller and cannot be given here"),
+            format!("spec.tags: the key {key:?} is set by mortise and may not be set here"),
         ));
     }
     match node_settings::expressions(spec).first() {

@@ -105,11 +105,11 @@ impl RegionOfferings {
         );
         let (types, zones, types_due) = match (read, old) {
             (Ok((types, zones)), _) => {
-                tracing::info!(types = types.len(), "read the instance types of the region");
+                tracing::info!(types = types.len(), "updated instance types");
                 (Arc::new(types), Arc::new(zones), now + TYPES_TTL)
             }
             (Err(error), Some(old)) => {
-                tracing::warn!(%error, "instance types could not be read again; the old list stays in use");
+                tracing::warn!(%error, "failed to update instance types, the previous list stays in use");
                 (old.types, old.zones, now + RETRY)
             }
             (Err(error), None) => return Err(error),
@@ -138,12 +138,12 @@ impl RegionOfferings {
             spot.reading = false;
             match read {
                 Ok(prices) => {
-                    tracing::info!(types = prices.len(), "read the spot prices of the region");
+                    tracing::info!(types = prices.len(), "updated spot prices");
                     spot.prices = Some(Arc::new(prices));
                     spot.due = Instant::now() + SPOT_TTL;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "spot prices could not be read; the old ones stay in use, or on-demand prices where there are none");
+                    tracing::warn!(%error, "failed to update spot prices, the previous ones stay in use, or on-demand prices where none are known");
                     spot.due = Instant::now() + RETRY;
                 }
             }

@@ -260,7 +260,7 @@ fn offering(entry: &FileOffering) -> Result<Offering, String> {
         .ok_or_else(|| format!("an offering names no {}", labels::CAPACITY_TYPE))?;
     let capacity_type = CapacityType::parse(word).ok_or_else(|| {
         format!(
-            "{} is {word:?}; allowed are spot, on-demand, reserved",
+            "{} is {word:?}; must be spot, on-demand or reserved",
             labels::CAPACITY_TYPE
         )
     })?;

@@ -50,7 +50,7 @@ pub(crate) fn choose<'a>(
         return Err(LaunchError::Create {
             reason: "InstanceTypeNotRequested".to_owned(),
             message: format!(
-                "the claim has no requirement {} with operator In",
+                "the NodeClaim has no requirement {} with operator In",
                 labels::INSTANCE_TYPE
             ),
         });
@@ -76,7 +76,7 @@ pub(crate) fn choose<'a>(
         .get(usize::try_from(pick).unwrap_or(0))
         .copied()
         .ok_or_else(|| LaunchError::InsufficientCapacity {
-            message: "no available offering satisfies the claim".to_owned(),
+            message: "no available offering satisfies the NodeClaim".to_owned(),
             unavailable: Vec::new(),
         })
 }

@@ -66,7 +66,7 @@ impl KwokProvider {
         loop {
             match self.create_missing_nodes().await {
                 Err(error) if !is_refusal(&error) => {
-                    info!(%error, retry_in = ?wait, "nodes that an earlier process owed were not looked for yet");
+                    info!(%error, retry_in = ?wait, "failed to list missing nodes, retrying");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(RETRY_MAX);
                 }
@@ -90,7 +90,7 @@ impl KwokProvider {
                 && !known.contains(&node::node_name(&claim));
             if owed && let Ok((chosen, offering)) = node::choose(&claim, &self.types) {
                 let node = node::node(&claim, chosen, offering);
-                info!(nodeclaim = %claim.name(), "creating the node that an earlier process owed");
+                info!(nodeclaim = %claim.name(), "creating missing node");
                 self.create_later(node, claim.name().to_string(), Duration::ZERO);
             }
         }
@@ -107,7 +107,7 @@ impl KwokProvider {
             // A launch without delay was asked for this moment.
             let mut is_wanted = delay.is_zero() || this.is_wanted(&claim).await;
             while is_wanted && let Err(error) = this.create(&node).await {
-                warn!(nodeclaim = claim, %error, retry_in = ?wait, "node was not created");
+                warn!(nodeclaim = claim, %error, retry_in = ?wait, "failed to create node");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY_MAX);
                 is_wanted = this.is_wanted(&claim).await;
@@ -121,7 +121,7 @@ impl KwokProvider {
         match claims.get_opt(claim).await {
             Ok(found) => found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()),
             Err(error) => {
-                warn!(nodeclaim = claim, %error, "claim was not read");
+                warn!(nodeclaim = claim, %error, "failed to read nodeclaim");
                 true
             }
         }

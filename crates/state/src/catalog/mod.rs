@@ -90,7 +90,7 @@ impl Catalog {
         &self.table
     }
 
-    /// Price of an offering, available or not; `None` when there is no such offering or its price is not known.
+    /// Price of an offering, available or not; `None` when there is no such offering or its price is unknown.
     #[must_use]
     pub fn price(
         &self,

@@ -130,13 +130,13 @@ pub enum LedgerOp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NominationOutcomes {
     /// The pod was bound where its room was.
-    pub kept: u64,
+    pub bound: u64,
     /// The pod was bound elsewhere.
-    pub elsewhere: u64,
+    pub bound_elsewhere: u64,
     /// The time was over while the pod still waited.
-    pub ran_out: u64,
+    pub expired: u64,
     /// The machine went, or never came.
-    pub lost: u64,
+    pub node_lost: u64,
 }
 
 /// The promises at one moment. Cloning is cheap.
@@ -148,7 +148,7 @@ pub struct Ledger {
     held_on_claims: ShardedMap<ClaimName, NodeNominations>,
     coming: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
-    fates: NominationOutcomes,
+    outcomes: NominationOutcomes,
 }
 
 impl Ledger {
@@ -237,7 +237,7 @@ impl Ledger {
 
     /// The time of a pod's promise is over while the pod still waits.
     pub fn run_out(&mut self, uid: &Uid) {
-        self.fates.ran_out += u64::from(self.withdraw(uid));
+        self.outcomes.expired += u64::from(self.withdraw(uid));
     }
 
     /// Forgets everything held on the machine of a claim that is gone.
@@ -245,7 +245,7 @@ impl Ledger {
         let place = NominationTarget::Claim(claim.clone());
         let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
         for uid in uids {
-            self.fates.lost += u64::from(self.withdraw(&uid));
+            self.outcomes.node_lost += u64::from(self.withdraw(&uid));
         }
         self.apply(LedgerOp::Settle(claim.clone()));
         self.apply(LedgerOp::Unfence(claim.clone()));
@@ -254,7 +254,7 @@ impl Ledger {
     /// Forgets every promise, and what became of none.
     pub fn forget(&mut self) {
         *self = Self {
-            fates: self.fates,
+            outcomes: self.outcomes,
             ..Self::default()
         };
     }
@@ -276,15 +276,15 @@ impl Ledger {
     /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.
     pub fn bound(&mut self, uid: &Uid, there: bool) {
         if self.withdraw(uid) {
-            self.fates.kept += u64::from(there);
-            self.fates.elsewhere += u64::from(!there);
+            self.outcomes.bound += u64::from(there);
+            self.outcomes.bound_elsewhere += u64::from(!there);
         }
     }
 
     /// What became of promises.
     #[must_use]
-    pub const fn fates(&self) -> NominationOutcomes {
-        self.fates
+    pub const fn nomination_outcomes(&self) -> NominationOutcomes {
+        self.outcomes
     }
 
     /// Where a pod is expected.

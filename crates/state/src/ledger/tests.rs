@@ -28,12 +28,12 @@ fn what_became_of_promises_is_counted_once() {
     ledger.run_out(&"c".into());
     ledger.run_out(&"c".into());
     let expected = NominationOutcomes {
-        kept: 1,
-        elsewhere: 1,
-        ran_out: 1,
-        lost: 1,
+        bound: 1,
+        bound_elsewhere: 1,
+        expired: 1,
+        node_lost: 1,
     };
-    assert_eq!(ledger.fates(), expected);
+    assert_eq!(ledger.nomination_outcomes(), expected);
     assert_eq!(ledger.nominations().count(), 0);
 }
 

@@ -263,9 +263,9 @@ impl Field {
         site: &str,
         seen: &BTreeMap<String, Seen>,
     ) -> Result<Vec<Waiting>> {
-        let reservations = self.mortise.debug("reservations").await?;
-        let promises = reservations["promises"].as_array();
-        let promises = promises.context("/debug/reservations has no promises")?;
+        let ledger = self.mortise.debug("nominations").await?;
+        let nominations = ledger["nominations"].as_array();
+        let nominations = nominations.context("/debug/nominations has no nominations")?;
         let http = self.mortise.http()?.with_header("Accept", "text/plain");
         let mut all = Vec::new();
         for (at, app) in timetable.apps.iter().enumerate() {
@@ -281,7 +281,7 @@ impl Field {
             }));
             for (name, pod) in own.filter(|(_, pod)| !pod.runs) {
                 let pod_name = format!("{site}/{name}");
-                let of_pod = promises.iter();
+                let of_pod = nominations.iter();
                 let of_pod = of_pod.filter(|each| each["pod"] == pod_name.as_str());
                 let url = self.mortise.url(&format!("debug/explain?pod={pod_name}"));
                 let explained = match http.get(&url).await.and_then(|reply| reply.ok()) {

@@ -17,7 +17,7 @@ pub struct Waiting {
     pub node: Option<String>,
     /// What kube-scheduler said last.
     pub message: Option<String>,
-    /// What `/debug/reservations` says about it, JSON.
+    /// What `/debug/nominations` says about it, JSON.
     pub promises: Vec<String>,
     /// What `/debug/explain` says about it, a text of several lines.
     pub explained: String,

@@ -28,7 +28,7 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
                 Check::Limits,
                 format!("spec.limits.{name}"),
                 format!(
-                    "limits.{name}: no node has this resource, so it limits nothing{}",
+                    "limits.{name}: no node has this resource, so it has no effect{}",
                     did_you_mean(name, RESOURCES)
                 ),
             );
@@ -50,16 +50,16 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
     let requirements = pool.requirements();
     for requirement in requirements.iter() {
         for text in unknown(catalog, &snapshot.well_known, requirement) {
-            answer.warn(Check::Catalogue, place(pool, requirement.key()), text);
+            answer.warn(Check::Catalog, place(pool, requirement.key()), text);
         }
     }
     match catalog.blame(&requirements) {
         Some(blame) => {
-            let (place, text) = (place(pool, blame.requirement.key()), impossible(&blame));
-            if facts.rules.deny_impossible {
-                answer.deny(Check::Impossible, place, text);
+            let (place, text) = (place(pool, blame.requirement.key()), unsatisfiable(&blame));
+            if facts.rules.deny_unsatisfiable {
+                answer.deny(Check::Unsatisfiable, place, text);
             } else {
-                answer.warn(Check::Impossible, place, text);
+                answer.warn(Check::Unsatisfiable, place, text);
             }
         }
         None => min_values(catalog, pool, &requirements, answer),
@@ -159,7 +159,7 @@ fn brief(requirement: &Requirement) -> String {
     format!("{key} {operator} [{}]", some(requirement.values(), 2))
 }
 
-fn impossible(blame: &EliminatingRequirement) -> String {
+fn unsatisfiable(blame: &EliminatingRequirement) -> String {
     let EliminatingRequirement {
         requirement,
         before,
@@ -173,13 +173,13 @@ fn impossible(blame: &EliminatingRequirement) -> String {
         .collect();
     let back = match back.as_slice() {
         [] => String::new(),
-        [only] => format!("; {only} would bring some back"),
-        several => format!("; {} would bring some back", several.join(" or ")),
+        [only] => format!("; {only} would allow some"),
+        several => format!("; {} would allow some", several.join(" or ")),
     };
     let requirement = brief(requirement);
     if *only_together {
         return format!(
-            "no instance type is left: {} sold, but none with {requirement} and the rest at once{back}",
+            "no instance type is left: {} offered, but none with {requirement} and the other requirements{back}",
             count(*before, "type")
         );
     }

@@ -31,7 +31,7 @@ pub(super) fn reference(
             Check::NodeClass,
             REFERENCE,
             format!(
-                "nodeClassRef: kind {kind}.{} is not served here; served: {}",
+                "nodeClassRef: kind {kind}.{} is not supported; supported: {}",
                 reference.group,
                 kinds.join(", ")
             ),
@@ -47,7 +47,7 @@ pub(super) fn reference(
             .map(|known| known.name.to_string());
         let hint = did_you_mean(name, names);
         let missing = if facts.rules.offline {
-            "is not among the files"
+            "is not defined in the files"
         } else {
             "does not exist (yet)"
         };

@@ -12,7 +12,7 @@ use super::unevictable_pods::UnevictablePods;
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Annotation of ours: `true` refuses the deletion of a pool or class while it has nodes.
-const PROTECT: &str = "/metadata/annotations/mortise.sh~1protect";
+const DELETION_PROTECTION: &str = "/metadata/annotations/mortise.sh~1deletion-protection";
 
 /// Says what a deletion takes along.
 pub(in crate::admission) fn deletion(
@@ -49,7 +49,7 @@ pub(in crate::admission) fn deletion(
             if !forced {
                 let held = UnevictablePods::on(snapshot, nodes.iter().copied());
                 for text in held.warnings("the drain") {
-                    answer.warn(Check::Deadlock, "", text);
+                    answer.warn(Check::BlockedDrain, "", text);
                 }
             }
             drained
@@ -104,18 +104,23 @@ pub(in crate::admission) fn deletion(
                 return;
             }
             let used = format!(
-                "{kind} \"{name}\" is used by {} and goes when they are gone",
+                "{kind} \"{name}\" is used by {} and is deleted when they are",
                 count(claims, "NodeClaim")
             );
             answer.warn(Check::Deletion, "", used.as_str());
             used
         }
     };
-    if request.old_object.pointer(PROTECT).and_then(Value::as_str) == Some("true") {
+    if request
+        .old_object
+        .pointer(DELETION_PROTECTION)
+        .and_then(Value::as_str)
+        == Some("true")
+    {
         answer.warnings.clear();
         answer.notes.clear();
-        answer.deny(Check::Deletion, "metadata.annotations[\"mortise.sh/protect\"]", format!(
-            "metadata.annotations[\"mortise.sh/protect\"]: \"true\" refuses this while there are nodes ({what}); take the annotation out first"
+        answer.deny(Check::Deletion, "metadata.annotations[\"mortise.sh/deletion-protection\"]", format!(
+            "metadata.annotations[\"mortise.sh/deletion-protection\"]: \"true\" prevents the deletion while nodes exist ({what}); remove the annotation first"
         ));
     }
 }

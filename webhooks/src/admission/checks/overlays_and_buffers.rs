@@ -45,7 +45,7 @@ pub(in crate::admission) fn overlay(
             |at| format!("spec.requirements[{at}]"),
         );
         for text in unknown(catalog, &facts.snapshot.well_known, requirement) {
-            answer.warn(Check::Catalogue, place.as_str(), text);
+            answer.warn(Check::Catalog, place.as_str(), text);
         }
     }
     answer.warn(

@@ -79,7 +79,7 @@ impl UnevictablePods {
         let mut all = Vec::new();
         if self.pods > 0 {
             all.push(format!(
-                "{drain} never ends: {} behind PDB {}; set terminationGracePeriod",
+                "{drain} never completes: {} protected by PDB {}; set terminationGracePeriod",
                 count(self.pods, "pod"),
                 self.budget()
             ));
@@ -134,6 +134,6 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
     let name = pool.name();
     let held = UnevictablePods::on(facts.snapshot, facts.snapshot.nodes_of_pool(&name));
     for text in held.warnings(&format!("expiry ({})", after.as_str())) {
-        answer.warn(Check::Deadlock, "spec.template.spec.expireAfter", text);
+        answer.warn(Check::BlockedDrain, "spec.template.spec.expireAfter", text);
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
         }
         let amount = |amount: i64| quantity(name, amount).to_string();
         answer.warn(Check::Limits, format!("spec.limits.{name}"), format!(
-            "limits.{name} {} is below the {} in use: nothing is launched until nodes go; none is taken away",
+            "limits.{name} {} is below the {} in use: no nodes are launched until others terminate; none is removed",
             amount(limit),
             amount(used)
         ));
@@ -43,7 +43,7 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
             Check::Limits,
             "spec.replicas",
             format!(
-                "replicas {wanted} is below the {} that are there: {} will be drained",
+                "replicas {wanted} is below the existing {}: {} will be drained",
                 count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
                 count(gone, "node")
             ),

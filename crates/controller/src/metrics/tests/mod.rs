@@ -149,7 +149,7 @@ fn the_page_stays_below_its_ceiling() {
     let series = page.lines().filter(|line| !line.starts_with('#')).count();
     assert!((1000..2000).contains(&series), "{series} series");
     assert!(
-        page.contains("mortise_metrics_pools_left_out 175"),
+        page.contains("mortise_metrics_nodepools_omitted 175"),
         "{page}"
     );
     let dropped = page
@@ -489,7 +489,7 @@ fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
         (
             Verdict::Disrupted,
             Reason::InstanceGone {
-                machine: "kwok://n".into(),
+                instance: "kwok://n".into(),
             },
             "garbage_collected",
         ),

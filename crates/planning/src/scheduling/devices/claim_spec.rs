@@ -143,7 +143,7 @@ impl CompiledClaimSpec {
                 alternatives.push(read.map_err(|why| fault(&request.name, why))?);
             }
             if alternatives.is_empty() {
-                let why = "asks for nothing that is understood (exactly, firstAvailable)";
+                let why = "has no supported request (exactly, firstAvailable)";
                 return Err(fault(&request.name, why.to_owned()));
             }
             least += alternatives

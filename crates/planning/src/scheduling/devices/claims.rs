@@ -256,7 +256,7 @@ impl<'a> Devices<'a> {
                         named && suits(&nodes.labels)
                     };
                     if !nodes.is_empty() && !nodes.iter().any(is_among) {
-                        return Err(format!("claim {name:?} has devices that are elsewhere"));
+                        return Err(format!("claim {name:?} has devices on another node"));
                     }
                 }
                 Some(ResourceClaimAllocation::Given {
@@ -264,10 +264,14 @@ impl<'a> Devices<'a> {
                     requirements,
                 }) => {
                     if place.is_some() && *place != target {
-                        return Err(format!("claim {name:?} gets devices of another machine"));
+                        return Err(format!(
+                            "ResourceClaim {name:?} is allocated on another node"
+                        ));
                     }
                     if !suits(requirements) {
-                        return Err(format!("claim {name:?} gets devices that are elsewhere"));
+                        return Err(format!(
+                            "claim {name:?} is allocated devices on another node"
+                        ));
                     }
                 }
             }

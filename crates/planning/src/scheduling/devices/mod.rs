@@ -385,7 +385,7 @@ impl<'a> Devices<'a> {
         let placed = self.required(asked);
         if !all.is_compatible(&placed, known) {
             return Err(format!(
-                "a claim is allocated where {placed} holds, which machines of the pool are not"
+                "a ResourceClaim is allocated to nodes with {placed}, which excludes nodes of the NodePool"
             ));
         }
         all.require_all(&placed);

@@ -21,7 +21,7 @@ pub(in crate::scheduling) fn give(
     };
     match devices {
         Some(devices) => devices.on_host(ask, host, at),
-        None => Err("nothing is known of devices".to_owned()),
+        None => Err("devices are not known yet".to_owned()),
     }
 }
 

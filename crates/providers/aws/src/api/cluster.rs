@@ -47,7 +47,7 @@ impl ClusterInfoCache {
         let cluster = match (find(api, config).await, known) {
             (Ok(cluster), _) => Arc::new(cluster),
             (Err(error), Some((_, cluster))) => {
-                tracing::warn!(%error, "the cluster could not be looked up again; what was known of it stays in use");
+                tracing::warn!(%error, "failed to describe cluster, the previous result stays in use");
                 cluster
             }
             (Err(error), None) => return Err(error),

@@ -96,7 +96,7 @@ impl Api {
             SdkError::TimeoutError(_) => (
                 FailureKind::Timeout,
                 String::new(),
-                format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
+                format!("no response within {} s", ATTEMPT_TIMEOUT.as_secs()),
             ),
             SdkError::DispatchFailure(inner) => {
                 let text = causes(&error);

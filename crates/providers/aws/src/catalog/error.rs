@@ -1,12 +1,12 @@
-//! What can be wrong with a catalogue: the file, the place in it, and what was asked of it.
+//! What can be wrong with a catalog: the file, the place in it, and what was asked of it.
 
 use std::fmt;
 
-/// Why a catalogue gives no instance types. The text names file, place, field, value, and what is allowed.
+/// Why a catalog gives no instance types. The text names file, place, field, value, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// The file cannot be read or unpacked.
-    #[error("instance type catalogue {file}: {message}")]
+    #[error("instance type catalog {file}: {message}")]
     Unreadable {
         /// File as given.
         file: String,
@@ -14,7 +14,7 @@ pub enum CatalogError {
         message: String,
     },
     /// A line is not a JSON object.
-    #[error("instance type catalogue {file}, line {line}, column {column}: {message}")]
+    #[error("instance type catalog {file}, line {line}, column {column}: {message}")]
     Syntax {
         /// File as given.
         file: String,
@@ -26,7 +26,7 @@ pub enum CatalogError {
         message: String,
     },
     /// A field is missing, unknown, or of the wrong kind.
-    #[error("instance type catalogue {file}, line {line}{}, field `{field}`: {message}", OfType(.instance_type))]
+    #[error("instance type catalog {file}, line {line}{}, field `{field}`: {message}", OfType(.instance_type))]
     Field {
         /// File as given.
         file: String,
@@ -39,9 +39,9 @@ pub enum CatalogError {
         /// What is wrong, with the value found and what is allowed.
         message: String,
     },
-    /// The catalogue knows no zone of the region.
+    /// The catalog knows no zone of the region.
     #[error(
-        "instance type catalogue {file}: no zones are known for region {region:?}; known: {known}"
+        "instance type catalog {file}: no zones are known for region {region:?}; known: {known}"
     )]
     UnknownRegion {
         /// File as given.
@@ -52,7 +52,7 @@ pub enum CatalogError {
         known: String,
     },
     /// The region has no such zone.
-    #[error("instance type catalogue {file}: zone {zone:?} is not in region {region}; its zones: {known}{}", Nearest(.nearest))]
+    #[error("instance type catalog {file}: zone {zone:?} is not in region {region}; its zones: {known}{}", Nearest(.nearest))]
     UnknownZone {
         /// File as given.
         file: String,

@@ -1,4 +1,4 @@
-//! Reads catalogue files: one JSON object per line, gzip-compressed or not. Errors name file, line and field.
+//! Reads catalog files: one JSON object per line, gzip-compressed or not. Errors name file, line and field.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,7 +15,7 @@ use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 /// Version of the file format that this build reads and writes.
 const VERSION: i64 = 1;
 
-/// Most bytes that a catalogue may have when unpacked: a hundred times the embedded one, so that a wrong file ends in an error and not in swap.
+/// Most bytes that a catalog may have when unpacked: a hundred times the embedded one, so that a wrong file ends in an error and not in swap.
 const MAX_BYTES: u64 = 100 << 20;
 
 /// Fields of the tables that EC2 itself does not describe.
@@ -70,7 +70,7 @@ pub struct TypeTables {
     pub zones: BTreeMap<String, Vec<Arc<str>>>,
 }
 
-/// One line of a catalogue.
+/// One line of a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogRow {
     /// The machine.
@@ -79,7 +79,7 @@ pub struct CatalogRow {
     pub tables: TypeTables,
 }
 
-/// Unpacks (when gzip-compressed) and decodes a catalogue file.
+/// Unpacks (when gzip-compressed) and decodes a catalog file.
 /// # Errors
 /// `Unreadable` when it is larger than allowed, not valid gzip, or not UTF-8.
 pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, CatalogError> {
@@ -99,7 +99,7 @@ pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, CatalogError> {
     let length = read.map_err(|error| unreadable(format!("cannot be unpacked (gzip): {error}")))?;
     if length as u64 > MAX_BYTES {
         return Err(unreadable(format!(
-            "is larger than {MAX_BYTES} bytes when unpacked; is it a catalogue?"
+            "is larger than {MAX_BYTES} bytes when unpacked; is it a catalog?"
         )));
     }
     String::from_utf8(raw).map_err(|error| {
@@ -179,14 +179,14 @@ fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, CatalogError
             1,
             1,
             format!(
-                "the file is empty; expected a first line {{\"mortiseCatalogue\":{VERSION},\"kind\":\"{kind}\"}}"
+                "the file is empty; expected a first line {{\"mortiseCatalog\":{VERSION},\"kind\":\"{kind}\"}}"
             ),
         ));
     };
     let header = Fields::new(file, line, &header);
-    if header.integer("mortiseCatalogue", 0)? != VERSION {
+    if header.integer("mortiseCatalog", 0)? != VERSION {
         return Err(header.wrong(
-            "mortiseCatalogue",
+            "mortiseCatalog",
             &format!("the number {VERSION}: the file's first line names its format"),
         ));
     }
@@ -306,7 +306,7 @@ fn shown(value: &Value) -> String {
     cut
 }
 
-/// An object of a catalogue line, with what an error must say about it.
+/// An object of a catalog line, with what an error must say about it.
 struct Fields<'a> {
     file: &'a str,
     line: usize,

@@ -1,6 +1,6 @@
 use super::*;
 
-const HEADER: &str = "{\"mortiseCatalogue\":1,\"kind\":\"types\"}\n";
+const HEADER: &str = "{\"mortiseCatalog\":1,\"kind\":\"types\"}\n";
 const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB":8192,"usage":["on-demand","spot"],"virtualization":["hvm"],"hypervisor":"nitro","ipv4PerInterface":10,"interfaces":[3],"prices":{"us-east-1":96000},"zones":{"us-east-1":["us-east-1a"]}}"#;
 
 #[track_caller]
@@ -84,13 +84,13 @@ fn spot_fraction_is_fixed() {
 fn unknown_places_are_named() {
     assert_eq!(
         embedded("us-east-9", &[]).unwrap_err().to_string(),
-        "instance type catalogue instance-types.jsonl.gz (embedded): no zones are known for region \"us-east-9\"; known: eu-west-1, us-east-1, us-west-2"
+        "instance type catalog instance-types.jsonl.gz (embedded): no zones are known for region \"us-east-9\"; known: eu-west-1, us-east-1, us-west-2"
     );
     assert_eq!(
         embedded("eu-west-1", &["eu-west-1x"])
             .unwrap_err()
             .to_string(),
-        "instance type catalogue instance-types.jsonl.gz (embedded): zone \"eu-west-1x\" is not in region eu-west-1; its zones: eu-west-1a, eu-west-1b, eu-west-1c; did you mean \"eu-west-1a\"?"
+        "instance type catalog instance-types.jsonl.gz (embedded): zone \"eu-west-1x\" is not in region eu-west-1; its zones: eu-west-1a, eu-west-1b, eu-west-1c; did you mean \"eu-west-1a\"?"
     );
 }
 
@@ -109,39 +109,39 @@ fn a_good_line_is_read() {
 fn malformed_files_are_refused_with_the_place() {
     refused(
         &GOOD.replace("8192", "\"8 GiB\""),
-        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `memoryMiB`: expected a whole number of at least 1; got \"8 GiB\"",
+        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `memoryMiB`: expected a whole number of at least 1; got \"8 GiB\"",
     );
     refused(
         &GOOD.replace("\"vcpus\":2,", ""),
-        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `vcpus`: expected a whole number of at least 1; it is missing",
+        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `vcpus`: expected a whole number of at least 1; it is missing",
     );
     refused(
         &GOOD.replace("memoryMiB", "memoryMib"),
-        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `memoryMib`: this field is not known; did you mean `memoryMiB`?",
+        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `memoryMib`: this field is not known; did you mean `memoryMiB`?",
     );
     refused(
         &GOOD.replace("96000", "0.096"),
-        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `prices.us-east-1`: expected a whole number of at least 1; got 0.096",
+        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `prices.us-east-1`: expected a whole number of at least 1; got 0.096",
     );
     refused(
         &GOOD.replace("\"interfaces\":[3]", "\"interfaces\":[3],\"gpus\":[{\"name\":\"L4\",\"manufacturer\":\"NVIDIA\",\"count\":-1,\"memoryMiB\":1}]"),
-        "instance type catalogue my.jsonl, line 2, type \"m5.large\", field `gpus[0].count`: expected a whole number of at least 0; got -1",
+        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `gpus[0].count`: expected a whole number of at least 0; got -1",
     );
     refused(
         &GOOD.replace("m5.large", "m5 large"),
-        "instance type catalogue my.jsonl, line 2, type \"m5 large\", field `type`: expected letters, digits, dots and dashes, such as \"m5.large\"; got \"m5 large\"",
+        "instance type catalog my.jsonl, line 2, type \"m5 large\", field `type`: expected letters, digits, dots and dashes, such as \"m5.large\"; got \"m5 large\"",
     );
     refused(
         "{\"type\":",
-        "instance type catalogue my.jsonl, line 2, column 8: not valid JSON: EOF while parsing a value",
+        "instance type catalog my.jsonl, line 2, column 8: not valid JSON: EOF while parsing a value",
     );
     refused(
         "[1]",
-        "instance type catalogue my.jsonl, line 2, column 1: expected one JSON object per line, got [1]",
+        "instance type catalog my.jsonl, line 2, column 1: expected one JSON object per line, got [1]",
     );
     refused(
         &format!("{GOOD}\n{GOOD}"),
-        "instance type catalogue my.jsonl: type \"m5.large\" has more than one line",
+        "instance type catalog my.jsonl: type \"m5.large\" has more than one line",
     );
 }
 
@@ -150,29 +150,29 @@ fn files_that_are_no_catalogue_are_refused() {
     let message = |bytes: &[u8]| Catalog::parse("my.jsonl", bytes).unwrap_err().to_string();
     assert_eq!(
         message(b""),
-        "instance type catalogue my.jsonl, line 1, column 1: the file is empty; expected a first line {\"mortiseCatalogue\":1,\"kind\":\"types\"}"
+        "instance type catalog my.jsonl, line 1, column 1: the file is empty; expected a first line {\"mortiseCatalog\":1,\"kind\":\"types\"}"
     );
     assert_eq!(
         message(b"{\"InstanceTypes\":[]}"),
-        "instance type catalogue my.jsonl, line 1, field `mortiseCatalogue`: expected a whole number of at least 0; it is missing"
+        "instance type catalog my.jsonl, line 1, field `mortiseCatalog`: expected a whole number of at least 0; it is missing"
     );
     assert_eq!(
-        message(b"{\"mortiseCatalogue\":2,\"kind\":\"types\"}"),
-        "instance type catalogue my.jsonl, line 1, field `mortiseCatalogue`: expected the number 1: the file's first line names its format; got 2"
+        message(b"{\"mortiseCatalog\":2,\"kind\":\"types\"}"),
+        "instance type catalog my.jsonl, line 1, field `mortiseCatalog`: expected the number 1: the file's first line names its format; got 2"
     );
     assert!(
         message(b"\xff\xfe")
-            .starts_with("instance type catalogue my.jsonl: is not UTF-8 text at byte 0")
+            .starts_with("instance type catalog my.jsonl: is not UTF-8 text at byte 0")
     );
     assert!(
         message(b"\x1f\x8b\x08garbage")
-            .starts_with("instance type catalogue my.jsonl: cannot be unpacked (gzip)")
+            .starts_with("instance type catalog my.jsonl: cannot be unpacked (gzip)")
     );
     let missing = from_file(Path::new("/nonexistent/types.jsonl"))
         .unwrap_err()
         .to_string();
     assert!(
-        missing.starts_with("instance type catalogue /nonexistent/types.jsonl: cannot be read: "),
+        missing.starts_with("instance type catalog /nonexistent/types.jsonl: cannot be read: "),
         "{missing}"
     );
 }

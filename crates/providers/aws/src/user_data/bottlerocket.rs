@@ -88,7 +88,10 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     kubernetes.retain(|key, _| {
         let known = KUBERNETES.contains(&key);
         if !known {
-            tracing::warn!(key, "spec.userData: Bottlerocket has no such setting in settings.kubernetes; it is left out");
+            tracing::warn!(
+                key,
+                "spec.userData: Bottlerocket has no such setting in settings.kubernetes, omitted"
+            );
         }
         known
     });

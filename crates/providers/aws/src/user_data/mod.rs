@@ -60,7 +60,9 @@ pub enum UserDataError {
     #[error("spec.userData: {0}")]
     Invalid(String),
     /// It would be too long for EC2.
-    #[error("the boot data has {bytes} bytes, EC2 takes {MAX_BYTES}: shorten spec.userData")]
+    #[error(
+        "the user data has {bytes} bytes, the limit of EC2 is {MAX_BYTES}: shorten spec.userData"
+    )]
     TooLong {
         /// Bytes of the whole text.
         bytes: usize,
@@ -164,7 +166,7 @@ mod tests {
         let error = render(AmiFamily::Custom, &inputs).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the boot data has 16385 bytes, EC2 takes 16384: shorten spec.userData"
+            "the user data has 16385 bytes, the limit of EC2 is 16384: shorten spec.userData"
         );
     }
 }
