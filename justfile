@@ -27,6 +27,26 @@ fmt:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
+# The manifests in examples/: lint, then a real control plane with our CRDs and webhooks
+examples:
+    cargo test --workspace --test stories examples
+
+# Rewrite what is generated: CRDs, chart, expected texts, lists of known violations; then look at the diff
+update-expect:
+    UPDATE_EXPECT=1 cargo test -p mortise-core -p mortise-webhooks -p mortise-sim --target-dir target/pure
+    UPDATE_EXPECT=1 cargo test --workspace --lib chart
+    UPDATE_EXPECT=1 cargo test --workspace --test stories house
+
+# Dependencies that no source names: the house rule, and cargo-machete where it is installed
+machete:
+    cargo test --workspace --test stories every_dependency_is_named_by_a_source
+    @if command -v cargo-machete >/dev/null; then cargo machete; fi
+
+# docs/ as a book in target/book (needs `cargo install mdbook`)
+book:
+    @command -v mdbook >/dev/null || { echo "mdbook is missing: cargo install mdbook" >&2; exit 1; }
+    mdbook build docs --dest-dir "{{justfile_directory()}}/target/book"
+
 # Feed a fuzz target for ten minutes, no input longer than 5 s or with more than 1 GiB (needs `cargo install cargo-fuzz` and a nightly compiler): admission, conversion, cron, duration, extender, manifest, quantity
 fuzz TARGET *FLAGS="-max_total_time=600":
     cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- -timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=1048576 {{FLAGS}}

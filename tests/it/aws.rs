@@ -47,7 +47,8 @@ fn spot_pool() -> Value {
     )
 }
 
-fn dns_service() -> Value {
+/// The Service whose address nodes are told for DNS.
+pub(crate) fn dns_service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "kube-dns", "namespace": "kube-system" },
         "spec": { "selector": { "k8s-app": "kube-dns" }, "ports": [{ "port": 53, "protocol": "UDP" }] },

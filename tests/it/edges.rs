@@ -13,7 +13,8 @@ fn workspace() -> Result<&'static Path> {
         .context("the crate lies in the workspace")
 }
 
-fn cargo(args: &[&str]) -> Result<String> {
+/// What cargo prints about the workspace, without network.
+pub(crate) fn cargo(args: &[&str]) -> Result<String> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(args)
         .args(["--offline", "--locked"])

@@ -27,6 +27,7 @@ mod drains;
 mod edges;
 mod emulator;
 mod endings;
+mod examples;
 mod extender;
 mod extender_criteria;
 mod extender_wire;

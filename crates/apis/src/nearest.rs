@@ -14,22 +14,23 @@ pub fn nearest<S: AsRef<str>>(
     within(word, candidates, allowed)
 }
 
-/// The same with at most so many edits.
+/// The same with a given maximum of edits.
 #[must_use]
 pub fn within<S: AsRef<str>>(
     word: &str,
     candidates: impl IntoIterator<Item = S>,
     allowed: usize,
 ) -> Option<String> {
-    let folded: Vec<char> = word.to_lowercase().chars().collect();
+    let folded = word.to_lowercase();
+    let length = folded.chars().count();
     let mut best: Option<(usize, String)> = None;
     for candidate in candidates {
         let candidate = candidate.as_ref();
-        let letters: Vec<char> = candidate.to_lowercase().chars().collect();
-        if letters.len().abs_diff(folded.len()) > allowed {
+        let letters = candidate.to_lowercase();
+        if letters.chars().count().abs_diff(length) > allowed {
             continue;
         }
-        let edits = distance(&folded, &letters);
+        let edits = strsim::osa_distance(&folded, &letters);
         let better = best
             .as_ref()
             .is_none_or(|(known, text)| (edits, candidate) < (*known, text.as_str()));
@@ -38,32 +39,6 @@ pub fn within<S: AsRef<str>>(
         }
     }
     best.map(|(_, text)| text)
-}
-
-/// Optimal string alignment distance.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    let mut last: Option<char> = None;
-    for (i, x) in a.iter().enumerate() {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let at =
-                |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX - 1);
-            let mut best = (at(&row, j) + usize::from(x != y))
-                .min(at(&row, j + 1) + 1)
-                .min(at(&next, j) + 1);
-            let swapped = j > 0 && last == Some(*y) && b.get(j - 1) == Some(x);
-            if swapped {
-                best = best.min(at(&before, j - 1) + 1);
-            }
-            next.push(best);
-        }
-        before = std::mem::replace(&mut row, next);
-        last = Some(*x);
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

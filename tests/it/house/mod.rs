@@ -1,7 +1,9 @@
 //! Rules of the house that no compiler checks: no cycles of modules, impl blocks that stay together, decisions that stay typed,
-//! words that are retired. Today's violations of each rule are listed in `tests/data/house`; a list may only shrink.
+//! words that are retired, dependencies that are used. Today's violations of each rule are listed in `tests/data/house`; a list
+//! may only shrink.
 
 mod cycles;
+mod dependencies;
 mod known;
 mod modules;
 mod text;
@@ -77,4 +79,9 @@ fn clouds_are_named_by_their_providers_alone() -> Result<()> {
 #[test]
 fn retired_words_do_not_come_back() -> Result<()> {
     known::compare("retired_words", &text::retired_words()?)
+}
+
+#[test]
+fn every_dependency_is_named_by_a_source() -> Result<()> {
+    dependencies::check()
 }

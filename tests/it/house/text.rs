@@ -68,7 +68,18 @@ const AREAS: [(&str, &[&str]); 15] = [
             "fuzz/src",
         ],
     ),
-    ("documents", &["docs", "README.md", "manifests/chart"]),
+    (
+        "documents",
+        &[
+            "docs",
+            "README.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "examples",
+            "manifests/chart",
+        ],
+    ),
 ];
 
 /// Sources and documents below a folder, or the file itself.
