@@ -39,7 +39,7 @@ const DELETERS: usize = 64;
 /// For everything that the whole cluster takes part in.
 const LONG: Duration = Duration::from_mins(20);
 
-/// What the project wants to hold (`docs/benchmarks.md`).
+/// What the project wants to hold (`docs/benchmarks/lifecycle.md`).
 const WANTED_MIB: f64 = 100.0;
 const WANTED_CORE_PERCENT: f64 = 15.0;
 const WANTED_WRITES: f64 = 12.0;

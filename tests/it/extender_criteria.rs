@@ -1,4 +1,4 @@
-//! Acceptance criteria of the extender that need real peers, by the numbers of `docs/scheduler.md`.
+//! Acceptance criteria of the extender that need real peers, by the numbers of `docs/design/extender.md`.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod};

@@ -23,6 +23,7 @@ mod crash;
 mod crash_matrix;
 mod crds;
 mod devices;
+mod documents;
 mod drains;
 mod edges;
 mod emulator;

@@ -76,7 +76,7 @@ pub(crate) struct CompareArgs {
     seed: u64,
     #[command(flatten)]
     output: Output,
-    /// Directory for the plots (SVG). Default: docs/scheduler in the source, if the sizes are the default ones.
+    /// Directory for the plots (SVG). Default: docs/benchmarks/plots in the source, if the sizes are the default ones.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 }
@@ -229,7 +229,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let machine = Machine::here(&SOURCES);
     let runtime = runtime()?;
     let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scheduler");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks/plots");
     let plots = args
         .plots
         .clone()

@@ -1,4 +1,4 @@
-//! The plots in `docs/scheduler.md`.
+//! The plots in `docs/benchmarks/extender.md`.
 
 use std::path::Path;
 

@@ -9,7 +9,7 @@ use super::quantiles::Quantiles;
 use super::{Inputs, claims, extender};
 use crate::machine::Machine;
 
-/// What the project wants to hold (`docs/benchmarks.md`).
+/// What the project wants to hold (`docs/benchmarks/end-to-end.md`).
 const CLAIM_MS: f64 = 300.0;
 const FILTER_MS: f64 = 2.0;
 const EMPTY_MIB: f64 = 40.0;

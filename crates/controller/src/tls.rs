@@ -137,7 +137,7 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
             message: error.to_string(),
         })?;
     // What both sides can do is taken in this order. kube-scheduler asks one question at a time, and its HTTP/2 client hands
-    // each over between threads several times: with HTTP/1.1 a call takes a third of the time (docs/scheduler.md).
+    // each over between threads several times: with HTTP/1.1 a call takes a third of the time (docs/benchmarks/extender.md).
     config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
     Ok(config)

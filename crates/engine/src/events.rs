@@ -1,7 +1,7 @@
 //! The events that are told: for each reason its type, the objects that it is told on, how long it is not repeated, and how
 //! its text begins.
 //!
-//! Alerts and dashboards match on these, so they are Karpenter's where it has them (`docs/operations.md` lists all). Tests
+//! Alerts and dashboards match on these, so they are Karpenter's where it has them (`docs/reference/events.md` lists all). Tests
 //! hold every event that any story tells against this table.
 //!
 //! Implements karpenter-core 8.2.

@@ -109,7 +109,8 @@ fn every_event_of_the_table_is_told_somewhere_and_documented() {
         );
     }
     sources(&repository().join("crates/controller/src"), &mut text);
-    let operations = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
+    let operations =
+        std::fs::read_to_string(repository().join("docs/reference/events.md")).unwrap();
     let by_name = [
         ("Finalized", "FINALIZED"),
         ("LaunchesPaused", "LAUNCHES_PAUSED"),
@@ -123,7 +124,10 @@ fn every_event_of_the_table_is_told_somewhere_and_documented() {
         let row = operations
             .lines()
             .find(|line| line.starts_with("| `") && line.contains(&format!("`{reason}`")));
-        assert!(row.is_some(), "docs/operations.md does not list {reason}");
+        assert!(
+            row.is_some(),
+            "docs/reference/events.md does not list {reason}"
+        );
     }
 }
 

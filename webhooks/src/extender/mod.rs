@@ -1,4 +1,4 @@
-//! The kube-scheduler extender: enforcement and scores, never detection (`docs/scheduler.md`).
+//! The kube-scheduler extender: enforcement and scores, never detection (`docs/design/extender.md`).
 //!
 //! Rules of the hot path: one load of an immutable snapshot, no lock shared with the workers, no call to anybody. What is
 //! not known is passed. Every denial has an owner and an end, and one of a few constant messages: a message that changed

@@ -1,6 +1,6 @@
 //! The extender's answers: laws that hold for every body, and tables of what each rule does.
 //!
-//! Numbers in names and comments are those of the acceptance criteria in `docs/scheduler.md`.
+//! Numbers in names and comments are those of the acceptance criteria in `docs/design/extender.md`.
 
 #![allow(
     clippy::unwrap_used,

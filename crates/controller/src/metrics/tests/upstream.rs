@@ -123,16 +123,65 @@ fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_
     }
 }
 
-/// Users find the same table in the documentation.
+/// The page of the documentation.
+const PAGE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/reference/metrics.md"
+);
+
+/// Users find the same table in the documentation; `UPDATE_EXPECT=1` rewrites it.
 #[test]
 fn the_documentation_lists_every_metric_of_karpenter() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    for (name, row) in upstream() {
-        let line = format!("| `{name}` | {} | {} |", row.type_, row.shown);
-        assert!(text.contains(&line), "{path} has no line {line}");
+    const BEGIN: &str =
+        "<!-- generated: metrics of Karpenter -->\n| metric | type | served |\n|---|---|---|\n";
+    const END: &str = "<!-- end -->";
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let rows = include_str!("../upstream.tsv").lines().map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        format!("| `{}` | {} | {} |\n", fields[0], fields[1], fields[3])
+    });
+    let wanted: String = rows.collect();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (found, after) = rest.split_once(END).unwrap();
+    if found != wanted && std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(PAGE, format!("{before}{BEGIN}{wanted}{END}{after}")).unwrap();
+        return;
     }
-    let rows = text.lines().filter(|line| line.starts_with("| `"));
-    let of_karpenter = rows.filter(|line| !line.starts_with("| `mortise_"));
-    assert_eq!(of_karpenter.count(), upstream().len());
+    let mut both = wanted.lines().zip(found.lines());
+    let first = both.find(|(wanted, found)| wanted != found);
+    assert!(
+        found == wanted,
+        "UPDATE_EXPECT=1 rewrites {PAGE}: {first:#?}"
+    );
+}
+
+/// Our own metrics have a row each, with their type, and no row is about a metric that no source registers.
+#[test]
+fn the_documentation_lists_every_metric_of_ours() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `mortise_"));
+    let listed: BTreeMap<&str, &str> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let name = cells[0].trim_start_matches("| `");
+            (name.split(['{', '`']).next().unwrap(), cells[1])
+        })
+        .collect();
+    let shared = everything_counted(TelemetryDetail::Full);
+    let served = shared.metrics.page(&shared, &BTreeMap::new()).unwrap();
+    for (name, (type_, _)) in on_page(&served) {
+        if name.starts_with("mortise_") {
+            assert_eq!(listed.get(name.as_str()), Some(&type_.as_str()), "{name}");
+        }
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/metrics");
+    let sources = std::fs::read_dir(folder).unwrap().map(|entry| {
+        let path = entry.unwrap().path();
+        std::fs::read_to_string(path).unwrap_or_default()
+    });
+    let sources: String = sources.collect();
+    for name in listed.keys() {
+        let registered = format!("\"{}\"", name.trim_end_matches("_total"));
+        assert!(sources.contains(&registered), "{name} is not registered");
+    }
 }

@@ -1,0 +1,166 @@
+//! The documentation: links and anchors resolve, the book lists every page, quoted output occurs in the test that produces it, and
+//! the tables of the reference pages are those of the code. `UPDATE_EXPECT=1` rewrites the tables.
+
+mod links;
+mod page;
+mod quotes;
+mod tables;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use mortise_tests::harness::Mortise;
+
+use page::Page;
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn links_and_anchors_resolve() -> Result<()> {
+    let broken = links::broken(&repository())?;
+    ensure!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn the_book_lists_every_page_once() -> Result<()> {
+    let wrong = links::not_listed_once(&repository())?;
+    ensure!(wrong.is_empty(), "docs/SUMMARY.md:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn quoted_output_occurs_in_the_test_that_it_names() -> Result<()> {
+    let (count, wrong) = quotes::not_found(&repository())?;
+    ensure!(wrong.is_empty(), "quoted output:\n{}", wrong.join("\n"));
+    ensure!(count >= 8, "{count} quotes");
+    Ok(())
+}
+
+#[test]
+fn flags_are_those_of_the_command() -> Result<()> {
+    let mut page = Page::open("reference/flags.md")?;
+    page.compare("flags", &tables::flags(false))?;
+    page.compare("accepted flags", &tables::flags(true))
+}
+
+#[test]
+fn events_are_those_of_the_table() -> Result<()> {
+    Page::open("reference/events.md")?.compare_with_notes("events", &tables::events())
+}
+
+#[test]
+fn conditions_are_those_of_the_kinds() -> Result<()> {
+    Page::open("reference/conditions.md")?.compare_with_notes("conditions", &tables::conditions())
+}
+
+#[test]
+fn routes_are_those_of_the_table() -> Result<()> {
+    Page::open("reference/debug-paths.md")?.compare_with_notes("routes", &tables::routes())
+}
+
+#[test]
+fn fields_are_those_of_the_definitions() -> Result<()> {
+    let mut page = Page::open("reference/crds.md")?;
+    for (block, table) in tables::definitions(&repository())? {
+        page.compare(&block, &table)?;
+    }
+    Ok(())
+}
+
+/// Paths that are read with GET have no table: they are where the router is built.
+#[test]
+fn debug_paths_are_those_of_the_router() -> Result<()> {
+    let served: BTreeSet<String> = ["mod.rs", "extender.rs"]
+        .into_iter()
+        .map(|file| {
+            let file = repository().join("crates/controller/src/debug").join(file);
+            Ok(literals(
+                &std::fs::read_to_string(file)?,
+                &["/debug/", "/api/"],
+            ))
+        })
+        .collect::<Result<Vec<_>>>()?
+        .concat()
+        .into_iter()
+        .collect();
+    ensure!(served.len() >= 8, "{served:?}");
+    let page = Page::open("reference/debug-paths.md")?;
+    for path in &served {
+        ensure!(
+            page.has_row(path),
+            "docs/reference/debug-paths.md does not list {path}"
+        );
+    }
+    Ok(())
+}
+
+/// Annotations and labels of mortise have no table: they are constants.
+#[test]
+fn annotations_are_those_of_the_sources() -> Result<()> {
+    let mut sources = Vec::new();
+    for folder in ["crates", "webhooks/src"] {
+        sources.extend(links::files(&repository().join(folder), "rs")?);
+    }
+    let mut all = String::new();
+    for source in &sources {
+        all.push_str(&std::fs::read_to_string(source)?);
+    }
+    let all = all.replace("~1", "/");
+    let page = Page::open("reference/annotations.md")?;
+    for file in [
+        "crates/core/src/labels.rs",
+        "crates/core/src/apis/conversion/annotations.rs",
+    ] {
+        let text = std::fs::read_to_string(repository().join(file))?;
+        let keys = literals(&text, &["mortise.sh/", "registration.mortise.sh/"]);
+        ensure!(keys.len() > 1, "{file}: {keys:?}");
+        for key in keys {
+            ensure!(
+                page.has_row(&key),
+                "docs/reference/annotations.md does not list {key}"
+            );
+        }
+    }
+    for key in page.first_cells("mortise.sh/") {
+        ensure!(
+            all.contains(&key),
+            "{key} of docs/reference/annotations.md is in no source"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn exit_codes_are_those_of_the_help() -> Result<()> {
+    let help = Mortise::output(&["--help"]).await?;
+    let (_, codes) = help.split_once("Exit codes:").context("exit codes")?;
+    let codes = codes.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let codes: BTreeSet<u8> = codes.filter_map(|word| word.parse().ok()).collect();
+    let page = Page::open("reference/exit-codes.md")?;
+    let listed: BTreeSet<u8> = page
+        .first_cells("")
+        .iter()
+        .filter_map(|cell| cell.parse().ok())
+        .collect();
+    ensure!(
+        codes == listed && codes.len() >= 9,
+        "the help has {codes:?}, docs/reference/exit-codes.md {listed:?}"
+    );
+    Ok(())
+}
+
+/// The text literals of a source that begin with one of these.
+fn literals(source: &str, begins: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for begin in begins {
+        let quoted = format!("\"{begin}");
+        let after = source.split(&quoted).skip(1);
+        let rest = after.filter_map(|text| text.split('"').next());
+        found.extend(rest.map(|rest| format!("{begin}{rest}")));
+    }
+    found
+}
