@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
-use mortise_aws::node_settings::CapacityOptions;
+use mortise_aws::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_core::nearest::nearest;
 use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};

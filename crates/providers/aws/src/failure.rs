@@ -28,7 +28,7 @@ pub enum FailureKind {
     Unreachable,
     /// There are no usable credentials.
     Credentials,
-    /// The call took too long; it may have been carried out.
+    /// The call took too long; it may have taken effect.
     Timeout,
     /// The service answered with an error code.
     Service,
@@ -150,7 +150,7 @@ impl std::error::Error for Failure {}
 
 impl From<Failure> for CloudError {
     fn from(failure: Failure) -> Self {
-        // Credentials and permissions are mended outside, without a sign to us: calling again is how we find out.
+        // Credentials and permissions are fixed outside, without a sign to us: calling again is how we find out.
         let retry = if failure.label() == "refused" {
             Retry::Never
         } else {
@@ -176,7 +176,7 @@ const SHORTAGE: [&str; 8] = [
     "ReservationCapacityExceeded",
 ];
 
-/// The account may not make the role that spot machines need; no spot machine can be had until somebody makes it.
+/// The account may not make the role that spot instances need; no spot instance is available until it exists.
 pub(crate) const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 /// A subnet has no addresses left.
 pub(crate) const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";

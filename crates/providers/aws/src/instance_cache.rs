@@ -1,41 +1,42 @@
-//! The machines that exist: finding, listing, ending and comparing them.
+//! Instances that exist: finding, listing, terminating and comparing them with their class.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{
-    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Tenancy,
+    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tenancy,
 };
 use jiff::Timestamp;
 use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_core::apis::nodeclaim::NodeClaim;
 use mortise_core::cloud::{
-    CapacityType, CloudError, Instance, NodeClassObject, Retry, TerminationStatus,
-    UnavailableOffering,
+    CapacityType, CloudError, Instance, Retry, TerminationStatus, UnavailableOffering,
 };
 use mortise_core::labels;
-use mortise_core::names::ProviderId;
+use mortise_core::names::{NodeClassKey, ProviderId};
 use tokio::time::Instant;
 
-use crate::api::describe::filter;
+use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::provider::AwsProvider;
+use crate::node_class::CachedNodeClass;
+use crate::sdk::AwsClients;
+use crate::sdk::arguments::filter;
 use crate::tags;
 
-/// How long after its launch a machine that cannot be found is taken for "not visible yet" instead of "gone".
+/// How long after its launch an instance that cannot be found is taken for "not visible yet" instead of "gone".
 const VISIBLE: Duration = Duration::from_secs(60);
-/// How long what is known of a machine is believed when it is compared with its class.
+/// How long what is known of an instance is believed when it is compared with its class.
 const FRESH: Duration = Duration::from_secs(5 * 60);
-/// How long machines are remembered at all.
+/// How long instances are remembered at all.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// States in which a machine exists and may run.
+/// States in which an instance exists and may run.
 const ALIVE: [&str; 4] = ["pending", "running", "stopping", "stopped"];
 /// All states but `terminated`.
 const EXISTING: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
 
-/// A machine as we need it.
+/// An instance as we need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceRecord {
     pub(crate) id: String,
@@ -52,7 +53,7 @@ pub(crate) struct InstanceRecord {
 
 #[derive(Clone, Debug)]
 struct CachedInstance {
-    machine: InstanceRecord,
+    record: InstanceRecord,
     /// When EC2 last described it; `None` when only its launch is known.
     seen: Option<Instant>,
     launched: Option<Instant>,
@@ -61,20 +62,19 @@ struct CachedInstance {
     touched: Instant,
 }
 
-/// What is remembered of machines, by instance id.
+/// What is remembered of instances, by id.
 #[derive(Debug, Default)]
-pub(crate) struct InstanceCache {
+struct KnownInstances {
     by_id: Mutex<HashMap<String, CachedInstance>>,
 }
 
-impl InstanceCache {
-    /// A machine was launched by us just now.
-    pub(crate) fn launched(&self, machine: &InstanceRecord) {
+impl KnownInstances {
+    fn launched(&self, record: &InstanceRecord) {
         let now = Instant::now();
         self.lock().insert(
-            machine.id.clone(),
+            record.id.clone(),
             CachedInstance {
-                machine: machine.clone(),
+                record: record.clone(),
                 seen: None,
                 launched: Some(now),
                 ending: false,
@@ -83,21 +83,21 @@ impl InstanceCache {
         );
     }
 
-    fn seen(&self, machine: &InstanceRecord) {
+    fn seen(&self, record: &InstanceRecord) {
         let now = Instant::now();
         let mut all = self.lock();
         all.retain(|_, known| known.touched.elapsed() < REMEMBERED);
         let known = all
-            .entry(machine.id.clone())
+            .entry(record.id.clone())
             .or_insert_with(|| CachedInstance {
-                machine: machine.clone(),
+                record: record.clone(),
                 seen: None,
                 launched: None,
                 ending: false,
                 touched: now,
             });
         *known = CachedInstance {
-            machine: machine.clone(),
+            record: record.clone(),
             seen: Some(now),
             touched: now,
             ..known.clone()
@@ -108,7 +108,7 @@ impl InstanceCache {
         self.lock()
             .get(id)
             .filter(|known| known.seen.is_some_and(|at| at.elapsed() < FRESH))
-            .map(|known| known.machine.clone())
+            .map(|known| known.record.clone())
     }
 
     fn just_launched(&self, id: &str) -> bool {
@@ -131,27 +131,26 @@ impl InstanceCache {
         self.lock().remove(id);
     }
 
-    /// The spot offering that a machine was bought as, if it is known and spot.
-    pub(crate) fn spot_offering(&self, id: &str) -> Option<UnavailableOffering> {
-        let machine = self
+    fn spot_offering(&self, id: &str) -> Option<UnavailableOffering> {
+        let record = self
             .lock()
             .get(id)
-            .map(|known| known.machine.clone())
-            .filter(|machine| machine.capacity_type == CapacityType::Spot)?;
+            .map(|known| known.record.clone())
+            .filter(|record| record.capacity_type == CapacityType::Spot)?;
         Some(UnavailableOffering {
-            instance_type: machine.instance_type.into(),
-            zone: machine.zone.into(),
+            instance_type: record.instance_type.into(),
+            zone: record.zone.into(),
             capacity_type: CapacityType::Spot,
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CachedInstance>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, CachedInstance>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// EC2's description in our words; `None` when it lacks what a machine always has.
-fn machine(found: &Ec2Instance) -> Option<InstanceRecord> {
+/// EC2's description in our words; `None` when it lacks what an instance always has.
+fn record(found: &Ec2Instance) -> Option<InstanceRecord> {
     let spot = found.instance_lifecycle() == Some(&InstanceLifecycleType::Spot)
         || found
             .spot_instance_request_id()
@@ -224,10 +223,37 @@ fn not_visible(id: &str) -> CloudError {
     }
 }
 
-impl AwsProvider {
+/// Instances of this cluster: the calls about them, and what is remembered of them.
+#[derive(Debug)]
+pub(crate) struct InstanceCache {
+    clients: Arc<AwsClients>,
+    config: Arc<AwsConfig>,
+    known: KnownInstances,
+}
+
+impl InstanceCache {
+    /// Knows nothing yet, and calls nothing.
+    pub(crate) fn new(clients: Arc<AwsClients>, config: Arc<AwsConfig>) -> Self {
+        Self {
+            clients,
+            config,
+            known: KnownInstances::default(),
+        }
+    }
+
+    /// An instance was launched by us just now.
+    pub(crate) fn launched(&self, record: &InstanceRecord) {
+        self.known.launched(record);
+    }
+
+    /// The spot offering that an instance was launched as, if the instance is known and spot.
+    pub(crate) fn spot_offering(&self, id: &str) -> Option<UnavailableOffering> {
+        self.known.spot_offering(id)
+    }
+
     async fn describe(&self, filters: Vec<Filter>) -> Result<Vec<Ec2Instance>, Failure> {
         let mut pages = self
-            .api
+            .clients
             .ec2
             .describe_instances()
             .set_filters(Some(filters))
@@ -236,29 +262,21 @@ impl AwsProvider {
             .send();
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| self.api.failure("ec2:DescribeInstances", error))?;
-            found.extend(
-                page.reservations
-                    .unwrap_or_default()
-                    .into_iter()
-                    .flat_map(|reservation| reservation.instances.unwrap_or_default()),
-            );
+            let page =
+                page.map_err(|error| self.clients.failure("ec2:DescribeInstances", error))?;
+            found.extend(instances(page.reservations));
         }
         Ok(found)
     }
 
-    /// The living machine that was launched for a claim UID.
-    pub(crate) async fn machine_of(&self, uid: &str) -> Result<Option<InstanceRecord>, Failure> {
+    /// The living instance that was launched for a claim UID.
+    pub(crate) async fn of_claim(&self, uid: &str) -> Result<Option<InstanceRecord>, Failure> {
         let filters = vec![
             filter(format!("tag:{}", tags::NODECLAIM_UID), [uid]),
             filter("instance-state-name", ALIVE),
         ];
-        let mut found: Vec<InstanceRecord> = self
-            .describe(filters)
-            .await?
-            .iter()
-            .filter_map(machine)
-            .collect();
+        let found = self.describe(filters).await?;
+        let mut found: Vec<InstanceRecord> = found.iter().filter_map(record).collect();
         found.sort_by(|a, b| a.id.cmp(&b.id));
         if let [_, second, ..] = found.as_slice() {
             tracing::error!(
@@ -268,19 +286,19 @@ impl AwsProvider {
             );
         }
         let first = found.into_iter().next();
-        first.iter().for_each(|machine| self.machines.seen(machine));
+        first.iter().for_each(|record| self.known.seen(record));
         Ok(first)
     }
 
-    /// A machine as EC2 describes it when it is asked for that id and nothing else: no filter can leave it out. `None`
+    /// An instance as EC2 describes it when it is asked for that id and nothing else: no filter can leave it out. `None`
     /// when it is gone, which is that EC2 does not find it, or has terminated it.
     async fn described(&self, id: &str) -> Result<Option<Ec2Instance>, CloudError> {
-        let call = self.api.ec2.describe_instances().instance_ids(id);
+        let call = self.clients.ec2.describe_instances().instance_ids(id);
         let answer = match call.send().await {
             Ok(answer) => answer,
             Err(error) => {
-                return match self.api.failure("ec2:DescribeInstances", error) {
-                    failure if failure.is_not_found() && self.machines.just_launched(id) => {
+                return match self.clients.failure("ec2:DescribeInstances", error) {
+                    failure if failure.is_not_found() && self.known.just_launched(id) => {
                         Err(not_visible(id))
                     }
                     failure if failure.is_not_found() => Ok(None),
@@ -288,25 +306,22 @@ impl AwsProvider {
                 };
             }
         };
-        let found = answer
-            .reservations
-            .unwrap_or_default()
-            .into_iter()
-            .flat_map(|reservation| reservation.instances.unwrap_or_default())
+        let found = instances(answer.reservations)
             .find(|each| each.instance_id() == Some(id))
             .ok_or_else(|| CloudError {
                 label: "unreadable",
                 message: format!("EC2 neither described instance {id} nor reported it as missing"),
                 retry: Retry::Again,
             })?;
-        machine(&found)
+        record(&found)
             .iter()
-            .for_each(|machine| self.machines.seen(machine));
+            .for_each(|record| self.known.seen(record));
         let gone = state(&found) == Some(&InstanceStateName::Terminated);
         Ok((!gone).then_some(found))
     }
 
-    pub(crate) async fn find_machine(
+    /// An instance; `None` when it is gone.
+    pub(crate) async fn get(
         &self,
         provider_id: &ProviderId,
     ) -> Result<Option<Instance>, CloudError> {
@@ -314,18 +329,19 @@ impl AwsProvider {
         Ok(found.map(|found| instance(provider_id.clone(), &found)))
     }
 
-    pub(crate) async fn terminate_machine(
+    /// Terminates an instance, or says how far that is.
+    pub(crate) async fn terminate(
         &self,
         provider_id: &ProviderId,
     ) -> Result<TerminationStatus, CloudError> {
         let id = id_of(provider_id)?;
-        if self.machines.is_ending(id) {
-            // Asked before: looking is cheaper than asking again.
+        if self.known.is_ending(id) {
+            // Asked before: a description is cheaper than asking again.
             return match self.described(id).await? {
                 Some(found) if is_shutting_down(&found) => Ok(TerminationStatus::Started),
                 Some(_) => self.ask_to_terminate(id).await,
                 None => {
-                    self.machines.gone(id);
+                    self.known.gone(id);
                     Ok(TerminationStatus::Gone)
                 }
             };
@@ -334,14 +350,8 @@ impl AwsProvider {
     }
 
     async fn ask_to_terminate(&self, id: &str) -> Result<TerminationStatus, CloudError> {
-        match self
-            .api
-            .ec2
-            .terminate_instances()
-            .instance_ids(id)
-            .send()
-            .await
-        {
+        let call = self.clients.ec2.terminate_instances().instance_ids(id);
+        match call.send().await {
             Ok(answer) => {
                 let state = answer
                     .terminating_instances()
@@ -350,15 +360,15 @@ impl AwsProvider {
                     .and_then(|each| each.current_state())
                     .and_then(|state| state.name());
                 if state == Some(&InstanceStateName::Terminated) {
-                    self.machines.gone(id);
+                    self.known.gone(id);
                     return Ok(TerminationStatus::Gone);
                 }
-                self.machines.ending(id);
+                self.known.ending(id);
                 tracing::info!(instance = id, "requested termination of instance");
                 Ok(TerminationStatus::Started)
             }
-            Err(error) => match self.api.failure("ec2:TerminateInstances", error) {
-                failure if failure.is_not_found() && self.machines.just_launched(id) => {
+            Err(error) => match self.clients.failure("ec2:TerminateInstances", error) {
+                failure if failure.is_not_found() && self.known.just_launched(id) => {
                     Err(not_visible(id))
                 }
                 failure if failure.is_not_found() => Ok(TerminationStatus::Gone),
@@ -367,7 +377,8 @@ impl AwsProvider {
         }
     }
 
-    pub(crate) async fn list_machines(&self) -> Result<Vec<Instance>, CloudError> {
+    /// All instances of the cluster that were launched for a NodePool. Sorted by id.
+    pub(crate) async fn list(&self) -> Result<Vec<Instance>, CloudError> {
         let filters = vec![
             filter(
                 format!("tag:{}", tags::cluster_tag(&self.config.cluster_name)),
@@ -379,83 +390,106 @@ impl AwsProvider {
         ];
         let mut all = Vec::new();
         for found in self.describe(filters).await? {
-            let Some(machine) = machine(&found) else {
+            let Some(record) = record(&found) else {
                 continue;
             };
-            self.machines.seen(&machine);
-            let id = tags::provider_id(&machine.zone, &machine.id).into();
+            self.known.seen(&record);
+            let id = tags::provider_id(&record.zone, &record.id).into();
             all.push(instance(id, &found));
         }
         all.sort_by(|a, b| a.provider_id.cmp(&b.provider_id));
         Ok(all)
     }
 
-    /// The first difference between a claim's machine and its class, in the reference implementation's order and words.
-    pub(crate) async fn drift_of(
+    /// The first difference between a claim's instance and its class, in the reference implementation's order and words.
+    pub(crate) async fn drift(
         &self,
         claim: &NodeClaim,
-        object: &NodeClassObject,
+        key: &NodeClassKey,
+        class: &CachedNodeClass,
     ) -> Result<Option<String>, CloudError> {
-        let class = self.class(object).await?;
-        let version = claim.annotation(tags::CLASS_HASH_VERSION);
-        let hashes = class
-            .hash
-            .as_deref()
-            .zip(claim.annotation(tags::CLASS_HASH));
-        if version == Some(EC2_NODE_CLASS_HASH_VERSION)
-            && hashes.is_some_and(|(ours, theirs)| ours != theirs)
-        {
+        if has_other_hash(claim, class) {
             return Ok(Some("NodeClassDrift".to_owned()));
         }
         let Some(id) = claim.provider_id().and_then(tags::instance_id) else {
             return Ok(None);
         };
-        let unknown = |what: &str| CloudError {
-            label: "unresolved",
-            message: format!(
-                "{what} of {} are not resolved, so {} cannot be compared with it",
-                object.key,
-                claim.name()
-            ),
-            retry: Retry::Again,
+        if let Some(part) = unresolved_part(class) {
+            return Err(CloudError {
+                label: "unresolved",
+                message: format!(
+                    "{part} of {key} are not resolved, so {} cannot be compared with it",
+                    claim.name()
+                ),
+                retry: Retry::Again,
+            });
+        }
+        if has_other_image(claim, class) {
+            return Ok(Some("AMIDrift".to_owned()));
+        }
+        let instance = match self.known.fresh(id) {
+            Some(instance) => Some(instance),
+            None => self.described(id).await?.as_ref().and_then(record),
         };
-        if class.amis.is_empty() {
-            return Err(unknown("images"));
-        }
-        if class.groups.is_empty() {
-            return Err(unknown("security groups"));
-        }
-        if class.subnets.is_empty() {
-            return Err(unknown("subnets"));
-        }
-        if let (Some(image), Some(name)) = (
-            claim.status.image_id.as_deref(),
-            claim.label(labels::INSTANCE_TYPE),
-        ) {
-            // A type that is not in the list just now says nothing about the image: a gap in EC2's list must not replace a fleet.
-            if class.instance_type(name).is_some()
-                && class.image(name).is_none_or(|ami| ami.id != image)
-            {
-                return Ok(Some("AMIDrift".to_owned()));
-            }
-        }
-        let machine = match self.machines.fresh(id) {
-            Some(machine) => Some(machine),
-            None => self.described(id).await?.as_ref().and_then(machine),
-        };
-        let Some(machine) = machine else {
-            return Ok(None);
-        };
-        let wanted: BTreeSet<&str> = class.groups.iter().map(|group| &*group.id).collect();
-        if wanted != machine.groups.iter().map(|id| &**id).collect() {
-            return Ok(Some("SecurityGroupDrift".to_owned()));
-        }
-        let in_subnets = machine
-            .subnet
-            .as_ref()
-            .is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
-        Ok((!in_subnets).then(|| "SubnetDrift".to_owned()))
+        let drift = instance.and_then(|instance| network_drift(&instance, class));
+        Ok(drift.map(str::to_owned))
     }
+}
+
+fn instances(reservations: Option<Vec<Reservation>>) -> impl Iterator<Item = Ec2Instance> {
+    reservations
+        .unwrap_or_default()
+        .into_iter()
+        .flat_map(|reservation| reservation.instances.unwrap_or_default())
+}
+
+/// The claim was launched with another version of the class. Hashes of different versions cannot be compared.
+fn has_other_hash(claim: &NodeClaim, class: &CachedNodeClass) -> bool {
+    let version = claim.annotation(tags::CLASS_HASH_VERSION);
+    let hashes = class
+        .hash
+        .as_deref()
+        .zip(claim.annotation(tags::CLASS_HASH));
+    version == Some(EC2_NODE_CLASS_HASH_VERSION)
+        && hashes.is_some_and(|(ours, theirs)| ours != theirs)
+}
+
+/// The part of the class that is not known, without which nothing can be compared.
+fn unresolved_part(class: &CachedNodeClass) -> Option<&'static str> {
+    if class.amis.is_empty() {
+        Some("images")
+    } else if class.groups.is_empty() {
+        Some("security groups")
+    } else if class.subnets.is_empty() {
+        Some("subnets")
+    } else {
+        None
+    }
+}
+
+/// The claim runs another image than its type would get now. A type that is not in the list just now says nothing about the image:
+/// a gap in EC2's list must not replace a fleet.
+fn has_other_image(claim: &NodeClaim, class: &CachedNodeClass) -> bool {
+    let (Some(image), Some(name)) = (
+        claim.status.image_id.as_deref(),
+        claim.label(labels::INSTANCE_TYPE),
+    ) else {
+        return false;
+    };
+    class.instance_type(name).is_some() && class.image(name).is_none_or(|ami| ami.id != image)
+}
+
+/// The instance has other security groups than the class, or is in none of its subnets.
+fn network_drift(instance: &InstanceRecord, class: &CachedNodeClass) -> Option<&'static str> {
+    let wanted: BTreeSet<&str> = class.groups.iter().map(|group| &*group.id).collect();
+    if wanted != instance.groups.iter().map(|id| &**id).collect() {
+        return Some("SecurityGroupDrift");
+    }
+    let in_subnets = instance
+        .subnet
+        .as_ref()
+        .is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
+    (!in_subnets).then_some("SubnetDrift")
 }
 
 #[cfg(test)]
@@ -464,8 +498,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_just_launched_is_not_gone() {
-        let machines = InstanceCache::default();
-        let machine = InstanceRecord {
+        let instances = KnownInstances::default();
+        let record = InstanceRecord {
             id: "i-1".to_owned(),
             instance_type: "m5.large".to_owned(),
             zone: "us-east-1a".to_owned(),
@@ -475,19 +509,19 @@ mod tests {
             dedicated: false,
             groups: Vec::new(),
         };
-        machines.launched(&machine);
-        assert!(machines.just_launched("i-1") && !machines.just_launched("i-2"));
-        assert_eq!(machines.fresh("i-1"), None, "EC2 has not described it");
+        instances.launched(&record);
+        assert!(instances.just_launched("i-1") && !instances.just_launched("i-2"));
+        assert_eq!(instances.fresh("i-1"), None, "EC2 has not described it");
         assert_eq!(
-            machines
+            instances
                 .spot_offering("i-1")
                 .map(|each| each.zone.to_string()),
             Some("us-east-1a".to_owned())
         );
-        machines.seen(&machine);
-        assert_eq!(machines.fresh("i-1"), Some(machine));
+        instances.seen(&record);
+        assert_eq!(instances.fresh("i-1"), Some(record));
         tokio::time::advance(FRESH).await;
-        assert_eq!(machines.fresh("i-1"), None);
-        assert!(!machines.just_launched("i-1"));
+        assert_eq!(instances.fresh("i-1"), None);
+        assert!(!instances.just_launched("i-1"));
     }
 }

@@ -1,41 +1,37 @@
-//! mortise: the AWS provider. EC2 machines behind the core's port; the only crate that names the AWS SDK.
+//! mortise: the AWS provider. EC2 instances behind the core's port; the only crate that names the AWS SDK.
 //!
-//! The pure half ([`catalog`], [`instance_type_info`], [`instance_type`], [`node_settings`], [`user_data`], [`interruption`], [`failure`]) knows
-//! no SDK type and no network; the other half turns it into calls.
+//! | module | contents |
+//! |---|---|
+//! | `sdk` | clients, their errors in our words, facts of the cluster and the Systems Manager |
+//! | [`catalog`] | instance types, AMI families, prices, unavailable offerings |
+//! | [`user_data`] | user data by AMI family |
+//! | `node_class` | subnets, security groups, AMIs and conditions of an `EC2NodeClass` |
+//! | `instance_cache` | instances: list, terminate, drift |
+//! | `launch` | selection, launch templates, fleet requests, client tokens |
+//! | [`interruption`] | messages of the SQS queue |
+//! | `provider` | the port: composes the components above, and delegates |
+//!
+//! Each component owns its state and gets what it needs in its constructor. A module imports those above it, never those below.
 //!
 //! Invariant: errors are classified once ([`failure`]), a launch is repeatable (the claim's UID is its token and its tag), and nothing
-//! here decides which machine a pod gets beyond what the claim asks for.
+//! here decides which instance a pod gets beyond what the claim asks for.
 
-pub mod ami_family;
 pub mod catalog;
 pub mod config;
 pub mod failure;
-pub mod instance_type;
-pub mod instance_type_info;
 pub mod interruption;
-pub mod node_settings;
 pub mod user_data;
 
-mod amis;
-mod api;
-mod client_tokens;
-mod fleet;
-mod fleet_input;
 mod instance_cache;
-mod interruption_queue;
 mod launch;
-mod launch_selection;
-mod launch_templates;
-mod networks;
-mod node_class_cache;
+mod node_class;
 mod provider;
-mod region_offerings;
+mod sdk;
 mod tags;
-mod unavailable_offerings;
 
 #[cfg(test)]
 mod facts;
 
-pub use self::api::NoRegion;
-pub use self::config::AwsConfig;
+pub use self::config::{AwsConfig, CapacityOptions};
 pub use self::provider::{AwsProvider, KINDS, StartError};
+pub use self::sdk::NoRegion;

@@ -1,4 +1,4 @@
-//! The provider behind the core's port: state, and one line per question.
+//! The provider behind the core's port: composes its components, and delegates.
 
 use std::sync::Arc;
 
@@ -11,19 +11,17 @@ use mortise_core::cloud::{
 use mortise_core::labels::WellKnown;
 use mortise_core::names::ProviderId;
 
-use crate::api::cluster::ClusterInfoCache;
-use crate::api::ssm_parameter_cache::SsmParameterCache;
-use crate::api::{Api, NoRegion};
-use crate::catalog::{self, Catalog, CatalogError};
-use crate::client_tokens::ClientTokens;
+use crate::catalog::region_offerings::RegionOfferings;
+use crate::catalog::unavailable_offerings::UnavailableOfferings;
+use crate::catalog::{self, Ec2Catalog, Ec2CatalogError};
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
-use crate::interruption_queue::InterruptionQueue;
-use crate::launch_templates::Templates;
-use crate::node_class_cache::NodeClassCache;
-use crate::region_offerings::RegionOfferings;
-use crate::unavailable_offerings::UnavailableOfferings;
+use crate::interruption::InterruptionQueue;
+use crate::launch::Launcher;
+use crate::node_class::{self, NodeClassResolver};
+use crate::sdk::cluster_info::ClusterInfoCache;
+use crate::sdk::{AwsClients, NoRegion};
 
 /// Node classes of this provider.
 pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
@@ -46,20 +44,15 @@ const REPAIR: [(&str, &str, i64); 7] = [
     ("ContainerRuntimeReady", "False", 1800),
 ];
 
-/// EC2 machines.
+/// EC2 instances.
 #[derive(Debug)]
 pub struct AwsProvider {
-    pub(crate) api: Api,
-    pub(crate) config: AwsConfig,
-    pub(crate) market: RegionOfferings,
-    pub(crate) cluster: ClusterInfoCache,
-    pub(crate) parameters: SsmParameterCache,
-    pub(crate) classes: NodeClassCache,
-    pub(crate) templates: Templates,
-    pub(crate) machines: InstanceCache,
-    pub(crate) attempts: ClientTokens,
-    pub(crate) unavailable: UnavailableOfferings,
-    pub(crate) queue: InterruptionQueue,
+    clients: Arc<AwsClients>,
+    classes: Arc<NodeClassResolver>,
+    launcher: Launcher,
+    instances: Arc<InstanceCache>,
+    /// `None` when no queue is set.
+    queue: Option<InterruptionQueue>,
 }
 
 /// Why the provider cannot start.
@@ -71,9 +64,9 @@ pub enum StartError {
     /// There is no region.
     #[error(transparent)]
     NoRegion(#[from] NoRegion),
-    /// The tables beside EC2's own description cannot be read.
+    /// The tables that complete EC2's own description cannot be read.
     #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    Ec2Catalog(#[from] Ec2CatalogError),
     /// EC2 does not answer.
     #[error(transparent)]
     Call(#[from] Failure),
@@ -85,7 +78,7 @@ pub enum StartError {
 impl AwsProvider {
     /// Connects: finds region, credentials and queue, and reads what the region sells, which shows that they work.
     /// # Errors
-    /// What is missing, where it was looked for, and how to mend it.
+    /// What is missing, where it was expected, and how to fix it.
     pub async fn connect(config: AwsConfig) -> Result<Self, StartError> {
         Self::connect_with(config, catalog::embedded_catalog()?).await
     }
@@ -93,42 +86,99 @@ impl AwsProvider {
     /// As [`Self::connect`], with other tables for what EC2 itself does not describe.
     /// # Errors
     /// As [`Self::connect`].
-    pub async fn connect_with(config: AwsConfig, tables: Arc<Catalog>) -> Result<Self, StartError> {
+    pub async fn connect_with(
+        config: AwsConfig,
+        tables: Arc<Ec2Catalog>,
+    ) -> Result<Self, StartError> {
         if config.cluster_name.is_empty() {
             return Err(StartError::NoClusterName);
         }
-        let api = Api::new(&config).await?;
-        let market = RegionOfferings::new(tables, &api.region);
-        let connected = Self {
-            api,
-            config,
-            market,
-            cluster: ClusterInfoCache::default(),
-            parameters: SsmParameterCache::default(),
-            classes: NodeClassCache::default(),
-            templates: Templates::default(),
-            machines: InstanceCache::default(),
-            attempts: ClientTokens::default(),
-            unavailable: UnavailableOfferings::default(),
-            queue: InterruptionQueue::default(),
-        };
-        let queue = connected.config.interruption_queue.as_deref();
-        if let Some(queue) = queue.filter(|name| !name.is_empty()) {
-            connected.queue_url(queue).await?;
+        let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
+        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let connected = Self::compose(clients, &config, &offerings);
+        if let Some(queue) = &connected.queue {
+            queue.url().await?;
         }
-        connected.market.view(&connected.api).await?;
+        offerings.view().await?;
         tracing::info!(
-            region = connected.api.region,
-            cluster = connected.config.cluster_name,
+            region = connected.region(),
+            cluster = config.cluster_name,
             "connected to EC2"
         );
         Ok(connected)
     }
 
+    /// Gives each component what it needs. Calls nothing.
+    fn compose(
+        clients: Arc<AwsClients>,
+        config: &Arc<AwsConfig>,
+        offerings: &Arc<RegionOfferings>,
+    ) -> Self {
+        let unavailable = Arc::new(UnavailableOfferings::default());
+        let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
+        let cluster = Arc::new(cluster);
+        let classes = Arc::new(NodeClassResolver::new(
+            Arc::clone(&clients),
+            Arc::clone(config),
+            Arc::clone(&cluster),
+            Arc::clone(offerings),
+            Arc::clone(&unavailable),
+        ));
+        let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
+        let instances = Arc::new(instances);
+        let queue_name = config.interruption_queue.as_ref();
+        Self {
+            queue: queue_name.filter(|name| !name.is_empty()).map(|name| {
+                InterruptionQueue::new(
+                    Arc::clone(&clients),
+                    name.clone(),
+                    Arc::clone(&instances),
+                    Arc::clone(&unavailable),
+                )
+            }),
+            launcher: Launcher::new(
+                Arc::clone(&clients),
+                Arc::clone(config),
+                cluster,
+                Arc::clone(offerings),
+                unavailable,
+                Arc::clone(&classes),
+                Arc::clone(&instances),
+            ),
+            clients,
+            classes,
+            instances,
+        }
+    }
+
     /// Region that the provider works in.
     #[must_use]
     pub fn region(&self) -> &str {
-        &self.api.region
+        &self.clients.region
+    }
+
+    /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
+    async fn resolve_class(
+        &self,
+        object: &NodeClassObject,
+    ) -> Result<ResolvedNodeClass, CloudError> {
+        let class = node_class::parse(object)?;
+        if class.metadata.deletion_timestamp.is_none() {
+            return self.classes.resolve(class).await;
+        }
+        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let released = self.classes.release(name);
+        self.launcher.delete_templates(name).await?;
+        Ok(released)
+    }
+
+    async fn drift(
+        &self,
+        claim: &NodeClaim,
+        object: &NodeClassObject,
+    ) -> Result<Option<String>, CloudError> {
+        let class = self.classes.get(object).await?;
+        self.instances.drift(claim, &object.key, &class).await
     }
 }
 
@@ -156,26 +206,26 @@ impl CloudProvider for AwsProvider {
         &'a self,
         request: &'a LaunchRequest,
     ) -> BoxFuture<'a, Result<LaunchedInstance, LaunchError>> {
-        Box::pin(self.launch_claim(request))
+        Box::pin(self.launcher.launch(request))
     }
 
     fn terminate<'a>(
         &'a self,
-        machine: &'a ProviderId,
+        instance: &'a ProviderId,
         _claim: &'a str,
     ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
-        Box::pin(self.terminate_machine(machine))
+        Box::pin(self.instances.terminate(instance))
     }
 
     fn instance<'a>(
         &'a self,
-        machine: &'a ProviderId,
+        instance: &'a ProviderId,
     ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
-        Box::pin(self.find_machine(machine))
+        Box::pin(self.instances.get(instance))
     }
 
     fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
-        Box::pin(self.list_machines())
+        Box::pin(self.instances.list())
     }
 
     fn drifted<'a>(
@@ -183,21 +233,17 @@ impl CloudProvider for AwsProvider {
         claim: &'a NodeClaim,
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
-        Box::pin(self.drift_of(claim, class))
+        Box::pin(self.drift(claim, class))
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        let name = self
-            .config
-            .interruption_queue
-            .as_deref()
-            .filter(|name| !name.is_empty())?;
-        Some(Box::pin(self.receive(name)))
+        let queue = self.queue.as_ref()?;
+        Some(Box::pin(queue.receive()))
     }
 
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        match self.config.interruption_queue.as_deref() {
-            Some(name) => Box::pin(self.delete_message(name, notice)),
+        match &self.queue {
+            Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }

@@ -1,4 +1,4 @@
-//! Tags, annotations and names that we and upstream share, and our own.
+//! Tags, annotations and names that we and Karpenter share, and our own.
 
 /// Tag: instance belongs to a cluster. The value is [`OWNED`].
 pub(crate) fn cluster_tag(cluster: &str) -> String {
@@ -22,7 +22,7 @@ pub(crate) const NODECLAIM_UID: &str = "mortise.sh/nodeclaim-uid";
 pub(crate) const CLASS_HASH: &str = "karpenter.k8s.aws/ec2nodeclass-hash";
 /// Annotation on classes and claims: version of the hash.
 pub(crate) const CLASS_HASH_VERSION: &str = "karpenter.k8s.aws/ec2nodeclass-hash-version";
-/// Annotation on claims: instance profile of the machine.
+/// Annotation on claims: instance profile of the instance.
 pub(crate) const INSTANCE_PROFILE: &str = "karpenter.k8s.aws/instance-profile-name";
 /// Finalizer of classes.
 pub(crate) const CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a catalog gives no instance types. The text names file, place, field, value, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CatalogError {
+pub enum Ec2CatalogError {
     /// The file cannot be read or unpacked.
     #[error("instance type catalog {file}: {message}")]
     Unreadable {
@@ -52,7 +52,7 @@ pub enum CatalogError {
         known: String,
     },
     /// The region has no such zone.
-    #[error("instance type catalog {file}: zone {zone:?} is not in region {region}; its zones: {known}{}", Nearest(.nearest))]
+    #[error("instance type catalog {file}: zone {zone:?} is not in region {region}; its zones: {known}{}", DidYouMean(.nearest))]
     UnknownZone {
         /// File as given.
         file: String,
@@ -77,9 +77,9 @@ impl fmt::Display for OfType<'_> {
     }
 }
 
-struct Nearest<'a>(&'a Option<String>);
+struct DidYouMean<'a>(&'a Option<String>);
 
-impl fmt::Display for Nearest<'_> {
+impl fmt::Display for DidYouMean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .as_ref()

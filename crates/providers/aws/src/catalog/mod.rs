@@ -6,6 +6,15 @@
 //! # Source
 //! `data/README.md` says where each number comes from and how old it is.
 
+pub mod ami_family;
+pub mod instance_type;
+pub mod instance_type_info;
+pub mod node_settings;
+pub(crate) mod region_offerings;
+pub(crate) mod unavailable_offerings;
+
+mod describe;
+mod described_type;
 mod error;
 mod read;
 
@@ -17,10 +26,10 @@ use mortise_core::cloud::InstanceType;
 use mortise_core::money::MicroUsd;
 use mortise_core::nearest::nearest;
 
-pub use self::error::CatalogError;
+pub use self::error::Ec2CatalogError;
 pub use self::read::{CatalogRow, TypeTables};
-use crate::instance_type::{LaunchZones, ZonePrices};
-use crate::node_settings::NodeSettings;
+use crate::catalog::instance_type::{LaunchZones, ZonePrices};
+use crate::catalog::node_settings::NodeSettings;
 
 /// Instance types with hardware, prices and zones.
 const TYPES: (&str, &[u8]) = (
@@ -33,20 +42,20 @@ const TABLES: (&str, &[u8]) = (
     include_bytes!("../../data/more-types.jsonl.gz"),
 );
 
-/// Region whose on-demand prices stand in for regions without a price table.
+/// Region whose on-demand prices serve for regions without a price table.
 /// # Source
 /// The reference implementation starts every unknown region with these prices until live ones arrive.
 const PRICE_REGION: &str = "us-east-1";
 
-static EMBEDDED: LazyLock<Result<Arc<Catalog>, CatalogError>> = LazyLock::new(|| {
-    let mut catalog = Catalog::parse(TYPES.0, TYPES.1)?;
+static EMBEDDED: LazyLock<Result<Arc<Ec2Catalog>, Ec2CatalogError>> = LazyLock::new(|| {
+    let mut catalog = Ec2Catalog::parse(TYPES.0, TYPES.1)?;
     catalog.more = read::tables_only(TABLES.0, &read::unpack(TABLES.0, TABLES.1)?)?;
     Ok(Arc::new(catalog))
 });
 
 /// Instance types with their prices and zones. # Shape: sorted by name, unique.
 #[derive(Clone, Debug)]
-pub struct Catalog {
+pub struct Ec2Catalog {
     file: String,
     rows: Vec<CatalogRow>,
     more: BTreeMap<Arc<str>, TypeTables>,
@@ -56,7 +65,7 @@ pub struct Catalog {
 /// The catalogue in the program.
 /// # Errors
 /// Only when the program was built from a damaged data file; the text names file, line and field.
-pub fn embedded_catalog() -> Result<Arc<Catalog>, CatalogError> {
+pub fn embedded_catalog() -> Result<Arc<Ec2Catalog>, Ec2CatalogError> {
     EMBEDDED.clone()
 }
 
@@ -66,27 +75,27 @@ pub fn embedded_catalog() -> Result<Arc<Catalog>, CatalogError> {
 /// `UnknownRegion` and `UnknownZone`, with what is known.
 /// # Shape
 /// Sorted by name. Types that no asked zone offers, and types that cannot be nodes, are left out.
-pub fn embedded(region: &str, zones: &[&str]) -> Result<Vec<InstanceType>, CatalogError> {
+pub fn embedded(region: &str, zones: &[&str]) -> Result<Vec<InstanceType>, Ec2CatalogError> {
     embedded_catalog()?.instance_types(region, zones)
 }
 
 /// Reads a catalogue of the same format from a file; it takes the place of the embedded one.
 /// # Errors
 /// One error for the first thing wrong: the file, the line, the field, what was found and what is allowed.
-pub fn from_file(path: &Path) -> Result<Catalog, CatalogError> {
+pub fn from_file(path: &Path) -> Result<Ec2Catalog, Ec2CatalogError> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| CatalogError::Unreadable {
+    let bytes = std::fs::read(path).map_err(|error| Ec2CatalogError::Unreadable {
         file: file.clone(),
         message: format!("cannot be read: {error}"),
     })?;
-    Catalog::parse(&file, &bytes)
+    Ec2Catalog::parse(&file, &bytes)
 }
 
-impl Catalog {
+impl Ec2Catalog {
     /// Reads a catalogue from memory; `file` is its name in errors.
     /// # Errors
     /// As [`from_file`].
-    pub fn parse(file: &str, bytes: &[u8]) -> Result<Self, CatalogError> {
+    pub fn parse(file: &str, bytes: &[u8]) -> Result<Self, Ec2CatalogError> {
         let mut rows = read::rows(file, &read::unpack(file, bytes)?)?;
         rows.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         if let Some([twice, _]) = rows
@@ -94,7 +103,7 @@ impl Catalog {
             .find(|pair| matches!(pair, [a, b] if a.info.name == b.info.name))
         {
             let message = format!("type {:?} has more than one line", twice.info.name);
-            return Err(CatalogError::Unreadable {
+            return Err(Ec2CatalogError::Unreadable {
                 file: file.to_owned(),
                 message,
             });
@@ -127,7 +136,7 @@ impl Catalog {
             .and_then(|at| self.rows.get(at))
     }
 
-    /// What is known of a type beside its hardware; also for types whose hardware is not known.
+    /// What is known of a type apart from its hardware; also for types whose hardware is not known.
     #[must_use]
     pub fn tables(&self, name: &str) -> Option<&TypeTables> {
         self.find(name)
@@ -179,18 +188,18 @@ impl Catalog {
         &self,
         region: &str,
         zones: &[&str],
-    ) -> Result<Vec<InstanceType>, CatalogError> {
+    ) -> Result<Vec<InstanceType>, Ec2CatalogError> {
         let known = self.zones(region);
         if known.is_empty() {
             let known = self.regions().into_iter().collect::<Vec<_>>().join(", ");
-            return Err(CatalogError::UnknownRegion {
+            return Err(Ec2CatalogError::UnknownRegion {
                 file: self.file.clone(),
                 region: region.to_owned(),
                 known,
             });
         }
         if let Some(zone) = zones.iter().find(|zone| !known.contains(**zone)) {
-            return Err(CatalogError::UnknownZone {
+            return Err(Ec2CatalogError::UnknownZone {
                 file: self.file.clone(),
                 region: region.to_owned(),
                 zone: (*zone).to_owned(),
@@ -238,7 +247,7 @@ impl Catalog {
 }
 
 /// Spot price where no market price is known: between 300 and 700 thousandths of the on-demand price, always the same for a type
-/// and zone. It is an assumption for demonstrations and for the minutes before live prices arrive, never a promise.
+/// and zone. It is an assumption for demonstrations and for the minutes before live prices arrive, never a guarantee.
 /// # Units
 /// Rounded down to a whole millionth of a dollar per hour.
 #[must_use]
@@ -248,7 +257,7 @@ pub fn assumed_spot_price(instance_type: &str, zone: &str, on_demand: MicroUsd) 
         .chain([b'/'])
         .chain(zone.bytes())
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a: stable across builds and machines
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a: stable across builds and hosts
         });
     let thousandths = 300 + i64::try_from(hash % 401).unwrap_or_default();
     let (whole, rest) = (on_demand.0 / 1000, on_demand.0 % 1000);

@@ -9,8 +9,8 @@ use mortise_core::money::MicroUsd;
 use mortise_core::nearest::nearest;
 use serde_json::{Map, Value};
 
-use super::error::CatalogError;
-use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
+use super::error::Ec2CatalogError;
+use crate::catalog::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// Version of the file format that this build reads and writes.
 const VERSION: i64 = 1;
@@ -55,7 +55,7 @@ const HARDWARE_FIELDS: [&str; 23] = [
     "neuron",
 ];
 
-/// What is known about an instance type beside its hardware.
+/// What is known about an instance type apart from its hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeTables {
     /// Branch interfaces; 0 when it has none.
@@ -73,7 +73,7 @@ pub struct TypeTables {
 /// One line of a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogRow {
-    /// The machine.
+    /// The hardware.
     pub info: InstanceTypeInfo,
     /// Prices and zones.
     pub tables: TypeTables,
@@ -82,8 +82,8 @@ pub struct CatalogRow {
 /// Unpacks (when gzip-compressed) and decodes a catalog file.
 /// # Errors
 /// `Unreadable` when it is larger than allowed, not valid gzip, or not UTF-8.
-pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, CatalogError> {
-    let unreadable = |message: String| CatalogError::Unreadable {
+pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, Ec2CatalogError> {
+    let unreadable = |message: String| Ec2CatalogError::Unreadable {
         file: file.to_owned(),
         message,
     };
@@ -111,7 +111,7 @@ pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, CatalogError> {
 }
 
 /// Reads full rows. # Shape: in the order of the file.
-pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, CatalogError> {
+pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, Ec2CatalogError> {
     let mut rows = Vec::new();
     for (line, object) in objects(file, text, "types")? {
         let fields = Fields::new(file, line, &object);
@@ -130,7 +130,7 @@ pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, CatalogErr
 pub(super) fn tables_only(
     file: &str,
     text: &str,
-) -> Result<BTreeMap<Arc<str>, TypeTables>, CatalogError> {
+) -> Result<BTreeMap<Arc<str>, TypeTables>, Ec2CatalogError> {
     let mut all = BTreeMap::new();
     for (line, object) in objects(file, text, "tables")? {
         let fields = Fields::new(file, line, &object);
@@ -144,8 +144,8 @@ pub(super) fn tables_only(
 type Line = (usize, Map<String, Value>);
 
 /// The objects of a file behind its header line, with their line numbers.
-fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, CatalogError> {
-    let syntax = |line: usize, column: usize, message: String| CatalogError::Syntax {
+fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, Ec2CatalogError> {
+    let syntax = |line: usize, column: usize, message: String| Ec2CatalogError::Syntax {
         file: file.to_owned(),
         line,
         column,
@@ -196,7 +196,7 @@ fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, CatalogError
     Ok(objects.collect())
 }
 
-fn tables(fields: &Fields<'_>) -> Result<TypeTables, CatalogError> {
+fn tables(fields: &Fields<'_>) -> Result<TypeTables, Ec2CatalogError> {
     let mut tables = TypeTables {
         branch_interfaces: fields.integer_or("branchInterfaces", 0, 0)?,
         windows_addresses: fields.integer_or("windowsAddresses", 0, 0)?,
@@ -224,7 +224,7 @@ fn hardware(
     fields: &Fields<'_>,
     name: Arc<str>,
     tables: &TypeTables,
-) -> Result<InstanceTypeInfo, CatalogError> {
+) -> Result<InstanceTypeInfo, Ec2CatalogError> {
     let interfaces = fields.integers("interfaces", 0)?;
     let default_card =
         usize::try_from(fields.integer_or("defaultCard", 0, 0)?).unwrap_or(usize::MAX);
@@ -336,8 +336,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn error(&self, field: &str, message: String) -> CatalogError {
-        CatalogError::Field {
+    fn error(&self, field: &str, message: String) -> Ec2CatalogError {
+        Ec2CatalogError::Field {
             file: self.file.to_owned(),
             line: self.line,
             instance_type: self.instance_type.map(str::to_owned),
@@ -346,7 +346,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn wrong(&self, field: &str, allowed: &str) -> CatalogError {
+    fn wrong(&self, field: &str, allowed: &str) -> Ec2CatalogError {
         let found = self.object.get(field).map_or_else(
             || "it is missing".to_owned(),
             |value| format!("got {}", shown(value)),
@@ -358,7 +358,7 @@ impl<'a> Fields<'a> {
     fn only<'f>(
         &self,
         known: impl Iterator<Item = &'f &'f str> + Clone,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<(), Ec2CatalogError> {
         for field in self.object.keys() {
             if !known.clone().any(|each| *each == field) {
                 let hint = nearest(field, known.clone().copied())
@@ -373,7 +373,7 @@ impl<'a> Fields<'a> {
         self.object.contains_key(field)
     }
 
-    fn name(&self) -> Result<Arc<str>, CatalogError> {
+    fn name(&self) -> Result<Arc<str>, Ec2CatalogError> {
         let name = self.text("type")?;
         if name.is_empty()
             || name
@@ -388,7 +388,7 @@ impl<'a> Fields<'a> {
         Ok(name)
     }
 
-    fn text(&self, field: &str) -> Result<Arc<str>, CatalogError> {
+    fn text(&self, field: &str) -> Result<Arc<str>, Ec2CatalogError> {
         self.object
             .get(field)
             .and_then(Value::as_str)
@@ -396,7 +396,7 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.wrong(field, "a text"))
     }
 
-    fn optional_text(&self, field: &str) -> Result<Option<Arc<str>>, CatalogError> {
+    fn optional_text(&self, field: &str) -> Result<Option<Arc<str>>, Ec2CatalogError> {
         if self.has(field) {
             self.text(field).map(Some)
         } else {
@@ -404,7 +404,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn texts(&self, field: &str) -> Result<Vec<Arc<str>>, CatalogError> {
+    fn texts(&self, field: &str) -> Result<Vec<Arc<str>>, Ec2CatalogError> {
         let texts = self
             .object
             .get(field)
@@ -420,7 +420,7 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.wrong(field, "a list of one or more texts"))
     }
 
-    fn integer(&self, field: &str, least: i64) -> Result<i64, CatalogError> {
+    fn integer(&self, field: &str, least: i64) -> Result<i64, Ec2CatalogError> {
         let number = self
             .object
             .get(field)
@@ -429,7 +429,7 @@ impl<'a> Fields<'a> {
         number.ok_or_else(|| self.wrong(field, &format!("a whole number of at least {least}")))
     }
 
-    fn optional_integer(&self, field: &str, least: i64) -> Result<Option<i64>, CatalogError> {
+    fn optional_integer(&self, field: &str, least: i64) -> Result<Option<i64>, Ec2CatalogError> {
         if self.has(field) {
             self.integer(field, least).map(Some)
         } else {
@@ -437,12 +437,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn integer_or(&self, field: &str, least: i64, absent: i64) -> Result<i64, CatalogError> {
+    fn integer_or(&self, field: &str, least: i64, absent: i64) -> Result<i64, Ec2CatalogError> {
         self.optional_integer(field, least)
             .map(|number| number.unwrap_or(absent))
     }
 
-    fn integers(&self, field: &str, least: i64) -> Result<Vec<i64>, CatalogError> {
+    fn integers(&self, field: &str, least: i64) -> Result<Vec<i64>, Ec2CatalogError> {
         let numbers = self
             .object
             .get(field)
@@ -461,7 +461,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn flag(&self, field: &str) -> Result<bool, CatalogError> {
+    fn flag(&self, field: &str) -> Result<bool, Ec2CatalogError> {
         self.object.get(field).map_or(Ok(false), |value| {
             value
                 .as_bool()
@@ -469,7 +469,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>, CatalogError> {
+    fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>, Ec2CatalogError> {
         self.object
             .get(field)
             .map(|value| {
@@ -484,8 +484,8 @@ impl<'a> Fields<'a> {
         &self,
         field: &str,
         known: &[&str],
-        read: impl Fn(&Fields<'_>) -> Result<T, CatalogError>,
-    ) -> Result<Vec<T>, CatalogError> {
+        read: impl Fn(&Fields<'_>) -> Result<T, Ec2CatalogError>,
+    ) -> Result<Vec<T>, Ec2CatalogError> {
         let Some(value) = self.object.get(field) else {
             return Ok(Vec::new());
         };

@@ -5,7 +5,7 @@ const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB"
 
 #[track_caller]
 fn refused(line: &str, expected: &str) {
-    let error = Catalog::parse("my.jsonl", format!("{HEADER}{line}\n").as_bytes()).unwrap_err();
+    let error = Ec2Catalog::parse("my.jsonl", format!("{HEADER}{line}\n").as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -96,7 +96,7 @@ fn unknown_places_are_named() {
 
 #[test]
 fn a_good_line_is_read() {
-    let catalog = Catalog::parse("my.jsonl", format!("{HEADER}\n{GOOD}\n").as_bytes()).unwrap();
+    let catalog = Ec2Catalog::parse("my.jsonl", format!("{HEADER}\n{GOOD}\n").as_bytes()).unwrap();
     let row = catalog.find("m5.large").unwrap();
     assert_eq!(
         (row.info.vcpus, row.info.memory_mib, row.info.ebs_mbps),
@@ -147,7 +147,11 @@ fn malformed_files_are_refused_with_the_place() {
 
 #[test]
 fn files_that_are_no_catalogue_are_refused() {
-    let message = |bytes: &[u8]| Catalog::parse("my.jsonl", bytes).unwrap_err().to_string();
+    let message = |bytes: &[u8]| {
+        Ec2Catalog::parse("my.jsonl", bytes)
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
         message(b""),
         "instance type catalog my.jsonl, line 1, column 1: the file is empty; expected a first line {\"mortiseCatalog\":1,\"kind\":\"types\"}"

@@ -9,9 +9,10 @@ use mortise_core::resources::Resources;
 use serde_json::Value;
 
 use super::check;
+use crate::catalog::instance_type::{LaunchZones, ZonePrices};
+use crate::catalog::node_settings::NodeSettings;
 use crate::catalog::{self, CatalogRow};
-use crate::instance_type::{LaunchZones, ZonePrices};
-use crate::node_settings::{CapacityOptions, NodeSettings};
+use crate::config::CapacityOptions;
 
 fn row(name: &str) -> Option<CatalogRow> {
     catalog::embedded_catalog().unwrap().find(name).cloned()
@@ -33,7 +34,7 @@ fn differ(what: &str, ours: &Resources, recorded: &Value) -> Result<(), String> 
     }
 }
 
-/// The recording goes below zero where a machine is too small for its own overhead; ours stops there, so that no pod "fits" by arithmetic.
+/// The recording goes below zero where an instance is too small for its own overhead; ours stops there, so that no pod "fits" by arithmetic.
 fn floored(mut recorded: Value) -> Value {
     for amount in recorded
         .as_object_mut()
@@ -112,7 +113,9 @@ fn overhead_is_as_recorded() {
         let row = row(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
         let options = &case["options"];
         let spec: Ec2NodeClassSpec = serde_json::from_value(case["spec"].clone()).unwrap();
-        if options["nodeClassCEL"] == true && !crate::node_settings::expressions(&spec).is_empty() {
+        if options["nodeClassCEL"] == true
+            && !crate::catalog::node_settings::expressions(&spec).is_empty()
+        {
             return Ok(false);
         }
         let options = CapacityOptions {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::check;
-use crate::interruption::parse;
+use crate::interruption::event::parse;
 
 #[test]
 fn every_message_is_read_as_recorded() {

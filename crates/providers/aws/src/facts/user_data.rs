@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::Value;
 
 use super::check;
-use crate::ami_family::AmiFamily;
+use crate::catalog::ami_family::AmiFamily;
 use crate::user_data::{BootInputs, kubelet_may_set, render};
 
 fn text<'a>(case: &'a Value, field: &str) -> &'a str {

@@ -1,6 +1,7 @@
-//! Bottlerocket: settings in TOML. The user's settings stay, but for those that the controller must decide.
+//! Bottlerocket: settings in TOML. The user's settings stay, except those that the controller must decide.
 
-use serde_json::Value as Json;
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use super::{BootInputs, UserDataError, pairs, texts};
@@ -95,63 +96,7 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
         }
         known
     });
-    let mut set = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            kubernetes.insert(key.to_owned(), value);
-        }
-    };
-    let text = |text: &str| (!text.is_empty()).then(|| Value::String(text.to_owned()));
-    let number = |field: &str| inputs.kubelet.get(field).and_then(Json::as_i64);
-    let map = |field: &str| {
-        let entries = pairs(&inputs.kubelet, field);
-        (!entries.is_empty()).then(|| {
-            Value::Table(
-                entries
-                    .into_iter()
-                    .map(|(key, value)| (key.to_owned(), Value::String(value.to_owned())))
-                    .collect(),
-            )
-        })
-    };
-    set("api-server", text(inputs.cluster_endpoint));
-    set("cluster-name", text(inputs.cluster_name));
-    set("cluster-certificate", text(inputs.ca_bundle));
-    set(
-        "cluster-dns-ip",
-        texts(&inputs.kubelet, "clusterDNS")
-            .first()
-            .and_then(|address| text(address)),
-    );
-    set("max-pods", number("maxPods").map(Value::Integer));
-    set(
-        "eviction-max-pod-grace-period",
-        number("evictionMaxPodGracePeriod").map(Value::Integer),
-    );
-    set(
-        "image-gc-high-threshold-percent",
-        number("imageGCHighThresholdPercent").map(|percent| Value::String(percent.to_string())),
-    );
-    set(
-        "image-gc-low-threshold-percent",
-        number("imageGCLowThresholdPercent").map(|percent| Value::String(percent.to_string())),
-    );
-    set(
-        "cpu-cfs-quota-enforced",
-        inputs
-            .kubelet
-            .get("cpuCFSQuota")
-            .and_then(Json::as_bool)
-            .map(Value::Boolean),
-    );
-    for (key, field) in [
-        ("kube-reserved", "kubeReserved"),
-        ("system-reserved", "systemReserved"),
-        ("eviction-hard", "evictionHard"),
-        ("eviction-soft", "evictionSoft"),
-        ("eviction-soft-grace-period", "evictionSoftGracePeriod"),
-    ] {
-        set(key, map(field));
-    }
+    kubernetes.extend(cluster_settings(inputs));
     let labels = table(kubernetes, "node-labels")?;
     labels.extend(
         inputs
@@ -163,20 +108,7 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
         kubernetes.remove("node-labels");
     }
     // Taints are the claim's alone: one more, and the node would never count as registered.
-    let mut taints = Table::new();
-    for taint in &inputs.taints {
-        let entry = Value::String(format!(
-            "{}:{}",
-            taint.value.as_deref().unwrap_or_default(),
-            taint.effect
-        ));
-        if let Value::Array(list) = taints
-            .entry(&*taint.key)
-            .or_insert_with(|| Value::Array(Vec::new()))
-        {
-            list.push(entry);
-        }
-    }
+    let taints = taint_table(&inputs.taints);
     kubernetes.remove("node-taints");
     if !taints.is_empty() {
         kubernetes.insert("node-taints".to_owned(), Value::Table(taints));
@@ -184,6 +116,79 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     let mut out = String::new();
     write(&mut out, &all, "");
     Ok(out)
+}
+
+/// What the controller decides of `settings.kubernetes`, labels and taints apart: the cluster and its kubelet settings.
+fn cluster_settings(inputs: &BootInputs<'_>) -> impl Iterator<Item = (String, Value)> {
+    let kubelet = &inputs.kubelet;
+    let text = |text: &str| (!text.is_empty()).then(|| Value::String(text.to_owned()));
+    let number = |field: &str| kubelet.get(field).and_then(Json::as_i64);
+    let percent = |field: &str| number(field).map(|percent| Value::String(percent.to_string()));
+    let dns = texts(kubelet, "clusterDNS").first().copied();
+    let quota = kubelet.get("cpuCFSQuota").and_then(Json::as_bool);
+    let settings = [
+        ("api-server", text(inputs.cluster_endpoint)),
+        ("cluster-name", text(inputs.cluster_name)),
+        ("cluster-certificate", text(inputs.ca_bundle)),
+        ("cluster-dns-ip", dns.and_then(text)),
+        ("max-pods", number("maxPods").map(Value::Integer)),
+        (
+            "eviction-max-pod-grace-period",
+            number("evictionMaxPodGracePeriod").map(Value::Integer),
+        ),
+        (
+            "image-gc-high-threshold-percent",
+            percent("imageGCHighThresholdPercent"),
+        ),
+        (
+            "image-gc-low-threshold-percent",
+            percent("imageGCLowThresholdPercent"),
+        ),
+        ("cpu-cfs-quota-enforced", quota.map(Value::Boolean)),
+        ("kube-reserved", text_table(kubelet, "kubeReserved")),
+        ("system-reserved", text_table(kubelet, "systemReserved")),
+        ("eviction-hard", text_table(kubelet, "evictionHard")),
+        ("eviction-soft", text_table(kubelet, "evictionSoft")),
+        (
+            "eviction-soft-grace-period",
+            text_table(kubelet, "evictionSoftGracePeriod"),
+        ),
+    ];
+    settings
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+}
+
+/// A kubelet setting that is a map of texts; `None` when it is empty.
+fn text_table(kubelet: &Map<String, Json>, field: &str) -> Option<Value> {
+    let entries = pairs(kubelet, field);
+    (!entries.is_empty()).then(|| {
+        let entries = entries.into_iter();
+        Value::Table(
+            entries
+                .map(|(key, value)| (key.to_owned(), Value::String(value.to_owned())))
+                .collect(),
+        )
+    })
+}
+
+/// Taints by key, each with all its values and effects.
+fn taint_table(taints: &[Taint]) -> Table {
+    let mut table = Table::new();
+    for taint in taints {
+        let entry = Value::String(format!(
+            "{}:{}",
+            taint.value.as_deref().unwrap_or_default(),
+            taint.effect
+        ));
+        if let Value::Array(list) = table
+            .entry(&*taint.key)
+            .or_insert_with(|| Value::Array(Vec::new()))
+        {
+            list.push(entry);
+        }
+    }
+    table
 }
 
 /// The table under a key, made if it is missing.
@@ -282,7 +287,7 @@ fn quoted_key(key: &str) -> String {
     if bare { key.to_owned() } else { quoted(key) }
 }
 
-/// A text as it stands in single quotes; in double quotes with escapes where that cannot be.
+/// A text in single quotes; in double quotes with escapes where that cannot be.
 fn quoted(text: &str) -> String {
     if text.contains('\'') || text.chars().any(char::is_control) {
         Json::from(text).to_string()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::mime::{self, Part};
+use super::mime::{self, MimePart};
 use super::{BootInputs, UserDataError, label_list, pairs, texts};
 
 /// Amazon Linux 2: a MIME archive whose last part is a shell script.
@@ -10,7 +10,7 @@ pub(super) fn al2(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     let mut parts = match inputs.user_data {
         "" => Vec::new(),
         text if mime::is_archive(text) => mime::read(text)?,
-        text => vec![Part::new(mime::SHELL, text)],
+        text => vec![MimePart::new(mime::SHELL, text)],
     };
     let mut lines = vec![
         "#!/bin/bash -xe".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn al2(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
         command.push("--local-disks raid0".to_owned());
     }
     lines.push(command.join(" \\\n"));
-    parts.push(Part::new(mime::SHELL, lines.join("\n")));
+    parts.push(MimePart::new(mime::SHELL, lines.join("\n")));
     Ok(mime::write(&parts))
 }
 

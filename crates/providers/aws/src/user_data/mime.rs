@@ -10,14 +10,14 @@ pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
 
 /// One part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct MimePart {
     /// Header lines, sorted by name, `Content-Type` among them.
     pub(super) headers: Vec<(String, String)>,
     /// The part's text.
     pub(super) body: String,
 }
 
-impl Part {
+impl MimePart {
     /// A part with nothing but a content type.
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self {
@@ -41,7 +41,7 @@ pub(super) fn is_archive(text: &str) -> bool {
 /// The archive's parts.
 /// # Errors
 /// There is no boundary, or no part.
-pub(super) fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
+pub(super) fn read(text: &str) -> Result<Vec<MimePart>, UserDataError> {
     let invalid = |message: &str| {
         UserDataError::Invalid(format!("it begins like a MIME archive, but {message}"))
     };
@@ -89,18 +89,18 @@ pub(super) fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
     }
 }
 
-fn part(text: &str) -> Part {
+fn part(text: &str) -> MimePart {
     match text.split_once("\n\n") {
-        Some((head, body)) => Part {
+        Some((head, body)) => MimePart {
             headers: headers(head),
             body: body.to_owned(),
         },
         None => match text.strip_prefix('\n') {
-            Some(body) => Part {
+            Some(body) => MimePart {
                 headers: Vec::new(),
                 body: body.to_owned(),
             },
-            None => Part {
+            None => MimePart {
                 headers: headers(text),
                 body: String::new(),
             },
@@ -139,7 +139,7 @@ fn parameter(value: &str, name: &str) -> Option<String> {
 }
 
 /// Writes an archive.
-pub(super) fn write(parts: &[Part]) -> String {
+pub(super) fn write(parts: &[MimePart]) -> String {
     let mut text =
         format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\n");
     for part in parts {
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let parts = vec![
-            Part::new(SHELL, "#!/bin/sh\necho 1\n"),
-            Part::new("text/cloud-config", "a: b"),
+            MimePart::new(SHELL, "#!/bin/sh\necho 1\n"),
+            MimePart::new("text/cloud-config", "a: b"),
         ];
         assert_eq!(read(&write(&parts)).unwrap(), parts);
     }

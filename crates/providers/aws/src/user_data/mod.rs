@@ -1,6 +1,6 @@
 //! Boot data of a node: how it finds its cluster, with what labels and taints it registers, and how its kubelet is set. Pure.
 //!
-//! Every family has its own format; the user's own boot data is merged in the way of the format. Lists and maps are written in a
+//! Every family has its own format; the user's own boot data is merged as the format allows. Lists and maps are written in a
 //! fixed order, so that the same inputs give the same text.
 //!
 //! # Source
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value};
 
-use crate::ami_family::AmiFamily;
+use crate::catalog::ami_family::AmiFamily;
 
 /// Most bytes of boot data that EC2 takes, before base64.
 pub const MAX_BYTES: usize = 16_384;

@@ -5,23 +5,25 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::mime::{self, Part};
+use super::mime::{self, MimePart};
 use super::{BootInputs, UserDataError, label_list, yaml};
 
 /// Content type of a NodeConfig.
 const NODE_CONFIG: &str = "application/node.eks.aws";
 
-/// The comment that heads our part, by which people (and upstream's tools) tell it from their own.
+/// The comment that heads our part, by which people (and Karpenter's tools) tell it from their own.
 const HEADLINE: &str = "# Karpenter Generated NodeConfig\n";
 
 pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
     let mut parts = match inputs.user_data {
         "" => Vec::new(),
-        text if mime::is_archive(text) => mime::read(text)?.into_iter().map(Part::bare).collect(),
-        text if is_mapping(text) => vec![Part::new(NODE_CONFIG, text)],
-        text => vec![Part::new(mime::SHELL, text)],
+        text if mime::is_archive(text) => {
+            mime::read(text)?.into_iter().map(MimePart::bare).collect()
+        }
+        text if is_mapping(text) => vec![MimePart::new(NODE_CONFIG, text)],
+        text => vec![MimePart::new(mime::SHELL, text)],
     };
-    parts.push(Part::new(
+    parts.push(MimePart::new(
         NODE_CONFIG,
         format!("{HEADLINE}{}", yaml::write(&node_config(inputs)?)),
     ));
@@ -51,7 +53,7 @@ fn node_config(inputs: &BootInputs<'_>) -> Result<Value, UserDataError> {
     });
     let mut config = inputs.kubelet.clone();
     if config.get("maxPods").is_some_and(Value::is_string) {
-        config.remove("maxPods"); // an expression that nobody resolved: nodeadm wants a number
+        config.remove("maxPods"); // an expression that was not resolved: nodeadm wants a number
     }
     config.insert("registerWithTaints".to_owned(), taints.collect());
     let mut kubelet = json!({ "config": config });

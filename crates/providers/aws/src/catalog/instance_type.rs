@@ -1,4 +1,4 @@
-//! From a kind of machine to what the core plans with: labels, capacity, overhead and offerings. Pure.
+//! From an instance type's description to what the core plans with: labels, capacity, overhead and offerings. Pure.
 //!
 //! # Source
 //! The rules are those of Karpenter's AWS provider 1.14 and are checked against its recorded answers for every instance type of
@@ -13,9 +13,9 @@ use mortise_core::money::MicroUsd;
 use mortise_core::requirements::{Operator, Requirement, Requirements};
 use mortise_core::resources::Resources;
 
-use crate::ami_family::AmiFamily;
-use crate::instance_type_info::InstanceTypeInfo;
-use crate::node_settings::{GIB, MIB, NodeSettings, Threshold};
+use crate::catalog::ami_family::AmiFamily;
+use crate::catalog::instance_type_info::InstanceTypeInfo;
+use crate::catalog::node_settings::{GIB, MIB, NodeSettings, Threshold};
 
 /// Resource: branch network interfaces for pods with security groups of their own.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
@@ -34,10 +34,22 @@ const GPUS: [(&str, &str); 3] = [
     ("Habana", "habana.ai/gaudi"),
 ];
 
-/// Memory that ARM machines lose before the hypervisor's share, in MiB.
+/// Memory that ARM instances lose before the hypervisor's share, in MiB.
 const ARM_MEMORY_MIB: i64 = 64;
 /// Pods per node where network interfaces set no limit.
 const DEFAULT_MAX_PODS: i64 = 110;
+
+/// Labels that no instance has yet: reservations and placement groups are not used.
+const UNUSED_LABELS: [&str; 5] = [
+    key::CAPACITY_RESERVATION_ID,
+    key::CAPACITY_RESERVATION_TYPE,
+    key::CAPACITY_RESERVATION_INTERRUPTIBLE,
+    key::PLACEMENT_GROUP_ID,
+    key::PLACEMENT_GROUP_PARTITION,
+];
+
+/// A label with at most one value; `None` requires it to be absent.
+type SingleLabel = (&'static str, Option<Arc<str>>);
 
 /// One zone in which a type is sold, with what it costs there; `None` is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +80,7 @@ pub enum Incompatibility {
     Family,
     /// It lacks the network cards or interfaces that the class asks for.
     NetworkInterfaces,
-    /// It cannot run virtual machines inside.
+    /// It does not support nested virtualization.
     NestedVirtualization,
     /// It cannot take connection tracking times.
     ConnectionTracking,
@@ -98,7 +110,7 @@ impl InstanceTypeInfo {
             return Some(Incompatibility::Family);
         }
         let asked = &shape.interfaces;
-        let fits = |each: &crate::node_settings::Interface| {
+        let fits = |each: &crate::catalog::node_settings::Interface| {
             self.interfaces
                 .get(each.card)
                 .is_some_and(|most| each.device < *most)
@@ -147,13 +159,33 @@ impl InstanceTypeInfo {
 
     /// Every well-known label of the type. A label that the type does not have is required to be absent.
     fn requirements(&self, shape: &NodeSettings, placement: &LaunchZones) -> Requirements {
-        let zones = || placement.places.iter().map(|place| Arc::clone(&place.zone));
-        let zone_ids = || {
-            placement
-                .places
-                .iter()
-                .filter_map(|place| place.zone_id.clone())
-        };
+        let single = self
+            .name_labels(&placement.region)
+            .into_iter()
+            .chain(self.hardware_labels(shape))
+            .chain(self.accelerator_labels())
+            .chain(UNUSED_LABELS.map(|key| (key, None)));
+        let single = single.map(|(key, value)| {
+            value.map_or_else(
+                || Requirement::does_not_exist(key),
+                |value| Requirement::is(key, value),
+            )
+        });
+        self.placement_requirements(shape, placement)
+            .into_iter()
+            .chain(single)
+            .collect()
+    }
+
+    /// Where and how the type can be launched: labels with several values.
+    fn placement_requirements(
+        &self,
+        shape: &NodeSettings,
+        placement: &LaunchZones,
+    ) -> [Requirement; 5] {
+        let places = &placement.places;
+        let zones = places.iter().map(|place| Arc::clone(&place.zone));
+        let zone_ids = places.iter().filter_map(|place| place.zone_id.clone());
         let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
             .into_iter()
             .filter(|each| self.sold_as(each.as_str()));
@@ -162,9 +194,9 @@ impl InstanceTypeInfo {
             (true, labels::ARCH_AMD64) => vec![labels::OS_WINDOWS],
             (true, _) => Vec::new(), // no Windows image boots on it: the empty set, which nothing matches
         };
-        let mut all: Vec<Requirement> = vec![
-            Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, zones()),
-            Requirement::new(key::ZONE_ID, Operator::In, zone_ids()),
+        [
+            Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, zones),
+            Requirement::new(key::ZONE_ID, Operator::In, zone_ids),
             Requirement::new(
                 labels::CAPACITY_TYPE,
                 Operator::In,
@@ -176,23 +208,40 @@ impl InstanceTypeInfo {
                 Operator::In,
                 ["dedicated", "default"],
             ),
-        ];
-        let gpu = match self.gpus.as_slice() {
-            [gpu] => Some(gpu),
-            _ => None,
-        };
-        let accelerator = match (self.inference.as_slice(), self.neuron.as_slice()) {
-            ([one], []) => Some((&one.name, kebab(&one.manufacturer), one.count)),
-            (_, [one]) => Some((&one.name, Arc::from("aws"), one.count)),
-            _ => None,
-        };
-        let shape_of_name = self.category_and_generation();
+        ]
+    }
+
+    /// The name of the type and its parts.
+    fn name_labels(&self, region: &Arc<str>) -> [SingleLabel; 7] {
+        let parts = self.category_and_generation();
         let (family, size) = (self.family(), self.size());
-        let flag = |yes: bool| Some(Arc::from(if yes { "true" } else { "false" }));
-        let single: [(&str, Option<Arc<str>>); 31] = [
+        [
             (labels::INSTANCE_TYPE, Some(Arc::clone(&self.name))),
+            (labels::TOPOLOGY_REGION, Some(Arc::clone(region))),
+            (
+                key::INSTANCE_CATEGORY,
+                parts.map(|(category, _)| Arc::from(category)),
+            ),
+            (
+                key::INSTANCE_GENERATION,
+                parts.map(|(_, generation)| Arc::from(generation)),
+            ),
+            (key::INSTANCE_FAMILY, Some(Arc::from(family))),
+            (
+                key::INSTANCE_SIZE,
+                (!size.is_empty()).then(|| Arc::from(size)),
+            ),
+            (
+                key::INSTANCE_CAPABILITY_FLEX,
+                flag(family.contains("-flex")),
+            ),
+        ]
+    }
+
+    /// Processor, memory, disks and network.
+    fn hardware_labels(&self, shape: &NodeSettings) -> [SingleLabel; 12] {
+        [
             (labels::ARCH, Some(self.arch())),
-            (labels::TOPOLOGY_REGION, Some(Arc::clone(&placement.region))),
             (
                 labels::WINDOWS_BUILD,
                 shape.family.windows_build().map(Arc::from),
@@ -213,23 +262,6 @@ impl InstanceTypeInfo {
                 self.network_mbps.and_then(number),
             ),
             (
-                key::INSTANCE_CATEGORY,
-                shape_of_name.map(|(category, _)| Arc::from(category)),
-            ),
-            (
-                key::INSTANCE_GENERATION,
-                shape_of_name.map(|(_, generation)| Arc::from(generation)),
-            ),
-            (key::INSTANCE_FAMILY, Some(Arc::from(family))),
-            (
-                key::INSTANCE_SIZE,
-                (!size.is_empty()).then(|| Arc::from(size)),
-            ),
-            (
-                key::INSTANCE_CAPABILITY_FLEX,
-                flag(family.contains("-flex")),
-            ),
-            (
                 key::INSTANCE_LOCAL_NVME,
                 if self.nvme {
                     number(self.disk_gb)
@@ -246,6 +278,21 @@ impl InstanceTypeInfo {
                 flag(self.encryption_in_transit),
             ),
             (key::NITRO_SANDBOX, flag(self.enclaves)),
+        ]
+    }
+
+    /// Graphics processors and accelerators; a type with several kinds of one has no label for it.
+    fn accelerator_labels(&self) -> [SingleLabel; 7] {
+        let gpu = match self.gpus.as_slice() {
+            [gpu] => Some(gpu),
+            _ => None,
+        };
+        let accelerator = match (self.inference.as_slice(), self.neuron.as_slice()) {
+            ([one], []) => Some((&one.name, kebab(&one.manufacturer), one.count)),
+            (_, [one]) => Some((&one.name, Arc::from("aws"), one.count)),
+            _ => None,
+        };
+        [
             (key::INSTANCE_GPU_NAME, gpu.map(|gpu| kebab(&gpu.name))),
             (
                 key::INSTANCE_GPU_MANUFACTURER,
@@ -273,22 +320,10 @@ impl InstanceTypeInfo {
                     .as_ref()
                     .and_then(|(_, _, count)| number(*count)),
             ),
-            (key::CAPACITY_RESERVATION_ID, None),
-            (key::CAPACITY_RESERVATION_TYPE, None),
-            (key::CAPACITY_RESERVATION_INTERRUPTIBLE, None),
-            (key::PLACEMENT_GROUP_ID, None),
-            (key::PLACEMENT_GROUP_PARTITION, None),
-        ];
-        all.extend(single.into_iter().map(|(key, value)| {
-            value.map_or_else(
-                || Requirement::does_not_exist(key),
-                |value| Requirement::is(key, value),
-            )
-        }));
-        all.into_iter().collect()
+        ]
     }
 
-    /// What the machine has. Units as [`Resources`].
+    /// What an instance has. Units as [`Resources`].
     #[must_use]
     pub fn capacity(&self, shape: &NodeSettings) -> Resources {
         let disk = if shape.raid0 && self.disk_gb > 0 {
@@ -340,7 +375,7 @@ impl InstanceTypeInfo {
         capacity
     }
 
-    /// Memory that the guest sees: less what ARM machines and the hypervisor keep.
+    /// Memory that the guest sees: less what ARM instances and the hypervisor keep.
     fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
         let arm = self
             .architectures
@@ -468,6 +503,10 @@ fn reserved_cpu(milli: i64) -> i64 {
 /// A name as a label value: lower case, dashes for spaces.
 fn kebab(name: &str) -> Arc<str> {
     Arc::from(name.to_lowercase().replace(' ', "-"))
+}
+
+fn flag(yes: bool) -> Option<Arc<str>> {
+    Some(Arc::from(if yes { "true" } else { "false" }))
 }
 
 fn number(value: i64) -> Option<Arc<str>> {

@@ -1,8 +1,7 @@
-//! Clients of the services, and their errors in our words. Only the modules below this one and `machines`, `launch`, `classes` and
-//! `queue` speak to AWS.
+//! Clients of the services, and their errors in our words.
 
-pub(crate) mod cluster;
-pub(crate) mod describe;
+pub(crate) mod arguments;
+pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
 
 use std::time::Duration;
@@ -22,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The services of one region.
 #[derive(Clone, Debug)]
-pub(crate) struct Api {
+pub(crate) struct AwsClients {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
@@ -38,14 +37,14 @@ pub(crate) struct Api {
 #[error("no AWS region is set: give --aws-region or AWS_REGION, or run on an EC2 instance")]
 pub struct NoRegion;
 
-impl Api {
-    /// Makes the clients. Nothing is called yet, but for the region and credentials where the environment names none.
+impl AwsClients {
+    /// Makes the clients. Nothing is called yet, except for the region and credentials where the environment names none.
     pub(crate) async fn new(config: &AwsConfig) -> Result<Self, NoRegion> {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .build();
-        // The version is named, so that a newer SDK does not change how often and how long it tries without anybody having decided so.
+        // The version is named, so that a newer SDK does not change how often and how long it tries without a decision here.
         let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(3));

@@ -1,5 +1,5 @@
 //! Tokens of launch requests: derived from the claim's UID, so that a repetition is the same request, and changed only when EC2 has
-//! answered one of them without a machine.
+//! answered one of them without an instance.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a machine of an earlier request may stay invisible. EC2's lists usually lag by seconds; minutes are unheard of.
+/// How long an instance of an earlier request may stay invisible. EC2's lists usually lag by seconds; minutes are unheard of.
 const SETTLED: Duration = Duration::from_secs(5 * 60);
 /// How long tokens are remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -15,14 +15,14 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Requests made for claims, so that a request that was answered "nothing" can be followed by another one.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTokens {
-    by_uid: Mutex<HashMap<String, Attempt>>,
+    by_uid: Mutex<HashMap<String, TokenState>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Attempt {
-    /// How many requests were answered without a machine.
+struct TokenState {
+    /// How many requests were answered without an instance.
     answered: u32,
-    /// Since when EC2 says that it knows the token, while no machine can be seen.
+    /// Since when EC2 says that it knows the token, while no instance is visible.
     unsettled: Option<Instant>,
     touched: Instant,
 }
@@ -36,7 +36,7 @@ impl ClientTokens {
         }
     }
 
-    /// EC2 answered without a machine: the next request needs another token.
+    /// EC2 answered without an instance: the next request needs another token.
     pub(crate) fn answered(&self, uid: &str) {
         self.change(uid, |attempt| {
             attempt.answered += 1;
@@ -44,7 +44,7 @@ impl ClientTokens {
         });
     }
 
-    /// Notes that the token was used before. Returns whether the machine of that request should have been seen by now.
+    /// Notes that the token was used before. Returns whether the instance of that request should have been seen by now.
     pub(crate) fn unsettled(&self, uid: &str) -> bool {
         let mut settled = false;
         self.change(uid, |attempt| {
@@ -58,15 +58,15 @@ impl ClientTokens {
         settled
     }
 
-    /// The machine is known; tokens are not needed any more.
+    /// The instance is known; tokens are not needed any more.
     pub(crate) fn done(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    fn change(&self, uid: &str, change: impl FnOnce(&mut Attempt)) {
+    fn change(&self, uid: &str, change: impl FnOnce(&mut TokenState)) {
         let mut all = self.lock();
         all.retain(|_, attempt| attempt.touched.elapsed() < REMEMBERED);
-        let attempt = all.entry(uid.to_owned()).or_insert_with(|| Attempt {
+        let attempt = all.entry(uid.to_owned()).or_insert_with(|| TokenState {
             answered: 0,
             unsettled: None,
             touched: Instant::now(),
@@ -75,7 +75,7 @@ impl ClientTokens {
         change(attempt);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Attempt>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, TokenState>> {
         self.by_uid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,10 +93,14 @@ mod tests {
         assert_eq!(
             attempts.token("u"),
             "u-1",
-            "an answer without a machine frees the next one"
+            "an answer without an instance frees the next one"
         );
         assert!(!attempts.unsettled("u"));
-        assert_eq!(attempts.token("u"), "u-1", "a machine may still show up");
+        assert_eq!(
+            attempts.token("u"),
+            "u-1",
+            "an instance may still become visible"
+        );
         tokio::time::advance(SETTLED).await;
         assert!(attempts.unsettled("u"));
         assert_eq!(attempts.token("u"), "u-2");

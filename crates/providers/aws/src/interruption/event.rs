@@ -1,7 +1,7 @@
 //! Messages of the interruption queue: EventBridge events, read into what they announce. Pure.
 //!
 //! A message that means nothing to us is [`InterruptionKind::Other`] and is removed from the queue; so is one that cannot be read, after a
-//! line in the log: it would come back for ever and say nothing new.
+//! line in the log: it would come back indefinitely and say nothing new.
 //!
 //! # Source
 //! EventBridge's envelope and the EC2 and Health events of the EC2 user guide; checked against recorded answers, which is where the
@@ -98,7 +98,7 @@ pub fn parse(body: &str) -> Result<InterruptionEvent, MessageError> {
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => {
             one(InterruptionKind::RebalanceRecommendation)
         }
-        // The machine is drained as for any announced end; the reservation's own count is found anew by the next look at it.
+        // The instance is drained as for any announced end; the next resolution finds the reservation's new count.
         ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
             one(InterruptionKind::ScheduledChange)
         }

@@ -9,13 +9,13 @@ use mortise_core::cloud::InstanceType;
 use mortise_core::money::MicroUsd;
 use tokio::time::Instant;
 
-use crate::api::Api;
-use crate::api::describe::{self, SpotPrices};
-use crate::catalog::Catalog;
+use crate::catalog::Ec2Catalog;
+use crate::catalog::describe::{self, SpotPrices};
+use crate::catalog::instance_type::{LaunchZones, ZonePrices};
+use crate::catalog::instance_type_info::InstanceTypeInfo;
+use crate::catalog::node_settings::NodeSettings;
 use crate::failure::Failure;
-use crate::instance_type::{LaunchZones, ZonePrices};
-use crate::instance_type_info::InstanceTypeInfo;
-use crate::node_settings::NodeSettings;
+use crate::sdk::AwsClients;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(crate) struct OfferingsView {
     /// Types that nodes can be made of. Sorted by name.
-    pub(crate) types: Arc<Vec<InstanceTypeInfo>>,
+    types: Arc<Vec<InstanceTypeInfo>>,
     /// Zones by type.
     zones: Arc<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
     /// Spot prices; `None` until they could be read once.
@@ -44,21 +44,22 @@ struct Spot {
     reading: bool,
 }
 
-/// The region's offer.
+/// What the region offers.
 #[derive(Debug)]
 pub(crate) struct RegionOfferings {
-    tables: Arc<Catalog>,
-    region: String,
+    clients: Arc<AwsClients>,
+    tables: Arc<Ec2Catalog>,
     view: Mutex<Option<OfferingsView>>,
     refreshing: tokio::sync::Mutex<()>,
     spot: Arc<Mutex<Spot>>,
 }
 
 impl RegionOfferings {
-    pub(crate) fn new(tables: Arc<Catalog>, region: &str) -> Self {
+    /// Knows nothing yet, and calls nothing; `tables` is what EC2 itself does not describe.
+    pub(crate) fn new(clients: Arc<AwsClients>, tables: Arc<Ec2Catalog>) -> Self {
         Self {
+            clients,
             tables,
-            region: region.to_owned(),
             view: Mutex::new(None),
             refreshing: tokio::sync::Mutex::new(()),
             spot: Arc::new(Mutex::new(Spot {
@@ -72,36 +73,32 @@ impl RegionOfferings {
     /// What is sold. Reads again what is too old; a failed refresh keeps the old and is tried again a minute later.
     /// # Errors
     /// Only while there is nothing old to keep.
-    pub(crate) async fn view(&self, api: &Api) -> Result<OfferingsView, Failure> {
-        self.read_spot_prices(api);
+    pub(crate) async fn view(&self) -> Result<OfferingsView, Failure> {
+        self.read_spot_prices();
         let fresh = |view: &OfferingsView| Instant::now() < view.types_due;
         if let Some(view) = self.current().filter(fresh) {
             return Ok(view);
         }
         let turn = match (self.refreshing.try_lock(), self.current()) {
             (Ok(turn), _) => turn,
-            (Err(_), Some(old)) => return Ok(old), // somebody is at it
+            (Err(_), Some(old)) => return Ok(old), // another call refreshes it
             (Err(_), None) => self.refreshing.lock().await,
         };
         let old = self.current();
         if let Some(view) = old.clone().filter(fresh) {
             return Ok(view);
         }
-        let view = self.refresh(api, old).await?;
+        let view = self.refresh(old).await?;
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
         drop(turn);
         Ok(self.current().unwrap_or(view))
     }
 
-    async fn refresh(
-        &self,
-        api: &Api,
-        old: Option<OfferingsView>,
-    ) -> Result<OfferingsView, Failure> {
+    async fn refresh(&self, old: Option<OfferingsView>) -> Result<OfferingsView, Failure> {
         let now = Instant::now();
         let read = futures::try_join!(
-            describe::instance_types(api, &self.tables),
-            describe::offerings(api)
+            describe::instance_types(&self.clients, &self.tables),
+            describe::offerings(&self.clients)
         );
         let (types, zones, types_due) = match (read, old) {
             (Ok((types, zones)), _) => {
@@ -123,7 +120,7 @@ impl RegionOfferings {
     }
 
     /// Has spot prices read in a task of its own, if those we have are too old.
-    fn read_spot_prices(&self, api: &Api) {
+    fn read_spot_prices(&self) {
         {
             let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
             if spot.reading || Instant::now() < spot.due {
@@ -131,9 +128,9 @@ impl RegionOfferings {
             }
             spot.reading = true;
         }
-        let (spot, api) = (Arc::clone(&self.spot), api.clone());
+        let (spot, clients) = (Arc::clone(&self.spot), Arc::clone(&self.clients));
         tokio::spawn(async move {
-            let read = describe::spot_prices(&api).await;
+            let read = describe::spot_prices(&clients).await;
             let mut spot = spot.lock().unwrap_or_else(PoisonError::into_inner);
             spot.reading = false;
             match read {
@@ -170,7 +167,7 @@ impl RegionOfferings {
         })
     }
 
-    /// A type as a machine of it in the zone has it, whether or not it is sold there just now; `None` for a type that is not known.
+    /// A type as an instance of it in the zone has it, whether or not it is sold there just now; `None` for a type that is not known.
     pub(crate) fn instance_type(
         &self,
         name: &str,
@@ -185,11 +182,11 @@ impl RegionOfferings {
         let place = ZonePrices {
             zone: Arc::from(zone),
             zone_id: None,
-            on_demand: self.tables.on_demand_price(name, &self.region),
+            on_demand: self.tables.on_demand_price(name, &self.clients.region),
             spot: None,
         };
         let placement = LaunchZones {
-            region: Arc::from(&*self.region),
+            region: Arc::from(&*self.clients.region),
             places: vec![place],
         };
         view.types
@@ -197,15 +194,31 @@ impl RegionOfferings {
             .map(|info| info.instance_type(shape, &placement))
     }
 
+    /// The types that zones of `zones` offer, as a class with these settings has them. Sorted by name.
+    pub(crate) fn instance_types(
+        &self,
+        view: &OfferingsView,
+        settings: &NodeSettings,
+        zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
+    ) -> Vec<InstanceType> {
+        let types = view.types.iter().filter_map(|info| {
+            let places = self.places(view, &info.name, zones);
+            let region = Arc::from(&*self.clients.region);
+            (!places.is_empty())
+                .then(|| info.instance_type(settings, &LaunchZones { region, places }))
+        });
+        types.collect()
+    }
+
     /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
     /// careful guess.
-    pub(crate) fn places(
+    fn places(
         &self,
         view: &OfferingsView,
         name: &str,
         zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
     ) -> Vec<ZonePrices> {
-        let on_demand = self.tables.on_demand_price(name, &self.region);
+        let on_demand = self.tables.on_demand_price(name, &self.clients.region);
         let Some(sold) = view.zones.get(name) else {
             return Vec::new();
         };

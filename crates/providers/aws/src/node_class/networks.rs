@@ -7,9 +7,9 @@ use futures::future::try_join_all;
 use mortise_core::apis::ec2nodeclass::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use mortise_core::apis::ec2nodeclass_status::{SecurityGroup, Subnet};
 
-use crate::api::Api;
-use crate::api::describe::filter;
 use crate::failure::Failure;
+use crate::sdk::AwsClients;
+use crate::sdk::arguments::{filter, tag_filters};
 
 /// A subnet with how many addresses it has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,18 +20,9 @@ pub(crate) struct FoundSubnet {
     pub(crate) free: i32,
 }
 
-/// Filters for a term's tags; the value `*` asks for the key only.
-pub(crate) fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
-    let one = |(key, value): (&String, &String)| match value.as_str() {
-        "*" => filter("tag-key", [key]),
-        value => filter(format!("tag:{key}"), [value]),
-    };
-    tags.iter().map(one).collect()
-}
-
 /// The selected subnets, those with the most free addresses first.
 pub(crate) async fn subnets(
-    api: &Api,
+    clients: &AwsClients,
     terms: &[SubnetSelectorTerm],
 ) -> Result<Vec<FoundSubnet>, Failure> {
     let ids: BTreeSet<&String> = terms.iter().filter_map(|term| term.id.as_ref()).collect();
@@ -47,7 +38,7 @@ pub(crate) async fn subnets(
             .map(tag_filters),
     );
     let answers = try_join_all(queries.into_iter().map(|filters| async {
-        let mut pages = api
+        let mut pages = clients
             .ec2
             .describe_subnets()
             .set_filters(Some(filters))
@@ -57,7 +48,7 @@ pub(crate) async fn subnets(
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             found.extend(
-                page.map_err(|error| api.failure("ec2:DescribeSubnets", error))?
+                page.map_err(|error| clients.failure("ec2:DescribeSubnets", error))?
                     .subnets
                     .unwrap_or_default(),
             );
@@ -89,7 +80,7 @@ pub(crate) async fn subnets(
 
 /// The selected security groups, by id.
 pub(crate) async fn security_groups(
-    api: &Api,
+    clients: &AwsClients,
     terms: &[SecurityGroupSelectorTerm],
 ) -> Result<Vec<SecurityGroup>, Failure> {
     let ids: BTreeSet<&String> = terms.iter().filter_map(|term| term.id.as_ref()).collect();
@@ -113,7 +104,7 @@ pub(crate) async fn security_groups(
             .map(tag_filters),
     );
     let answers = try_join_all(queries.into_iter().map(|filters| async {
-        let mut pages = api
+        let mut pages = clients
             .ec2
             .describe_security_groups()
             .set_filters(Some(filters))
@@ -123,7 +114,7 @@ pub(crate) async fn security_groups(
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             found.extend(
-                page.map_err(|error| api.failure("ec2:DescribeSecurityGroups", error))?
+                page.map_err(|error| clients.failure("ec2:DescribeSecurityGroups", error))?
                     .security_groups
                     .unwrap_or_default(),
             );

@@ -1,11 +1,11 @@
-//! What a kind of machine is, in our own words: made from the embedded data or from EC2's description of it.
+//! What an instance type is, in our own words: made from the embedded data or from EC2's description of it.
 //!
 //! Invariant: plain data, no SDK type and no decision. What a cloud did not say is `None` or an empty list, never zero; the
 //! numbers that are zero here (`efa`, `disk_gb`, `branch_interfaces`) mean "has none".
 
 use std::sync::Arc;
 
-/// Graphics processors of one kind in a machine.
+/// Graphics processors of one kind in an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Product name, such as `H100`.
@@ -18,7 +18,7 @@ pub struct Gpu {
     pub memory_mib: i64,
 }
 
-/// Inference accelerators of one kind in a machine.
+/// Inference accelerators of one kind in an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {
     /// Product name, such as `Inferentia`.
@@ -29,7 +29,7 @@ pub struct Accelerator {
     pub count: i64,
 }
 
-/// Neuron devices of one kind in a machine.
+/// Neuron devices of one kind in an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neuron {
     /// Product name, such as `Trainium`.
@@ -40,7 +40,7 @@ pub struct Neuron {
     pub cores: i64,
 }
 
-/// A kind of machine.
+/// An instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceTypeInfo {
     /// Name, such as `m5.large`.
@@ -57,7 +57,7 @@ pub struct InstanceTypeInfo {
     pub clock_mhz: Option<i64>,
     /// Whether a guest may run guests of its own.
     pub nested_virtualization: bool,
-    /// Ways of buying it: `on-demand`, `spot`, `capacity-block`.
+    /// Usage classes: `on-demand`, `spot`, `capacity-block`.
     pub usage: Vec<Arc<str>>,
     /// Virtualization: `hvm`, `paravirtual`.
     pub virtualization: Vec<Arc<str>>,
@@ -77,7 +77,7 @@ pub struct InstanceTypeInfo {
     pub nvme: bool,
     /// Whether it has an elastic network adapter.
     pub ena: bool,
-    /// Whether traffic between such machines is encrypted in transit.
+    /// Whether traffic between such instances is encrypted in transit.
     pub encryption_in_transit: bool,
     /// IPv4 addresses per network interface, the interface's own included.
     pub ipv4_per_interface: i64,
@@ -122,7 +122,7 @@ impl InstanceTypeInfo {
         })
     }
 
-    /// Whether it can be bought in this way.
+    /// Whether it can be launched in this way.
     #[must_use]
     pub fn sold_as(&self, usage: &str) -> bool {
         self.usage.iter().any(|each| &**each == usage)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Api;
+use super::AwsClients;
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 
@@ -26,25 +26,32 @@ pub(crate) struct ClusterInfo {
 const FRESH: Duration = Duration::from_secs(5 * 60);
 
 /// Looks the cluster up on first need, so that a controller that never launches does not depend on EKS, and again every few minutes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ClusterInfoCache {
+    clients: Arc<AwsClients>,
+    config: Arc<AwsConfig>,
     found: Mutex<Option<(Instant, Arc<ClusterInfo>)>>,
 }
 
 impl ClusterInfoCache {
+    /// Knows nothing yet, and calls nothing.
+    pub(crate) const fn new(clients: Arc<AwsClients>, config: Arc<AwsConfig>) -> Self {
+        Self {
+            clients,
+            config,
+            found: Mutex::new(None),
+        }
+    }
+
     /// The facts. EKS is asked only when the settings leave something out; while it does not answer, the old facts stay in use.
-    pub(crate) async fn get(
-        &self,
-        api: &Api,
-        config: &AwsConfig,
-    ) -> Result<Arc<ClusterInfo>, Failure> {
+    pub(crate) async fn get(&self) -> Result<Arc<ClusterInfo>, Failure> {
         let known = self.lock().clone();
         if let Some((at, cluster)) = &known
             && at.elapsed() < FRESH
         {
             return Ok(Arc::clone(cluster));
         }
-        let cluster = match (find(api, config).await, known) {
+        let cluster = match (find(&self.clients, &self.config).await, known) {
             (Ok(cluster), _) => Arc::new(cluster),
             (Err(error), Some((_, cluster))) => {
                 tracing::warn!(%error, "failed to describe cluster, the previous result stays in use");
@@ -61,7 +68,7 @@ impl ClusterInfoCache {
     }
 }
 
-async fn find(api: &Api, config: &AwsConfig) -> Result<ClusterInfo, Failure> {
+async fn find(clients: &AwsClients, config: &AwsConfig) -> Result<ClusterInfo, Failure> {
     let AwsConfig {
         cluster_endpoint,
         cluster_ca_bundle,
@@ -82,13 +89,13 @@ async fn find(api: &Api, config: &AwsConfig) -> Result<ClusterInfo, Failure> {
     {
         return Ok(cluster);
     }
-    let answer = api
+    let answer = clients
         .eks
         .describe_cluster()
         .name(&config.cluster_name)
         .send()
         .await
-        .map_err(|error| api.failure("eks:DescribeCluster", error))?;
+        .map_err(|error| clients.failure("eks:DescribeCluster", error))?;
     if let Some(found) = answer.cluster {
         let network = found.kubernetes_network_config.as_ref();
         let or = |set: &mut String, found: Option<String>| {

@@ -5,30 +5,13 @@ use mortise_core::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use mortise_core::values::Quantity;
 use serde_json::{Map, Value};
 
-use crate::ami_family::AmiFamily;
+use crate::catalog::ami_family::AmiFamily;
+use crate::config::CapacityOptions;
 
 /// GiB in bytes.
 pub(crate) const GIB: i64 = 1 << 30;
 /// MiB in bytes.
 pub(crate) const MIB: i64 = 1 << 20;
-
-/// Settings of the controller that change what nodes have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapacityOptions {
-    /// Share of memory that the hypervisor keeps, in millionths. `--vm-memory-overhead-percent`.
-    pub vm_overhead_ppm: i64,
-    /// Network interfaces that pods must not use. `--reserved-enis`.
-    pub reserved_enis: i64,
-}
-
-impl Default for CapacityOptions {
-    fn default() -> Self {
-        Self {
-            vm_overhead_ppm: 75_000,
-            reserved_enis: 0,
-        }
-    }
-}
 
 /// A reservation that may say some resources and leave others to the default. Units: milli CPU, bytes, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +27,7 @@ pub struct ReservedResources {
 /// When the kubelet begins to evict pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// When so many bytes are left.
+    /// When this number of bytes is left.
     Bytes(i64),
     /// When this share of the capacity is left, in units of 10^-`scale` per cent.
     Percent {
@@ -141,9 +124,9 @@ pub struct NodeSettings {
     pub raid0: bool,
     /// `spec.networkInterfaces`; empty when the class leaves them to us.
     pub interfaces: Vec<Interface>,
-    /// Whether machines must be able to run virtual machines inside.
+    /// Whether nested virtualization is required.
     pub nested_virtualization: bool,
-    /// Whether connection tracking times are set, which only Nitro machines can take.
+    /// Whether connection tracking times are set, which only Nitro instances can take.
     pub connection_tracking: bool,
 }
 

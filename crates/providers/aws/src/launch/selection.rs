@@ -17,7 +17,7 @@ const MAX_TYPES: usize = 60;
 /// EC2 Fleet quotas.
 const MAX_OVERRIDES: usize = 300;
 
-/// Resources that only some pods use; machines that have them are not spent on pods that do not ask.
+/// Resources that only some pods use; types that have them are not spent on pods that do not ask.
 const SPECIALIZED: [&str; 5] = [
     "nvidia.com/gpu",
     "amd.com/gpu",
@@ -118,7 +118,7 @@ pub(crate) fn choose<'a>(
     })
 }
 
-/// Spot dearer than the cheapest on-demand machine of the list is a bad bargain. At least one spot offering stays.
+/// Drops spot offerings above the cheapest on-demand price of the list. At least one spot offering stays.
 fn drop_expensive_spot(candidates: &mut [TypeCandidate<'_>]) {
     let offerings = || candidates.iter().flat_map(|candidate| &candidate.offerings);
     let Some(limit) = offerings()
@@ -128,13 +128,17 @@ fn drop_expensive_spot(candidates: &mut [TypeCandidate<'_>]) {
     else {
         return;
     };
-    let dear = |offering: &Offering| {
+    let is_expensive = |offering: &Offering| {
         offering.capacity_type == CapacityType::Spot
             && offering.price.is_some_and(|price| price > limit)
     };
-    if offerings().any(|offering| offering.capacity_type == CapacityType::Spot && !dear(offering)) {
+    if offerings()
+        .any(|offering| offering.capacity_type == CapacityType::Spot && !is_expensive(offering))
+    {
         for candidate in candidates {
-            candidate.offerings.retain(|offering| !dear(offering));
+            candidate
+                .offerings
+                .retain(|offering| !is_expensive(offering));
         }
     }
 }
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn exotic_machines_only_when_nothing_else_is_left() {
+    fn exotic_types_only_when_nothing_else_is_left() {
         let types = types();
         let gpu = asked(&[(labels::INSTANCE_TYPE, Operator::In, &["g5.xlarge"])]);
         assert!(

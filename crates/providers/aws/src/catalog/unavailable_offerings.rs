@@ -1,4 +1,4 @@
-//! What could not be had a moment ago, and is not asked for again for three minutes.
+//! What was unavailable a moment ago (insufficient capacity), and is not asked for again for three minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,33 +12,27 @@ use tokio::time::Instant;
 /// The reference implementation's number, which users' alerts are tuned to.
 const TTL: Duration = Duration::from_secs(180);
 
+/// What can be unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum UnavailableKey {
+pub(crate) enum UnavailableKey {
+    /// An offering without capacity.
     Offering(UnavailableOffering),
+    /// A capacity type, whatever the instance type and zone.
     CapacityType(CapacityType),
+    /// A subnet without free addresses, by its id.
     Subnet(String),
 }
 
-/// Offerings, capacity types and subnets that could not be had.
+/// Offerings, capacity types and subnets that were unavailable recently.
 #[derive(Debug, Default)]
 pub(crate) struct UnavailableOfferings {
     until: Mutex<BTreeMap<UnavailableKey, Instant>>,
 }
 
 impl UnavailableOfferings {
-    /// An offering had no capacity.
-    pub(crate) fn mark_offering(&self, offering: UnavailableOffering) {
-        self.mark(UnavailableKey::Offering(offering));
-    }
-
-    /// Nothing of a capacity type can be had, whatever the type and zone.
-    pub(crate) fn mark_capacity_type(&self, capacity_type: CapacityType) {
-        self.mark(UnavailableKey::CapacityType(capacity_type));
-    }
-
-    /// A subnet has no addresses left.
-    pub(crate) fn mark_subnet(&self, subnet: &str) {
-        self.mark(UnavailableKey::Subnet(subnet.to_owned()));
+    /// Notes that something was unavailable just now.
+    pub(crate) fn mark(&self, key: UnavailableKey) {
+        self.lock().insert(key, Instant::now() + TTL);
     }
 
     /// Whether a subnet was full a moment ago.
@@ -46,8 +40,8 @@ impl UnavailableOfferings {
         self.has(&UnavailableKey::Subnet(subnet.to_owned()))
     }
 
-    /// What cannot be had now, for questions about many offerings. `zones` are the zones that still have a subnet with addresses.
-    pub(crate) fn marks(&self, zones: BTreeSet<Arc<str>>) -> UnavailableView {
+    /// What is unavailable now, for questions about many offerings. `zones` are the zones that still have a subnet with addresses.
+    pub(crate) fn view(&self, zones: BTreeSet<Arc<str>>) -> UnavailableView {
         let mut until = self.lock();
         let now = Instant::now();
         until.retain(|_, end| *end > now);
@@ -70,10 +64,6 @@ impl UnavailableOfferings {
         marks
     }
 
-    fn mark(&self, place: UnavailableKey) {
-        self.lock().insert(place, Instant::now() + TTL);
-    }
-
     fn has(&self, place: &UnavailableKey) -> bool {
         self.lock()
             .get(place)
@@ -85,7 +75,7 @@ impl UnavailableOfferings {
     }
 }
 
-/// What could not be had, at one moment.
+/// What was unavailable, at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct UnavailableView {
     zones: BTreeSet<Arc<str>>,
@@ -121,7 +111,7 @@ mod tests {
         let unavailable = UnavailableOfferings::default();
         let zones = BTreeSet::from([Arc::clone(&zone)]);
         let left = || {
-            let marks = unavailable.marks(zones.clone());
+            let marks = unavailable.view(zones.clone());
             large
                 .offerings
                 .iter()
@@ -129,20 +119,20 @@ mod tests {
                 .count()
         };
         assert_eq!(left(), 2);
-        unavailable.mark_offering(UnavailableOffering {
+        unavailable.mark(UnavailableKey::Offering(UnavailableOffering {
             instance_type: Arc::from("m5.large"),
             zone: Arc::clone(&zone),
             capacity_type: CapacityType::Spot,
-        });
+        }));
         assert_eq!(left(), 1);
-        unavailable.mark_capacity_type(CapacityType::OnDemand);
-        unavailable.mark_subnet("subnet-1");
+        unavailable.mark(UnavailableKey::CapacityType(CapacityType::OnDemand));
+        unavailable.mark(UnavailableKey::Subnet("subnet-1".to_owned()));
         assert_eq!(left(), 0);
         assert!(unavailable.is_subnet_full("subnet-1") && !unavailable.is_subnet_full("subnet-2"));
         tokio::time::advance(TTL + Duration::from_secs(1)).await;
         assert_eq!(left(), 2);
         assert!(!unavailable.is_subnet_full("subnet-1"));
-        let nowhere = unavailable.marks(BTreeSet::new());
+        let nowhere = unavailable.view(BTreeSet::new());
         assert!(
             !large
                 .offerings

@@ -1,8 +1,8 @@
-//! Families of machine images: what each of them lets a node do, and what disks it starts with.
+//! AMI families: what each of them lets a node do, and what disks it starts with.
 
 use mortise_core::apis::ec2nodeclass::Ec2NodeClassSpec;
 
-/// A family of machine images.
+/// A family of AMIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AmiFamily {
     /// Amazon Linux 2.

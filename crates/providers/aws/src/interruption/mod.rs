@@ -1,0 +1,7 @@
+//! Interruption notices: the queue, and the messages in it.
+
+pub mod event;
+
+mod queue;
+
+pub(crate) use self::queue::InterruptionQueue;

@@ -1,0 +1,129 @@
+//! Classes that were looked up a moment ago.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mortise_core::apis::ec2nodeclass::Ec2NodeClass;
+use mortise_core::apis::ec2nodeclass_status::{Ami, SecurityGroup};
+use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
+use mortise_core::cloud::InstanceType;
+use tokio::time::Instant;
+
+use crate::catalog::node_settings::NodeSettings;
+use crate::catalog::unavailable_offerings::{UnavailableOfferings, UnavailableView};
+use crate::node_class::networks::FoundSubnet;
+use crate::tags;
+
+/// How long a launch may use what was found before; the class is resolved every few minutes anyway.
+const FRESH: Duration = Duration::from_secs(10 * 60);
+
+/// A class with everything found for it.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedNodeClass {
+    /// The object.
+    pub(crate) object: Ec2NodeClass,
+    /// What it says about the inside of nodes.
+    pub(crate) settings: NodeSettings,
+    /// Its subnets, those with the most free addresses first.
+    pub(crate) subnets: Vec<FoundSubnet>,
+    /// Its security groups.
+    pub(crate) groups: Vec<SecurityGroup>,
+    /// Its images, newest first.
+    pub(crate) amis: Vec<Ami>,
+    /// Its instance profile.
+    pub(crate) profile: Option<String>,
+    /// Types with offerings in its zones, as if every offering were available. Sorted by name.
+    pub(crate) types: Vec<InstanceType>,
+    /// For each of `types` the position in `amis` of the image that it boots.
+    pub(crate) images: Vec<Option<usize>>,
+    /// Hash of what drifts nodes; `None` while the cluster's facts are not known.
+    pub(crate) hash: Option<String>,
+    /// Why nothing can be launched with it; `None` when it is ready.
+    pub(crate) not_ready: Option<String>,
+    /// When it was looked up.
+    pub(crate) found: Instant,
+}
+
+impl CachedNodeClass {
+    /// Name of the object.
+    pub(crate) fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// A type by its name.
+    pub(crate) fn instance_type(&self, name: &str) -> Option<&InstanceType> {
+        self.types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()
+            .and_then(|at| self.types.get(at))
+    }
+
+    /// The image that a type boots; `None` for one that no image suits.
+    pub(crate) fn image(&self, name: &str) -> Option<&Ami> {
+        let at = self
+            .types
+            .binary_search_by(|each| (*each.name).cmp(name))
+            .ok()?;
+        self.images
+            .get(at)
+            .copied()
+            .flatten()
+            .and_then(|image| self.amis.get(image))
+    }
+
+    /// Annotations that say which class this is, for the class itself and for the claims launched with it.
+    pub(crate) fn hash_annotations(&self) -> BTreeMap<String, String> {
+        let Some(hash) = &self.hash else {
+            return BTreeMap::new();
+        };
+        BTreeMap::from([
+            (tags::CLASS_HASH.to_owned(), hash.clone()),
+            (
+                tags::CLASS_HASH_VERSION.to_owned(),
+                EC2_NODE_CLASS_HASH_VERSION.to_owned(),
+            ),
+        ])
+    }
+
+    /// What of the class is unavailable now; a zone needs a subnet with free addresses.
+    pub(crate) fn unavailable(&self, offerings: &UnavailableOfferings) -> UnavailableView {
+        let usable = self
+            .subnets
+            .iter()
+            .filter(|each| !offerings.is_subnet_full(&each.subnet.id));
+        offerings.view(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
+    }
+}
+
+/// Classes that were looked up, by name.
+#[derive(Debug, Default)]
+pub(crate) struct NodeClassCache {
+    known: Mutex<HashMap<String, Arc<CachedNodeClass>>>,
+}
+
+impl NodeClassCache {
+    /// What was found for the object a moment ago, if the object is still the same.
+    pub(crate) fn get(&self, object: &Ec2NodeClass) -> Option<Arc<CachedNodeClass>> {
+        let known = self.lock();
+        let class = known.get(object.metadata.name.as_deref()?)?;
+        let same = class.object.metadata.uid == object.metadata.uid
+            && class.object.metadata.generation == object.metadata.generation
+            && class.object.spec == object.spec;
+        (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
+    }
+
+    /// Takes what was found in.
+    pub(crate) fn insert(&self, class: Arc<CachedNodeClass>) {
+        self.lock().insert(class.name().to_owned(), class);
+    }
+
+    /// Forgets a class.
+    pub(crate) fn remove(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CachedNodeClass>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
