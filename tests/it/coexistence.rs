@@ -152,7 +152,7 @@ async fn another_autoscalers_objects_are_left_alone() -> Result<()> {
         "it was tainted"
     );
     let view = scene.mortise.debug("snapshot").await?;
-    ensure!(view.to_string().contains("\"left_to_others\":3"), "{view}");
+    ensure!(view.to_string().contains("\"foreign_objects\":3"), "{view}");
     scene.end().await;
     Ok(())
 }

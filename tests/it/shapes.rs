@@ -55,7 +55,7 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "pod_stuck",
         "stuck",
         " of ReplicaSet stuck-",
-        "look at the container runtime and at volumes",
+        "check the container runtime and volumes",
         "",
     ),
     shape(

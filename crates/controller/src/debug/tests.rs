@@ -122,7 +122,8 @@ async fn explain_joins_what_is_known() {
     );
     let blockers = node["not_disrupted_because"].to_string();
     assert!(
-        blockers.contains("disruption budget shop/web") && blockers.contains("no NodeClaim"),
+        blockers.contains("PodDisruptionBudget shop/web")
+            && blockers.contains("without a NodeClaim"),
         "{blockers}"
     );
     let pool = text_of("/debug/explain?nodepool=general").await;

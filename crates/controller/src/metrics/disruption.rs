@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use mortise_core::metric_event::{CommandKind, MetricEvent};
+use mortise_core::disruption::command::CommandKind;
+use mortise_core::metric_event::MetricEvent;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;

@@ -11,7 +11,8 @@ use mortise_core::cloud::{
 use mortise_core::decider_id::DeciderId;
 use mortise_core::index::Index;
 use mortise_core::labels::WellKnown;
-use mortise_core::metric_event::{CommandKind, MetricEvent};
+use mortise_core::disruption::command::CommandKind;
+use mortise_core::metric_event::MetricEvent;
 use mortise_core::money::MicroUsd;
 use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
 use mortise_core::reason::Reason;
