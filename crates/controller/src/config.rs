@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use mortise_core::settings::Settings;
 
-use crate::metrics::TelemetryDetail;
-
 /// Name of the Lease that Karpenter uses too, so that the two never act at the same time.
 pub const LEASE_NAME: &str = "karpenter-leader-election";
 
@@ -79,6 +77,16 @@ impl Default for Config {
             seed: 0,
         }
     }
+}
+
+/// How much metrics and events tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TelemetryDetail {
+    /// What does not grow with the cluster: some 2,000 series at most, no event for every condition of every claim.
+    #[default]
+    Bounded,
+    /// Everything that Karpenter tells: series for each node, pod, claim, pool and offering, and its buckets.
+    Full,
 }
 
 /// Names that a client certificate of the extender CA may carry: the one issued here, and kube-scheduler's own.

@@ -2,7 +2,17 @@
 
 use std::net::SocketAddr;
 
-use crate::driver::StepPanicked;
+use mortise_core::decider_id::DeciderId;
+
+/// A decider panicked: the process must not go on with half a memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("decider {decider} panicked: {message}")]
+pub struct StepPanicked {
+    /// Which decider.
+    pub decider: DeciderId,
+    /// What it said.
+    pub message: String,
+}
 
 /// Why the service ended. Every variant says what, where, and how to mend it.
 #[derive(Debug, thiserror::Error)]
@@ -103,4 +113,13 @@ impl RunError {
             Self::Listen { .. } | Self::Certificates(_) | Self::Panicked(_) | Self::Ended(_) => 1,
         }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }

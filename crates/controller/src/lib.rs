@@ -2,66 +2,55 @@
 //! simulation.
 //!
 //! ```text
-//!  API server ─► watch ─┐                           ┌─► effects ─► API server, clouds
-//!  clouds ─► notices ───┼─► driver (engine, one thread) ─► Shared (snapshot, decisions, metrics, health)
-//!  Lease ─► lease ──────┘          ▲        │                   ▲
-//!                                  └────────┘ heavy steps       └── serve: extender, webhooks, debug, page
+//!  API server ─► watch ────────┐                  ┌─► effects ─► API server, clouds
+//!  clouds ─► watch (notices) ──┼─► engine_loop ───┼─► service_state (snapshot, decisions, metrics, readiness)
+//!  Lease ─► election ──────────┘   (one thread)   │         ▲
+//!                                       ▲         │         └── serve: extender, webhooks, debug, exposition, page
+//!                                       └─────────┘ steps that compute for long
 //! ```
+//!
+//! Modules import downwards only: `run` puts the others together; below it are `serve`, `tls`, `election`, `engine_loop` and
+//! `watch`; then `effects`, `service_state`, `client` and `metrics`; at the bottom is what imports nothing of this crate.
 //!
 //! Invariants: one thread writes the engine; only [`effects`](self) writes to the outside; whatever answers a request reads
 //! nothing but [`ServiceState`]; every task is supervised, and the first that ends unasked ends the process.
 
-mod auth;
-mod backoff;
-pub mod certificates;
-mod clients;
+mod client;
 mod clock;
 mod config;
-mod debug;
-mod decision_log;
-mod driver;
+mod driver_message;
 mod effects;
+mod election;
+mod engine_loop;
 mod error;
-mod failpoint;
-mod handshakes;
-mod interruption_notices;
-mod leadership_deadline;
-mod lease;
 mod metrics;
-mod objects;
-mod preflight;
-mod recent_drain_blockers;
-mod reviews;
+pub mod pem;
 mod run;
 mod serve;
 mod service_state;
-mod shutdown;
 #[cfg(test)]
 mod testing;
 mod tls;
-mod transport;
-mod ui;
 mod watch;
-mod watch_health;
 
-pub use auth::{AccessDenied, DebugAccess};
-pub use clients::Clients;
+pub use client::{Clients, Reviewer};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
-    default_extender_clients,
+    TelemetryDetail, default_extender_clients,
 };
-pub use debug::{DebugView, Subject, explanation};
-pub use decision_log::{DecisionLog, NumberedRecord};
-pub use driver::StepPanicked;
-pub use error::RunError;
-pub use failpoint::{Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE};
-pub use handshakes::HandshakeCause;
-pub use lease::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
-pub use metrics::{Metrics, TelemetryDetail};
-pub use reviews::Reviewer;
-pub use run::{RunningService, run, start};
-pub use serve::{Addresses, HttpsService, Listeners, serve};
+pub use effects::failpoint::{
+    Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE,
+};
+pub use election::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
+pub use error::{RunError, StepPanicked};
+pub use metrics::Metrics;
+pub use run::{RunningService, Shutdown, run, start};
+pub use serve::{
+    AccessDenied, Addresses, DebugAccess, DebugView, HttpsService, Listeners, Subject, explanation,
+    serve,
+};
+pub use service_state::decision_log::{DecisionLog, NumberedRecord};
+pub use service_state::handshakes::HandshakeCause;
 pub use service_state::{LOOP_STALL, ReadinessState, ServiceState};
-pub use shutdown::Shutdown;
-pub use tls::{ApiServers, Peer, Tls, TlsError};
+pub use tls::{ApiServers, Peer, Tls, TlsError, certificates};

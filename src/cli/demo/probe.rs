@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use mortise_controller::certificates::{self, Files};
+use mortise_controller::pem::{self, Files};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -72,12 +72,12 @@ fn client(files: &Files) -> anyhow::Result<ClientConfig> {
             .with_context(|| format!("{name} is missing"))
     };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(file(certificates::CA_CERT)?) {
+    for certificate in CertificateDer::pem_slice_iter(file(pem::CA_CERT)?) {
         roots.add(certificate?)?;
     }
-    let chain = CertificateDer::pem_slice_iter(file(certificates::EXTENDER_CLIENT_CERT)?)
+    let chain = CertificateDer::pem_slice_iter(file(pem::EXTENDER_CLIENT_CERT)?)
         .collect::<Result<Vec<_>, _>>()?;
-    let key = PrivateKeyDer::from_pem_slice(file(certificates::EXTENDER_CLIENT_KEY)?)?;
+    let key = PrivateKeyDer::from_pem_slice(file(pem::EXTENDER_CLIENT_KEY)?)?;
     Ok(ClientConfig::builder()
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)?)

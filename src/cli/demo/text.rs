@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_controller::{Addresses, certificates};
+use mortise_controller::{Addresses, pem};
 use mortise_core::snapshot::{Pod, Snapshot};
 use mortise_sim::Stats;
 use serde_json::{Value, json};
@@ -67,11 +67,11 @@ pub(super) fn welcome(
     } = places;
     let https = format!("https://{}", addresses.https);
     let file = |name: &str| directory.join(name).display().to_string();
-    let curl = format!("curl -s --cacert {}", file(certificates::CA_CERT));
+    let curl = format!("curl -s --cacert {}", file(pem::CA_CERT));
     let client = format!(
         "{curl} --cert {} --key {}",
-        file(certificates::EXTENDER_CLIENT_CERT),
-        file(certificates::EXTENDER_CLIENT_KEY)
+        file(pem::EXTENDER_CLIENT_CERT),
+        file(pem::EXTENDER_CLIENT_KEY)
     );
     let mut text = format!(
         "mortise demo: {} nodes and {} pods; first responses (filter, explain) {:.1} s after the start; one second shows {}, seed {seed}\n\n",

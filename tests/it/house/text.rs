@@ -8,11 +8,12 @@ use super::Violations;
 use super::modules::workspace;
 
 /// Where decisions are made, and where they are shown.
-const TYPED: [&str; 4] = [
+const TYPED: [&str; 5] = [
     "crates/planning/src",
     "crates/engine/src",
     "crates/deciders/src",
     "crates/controller/src/metrics",
+    "crates/controller/src/serve/exposition",
 ];
 
 /// What gives away that a decision is made or read as text.

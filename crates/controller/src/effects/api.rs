@@ -19,11 +19,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::retry::{self, ErrorClass};
-use super::token_bucket::TokenBucket;
-use crate::backoff::Backoff;
-use crate::leadership_deadline::LeadershipDeadline;
-use crate::objects::{ObjectIdentity, ResourceKind, ResourceKinds};
+use super::leadership_deadline::LeadershipDeadline;
+use crate::client::backoff::Backoff;
+use crate::client::error_class::{self, ErrorClass};
+use crate::client::resource_kinds::{ObjectIdentity, ResourceKind, ResourceKinds};
+use crate::client::token_bucket::TokenBucket;
 
 /// Longest time for one write with all its retries.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -125,14 +125,15 @@ impl ApiWriter {
             if let kube::Error::Api(status) = &error {
                 answered(status.code);
             }
-            let wait = retry::retry_after(&error)
+            let wait = error_class::retry_after(&error)
                 .unwrap_or_default()
                 .max(backoff.next());
-            if retry::classify(&error) != ErrorClass::Transient || Instant::now() + wait > deadline
+            if error_class::classify(&error) != ErrorClass::Transient
+                || Instant::now() + wait > deadline
             {
                 return Err(error);
             }
-            tracing::debug!(error = %retry::message(&error), attempt = backoff.failures(), "API request failed, retrying");
+            tracing::debug!(error = %error_class::message(&error), attempt = backoff.failures(), "API request failed, retrying");
             tokio::time::sleep(wait).await;
         }
     }
@@ -156,10 +157,10 @@ impl ApiWriter {
         };
         match created {
             Ok(text) => (Ok(EffectOutput::Written), read(&kind, &text)),
-            Err(error) if retry::classify(&error) == ErrorClass::AlreadyExists => {
+            Err(error) if error_class::classify(&error) == ErrorClass::AlreadyExists => {
                 self.adopt(claim, &kind, &build).await
             }
-            Err(error) => (Err(retry::effect_error(&error)), None),
+            Err(error) => (Err(error_class::effect_error(&error)), None),
         }
     }
 
@@ -170,7 +171,7 @@ impl ApiWriter {
         };
         let text = match self.send(request).await {
             Ok(text) => text,
-            Err(error) => return (Err(retry::effect_error(&error)), None),
+            Err(error) => return (Err(error_class::effect_error(&error)), None),
         };
         let Some(ObjectEvent::Applied(mortise_core::resource_kinds::Object::Claim(there), source)) =
             read(kind, &text)
@@ -302,7 +303,10 @@ impl ApiWriter {
             .send_told(request, WritePriority::Usual, EVICTION_DEADLINE, answered)
             .await;
         let result = sent.map(|_| EffectOutput::Evicted);
-        (result.map_err(|error| retry::effect_error(&error)), None)
+        (
+            result.map_err(|error| error_class::effect_error(&error)),
+            None,
+        )
     }
 
     async fn answered(
@@ -314,7 +318,7 @@ impl ApiWriter {
     ) -> Written {
         match self.send_as(request, urgency).await {
             Ok(text) => (Ok(done), read(kind, &text)),
-            Err(error) => (Err(retry::effect_error(&error)), None),
+            Err(error) => (Err(error_class::effect_error(&error)), None),
         }
     }
 

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
-use super::retry::{self, ErrorClass};
+use crate::client::error_class::{self, ErrorClass};
 
 /// Kind, plural and name of each configuration, as `mortise manifests webhooks` writes them.
 const CONFIGURATIONS: [(&str, &str, &str); 3] = [
@@ -67,7 +67,7 @@ pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::
                 written += 1;
             }
             Err(error) if is_left_to_others(&error) => {
-                tracing::debug!(kind, name, error = %retry::message(&error), "caBundle is managed by another component");
+                tracing::debug!(kind, name, error = %error_class::message(&error), "caBundle is managed by another component");
             }
             Err(error) => return Err(error),
         }
@@ -104,7 +104,7 @@ async fn definitions(client: &Client, bundle: &str) -> Result<usize, kube::Error
                 written += 1;
             }
             Err(error) if is_left_to_others(&error) => {
-                tracing::debug!(name, error = %retry::message(&error), "caBundle is managed by another component");
+                tracing::debug!(name, error = %error_class::message(&error), "caBundle is managed by another component");
             }
             Err(error) => return Err(error),
         }
@@ -126,7 +126,7 @@ fn conversion_patch(found: &DynamicObject, bundle: &str) -> Option<serde_json::V
 }
 
 fn is_left_to_others(error: &kube::Error) -> bool {
-    retry::classify(error) == ErrorClass::NotFound
+    error_class::classify(error) == ErrorClass::NotFound
         || matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 

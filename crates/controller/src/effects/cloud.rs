@@ -13,7 +13,7 @@ use mortise_core::effect::{EffectError, EffectOutput, InstanceListing, ProviderR
 use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_core::served_node_classes::ServedNodeClasses;
 
-use crate::backoff::Backoff;
+use crate::client::backoff::Backoff;
 use crate::metrics::Metrics;
 
 /// A launch may take the cloud this long: a fleet call with its own retries.
@@ -102,7 +102,9 @@ impl CloudProviders {
             .await
             .unwrap_or_else(|_| Err(LaunchError::Other(too_slow(LAUNCH))));
         let error = result.as_ref().err().map(launch_error_label);
-        metrics.cloud_call(by, "Create", provider.name(), start.elapsed(), error);
+        metrics
+            .cloud
+            .called(by, "Create", provider.name(), start.elapsed(), error);
         let launched = result.map_err(EffectError::Launch)?;
         Ok(EffectOutput::Launched(Box::new(launched)))
     }
@@ -219,7 +221,7 @@ impl CloudProviders {
         })
         .await;
         if result.is_ok() {
-            metrics.notice_acknowledged();
+            metrics.cloud.notice_acknowledged();
         }
         result
             .map(|()| EffectOutput::Acknowledged)
@@ -244,7 +246,9 @@ where
             .await
             .unwrap_or_else(|_| Err(too_slow(CALL)));
         let error = result.as_ref().err().map(|error| error.label);
-        metrics.cloud_call(by, method, provider.name(), start.elapsed(), error);
+        metrics
+            .cloud
+            .called(by, method, provider.name(), start.elapsed(), error);
         match result {
             Err(error) if error.retry == Retry::Again && backoff.failures() < RETRIES => {
                 tracing::debug!(provider = provider.name(), method, %error, "cloud provider request failed, retrying");

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::api::ApiWriter;
-use super::retry;
-use super::token_bucket::TokenBucket;
+use crate::client::error_class;
+use crate::client::token_bucket::TokenBucket;
 use crate::service_state::ServiceState;
 
 /// Events that may wait to be sent. At 25 per second these are 40 s; older ones help nobody.
@@ -49,10 +49,11 @@ impl Events {
     /// Hands an event over, or drops it when too many wait.
     pub(crate) fn send(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
-            self.shared.metrics.event_dropped("queue_full");
+            self.shared.metrics.effects.event_dropped("queue_full");
         }
         self.shared
             .metrics
+            .effects
             .events_queued(self.queue.max_capacity() - self.queue.capacity());
     }
 }
@@ -65,13 +66,13 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<Ser
     };
     let instance = super::hostname();
     while let Some(event) = waiting.recv().await {
-        shared.metrics.events_queued(waiting.len());
+        shared.metrics.effects.events_queued(waiting.len());
         let now = shared.now();
         if !recent.is_new(&event, now) {
             continue;
         }
         if !limits.allow(&event) {
-            shared.metrics.event_dropped("rate_limit");
+            shared.metrics.effects.event_dropped("rate_limit");
             continue;
         }
         let (namespace, body) = body(&event, &shared.snapshot(), now, &instance);
@@ -85,10 +86,10 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<Ser
                 }
             };
         match api.send(request).await {
-            Ok(_) => shared.metrics.event_sent(),
+            Ok(_) => shared.metrics.effects.event_sent(),
             Err(error) => {
-                shared.metrics.event_dropped("refused");
-                tracing::debug!(reason = &*event.reason, error = %retry::message(&error), "failed to write event");
+                shared.metrics.effects.event_dropped("refused");
+                tracing::debug!(reason = &*event.reason, error = %error_class::message(&error), "failed to write event");
             }
         }
     }
@@ -156,7 +157,7 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let message: String = event.message.chars().take(MESSAGE).collect();
     let unique = u64::try_from(now.as_nanosecond()).unwrap_or_default()
-        ^ (crate::backoff::random() & 0xFFFF);
+        ^ (crate::client::backoff::random() & 0xFFFF);
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",

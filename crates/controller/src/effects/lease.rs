@@ -2,12 +2,25 @@
 
 use std::future::Future;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 
-use super::retry::{self, ErrorClass};
-use crate::lease::LeaseRecord;
+use crate::client::error_class::{self, ErrorClass};
+
+/// What a Lease object says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseRecord {
+    /// Who holds it; empty = nobody.
+    pub(crate) holder: String,
+    pub(crate) duration_seconds: i32,
+    pub(crate) acquired: Option<Timestamp>,
+    pub(crate) renewed: Option<Timestamp>,
+    pub(crate) transitions: i32,
+    /// `metadata.resourceVersion`; empty before it exists.
+    pub(crate) version: String,
+}
 
 /// Why the Lease could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,9 +101,9 @@ fn read(lease: Lease) -> LeaseRecord {
 }
 
 fn failed(error: &kube::Error) -> StoreError {
-    match retry::classify(error) {
+    match error_class::classify(error) {
         ErrorClass::Conflict | ErrorClass::AlreadyExists => StoreError::Conflict,
-        _ => StoreError::Other(retry::message(error)),
+        _ => StoreError::Other(error_class::message(error)),
     }
 }
 

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::ApiWriter;
-use super::retry;
-use crate::objects::{ObjectIdentity, ResourceKind};
+use crate::client::error_class;
+use crate::client::resource_kinds::{ObjectIdentity, ResourceKind};
 
 /// A list, with its items as they came.
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ impl ApiWriter {
                 .list(&params)
                 .map_err(|error| super::api::unbuildable(&error))?;
             let text = self.send(request).await;
-            let text = text.map_err(|error| retry::effect_error(&error))?;
+            let text = text.map_err(|error| error_class::effect_error(&error))?;
             pods(&kind, &text)
         };
         match read.await {
@@ -66,7 +66,7 @@ mod tests {
     use mortise_core::names::ObjectRef;
 
     use super::*;
-    use crate::objects::ResourceKinds;
+    use crate::client::resource_kinds::ResourceKinds;
 
     #[test]
     fn every_pod_of_a_list_is_handed_on() {

@@ -11,14 +11,13 @@ pub(crate) mod api;
 pub(crate) mod ca_bundle;
 pub(crate) mod cloud;
 pub(crate) mod events;
+pub(crate) mod failpoint;
 mod lanes;
+pub(crate) mod leadership_deadline;
 pub(crate) mod lease;
 mod log;
 mod look;
-pub(crate) mod retry;
 pub(crate) mod secret;
-pub(crate) mod token_bucket;
-pub(crate) mod transitions;
 pub(crate) mod wake_pods;
 
 use std::sync::Arc;
@@ -26,21 +25,20 @@ use std::time::Instant;
 
 use mortise_core::cloud::LaunchError;
 use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::{Effect, EffectError, EffectOutput, Event, Outcome};
+use mortise_core::effect::{Effect, EffectError, EffectOutput, Outcome};
 use mortise_core::engine::{EffectRequest, EngineInput};
 use mortise_core::resource_kinds::ObjectEvent;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::DriverMessage;
-use crate::failpoint;
-use crate::leadership_deadline::LeadershipDeadline;
+use crate::driver_message::{DriverMessage, ExecutorMessage};
 use crate::service_state::ServiceState;
 use api::ApiWriter;
 use cloud::CloudProviders;
 use events::Events;
 use lanes::{EffectPriority, Lane, LaneKey, Lanes};
+use leadership_deadline::LeadershipDeadline;
 
 /// Most writes to the API server at a time; the rate limit is usually what binds.
 const WRITES: usize = 64;
@@ -50,20 +48,6 @@ const TERMINATIONS: usize = 16;
 const QUESTIONS: usize = 8;
 /// Most acknowledgements at a time.
 const ACKNOWLEDGEMENTS: usize = 16;
-
-/// What the executor is told.
-#[derive(Debug)]
-pub(crate) enum ExecutorMessage {
-    /// Carry this out. `why` is the reason of a creation, for metrics.
-    Order {
-        order: EffectRequest,
-        why: &'static str,
-    },
-    /// Tell this.
-    Tell(Event),
-    /// This process may act, or may not any more.
-    Leading(bool),
-}
 
 /// Everything that effects need.
 #[derive(Clone)]
@@ -110,7 +94,8 @@ pub(crate) async fn run(
             outside
                 .shared
                 .metrics
-                .effects_queued(lane.label(), waiting, active);
+                .effects
+                .queued(lane.label(), waiting, active);
         }
         tokio::select! {
             // Losing the lease must be noticed before anything else is begun.
@@ -177,9 +162,10 @@ async fn execute(
     outside
         .shared
         .metrics
-        .effect_done(order.effect.label(), word, took);
+        .effects
+        .done(order.effect.label(), word, took);
     if let (Effect::CreateClaim(claim), Ok(_)) = (&*order.effect, &result) {
-        outside.shared.metrics.claim_created(claim, why);
+        outside.shared.metrics.nodes.claim_created(claim, why);
     }
     match (&*order.effect, &result) {
         (
@@ -188,11 +174,17 @@ async fn execute(
         ) => {
             let (class, shared) = (request.claim.node_class_key(), &outside.shared);
             let snapshot = shared.snapshot();
-            shared.metrics.launch_failed(&class, unavailable, &snapshot);
+            shared
+                .metrics
+                .cloud
+                .launch_failed(&class, unavailable, &snapshot);
         }
         (Effect::Terminate { claim, .. }, Err(EffectError::Cloud(_))) => {
             let shared = &outside.shared;
-            shared.metrics.termination_failed(claim, &shared.snapshot());
+            shared
+                .metrics
+                .cloud
+                .termination_failed(claim, &shared.snapshot());
         }
         _ => {}
     }
@@ -237,7 +229,7 @@ async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
             grace_seconds,
         } => write(Box::pin(api.delete(target, uid.as_ref(), *grace_seconds)).await),
         Effect::Evict { pod, uid } => {
-            write(Box::pin(api.evict(pod, uid, &|code| metrics.eviction(code))).await)
+            write(Box::pin(api.evict(pod, uid, &|code| metrics.pods.eviction(code))).await)
         }
         Effect::ListPods(node) => Box::pin(api.pods_of(node)).await,
         Effect::Launch(request) => cloud(Box::pin(clouds.launch(by, request, metrics)).await),

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 
-use super::retry::{self, ErrorClass};
-use crate::certificates::Files;
+use crate::client::error_class::{self, ErrorClass};
+use crate::pem::Files;
 
 /// Why the Secret could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ impl SecretStore {
             Ok(whole) => Ok(whole),
             Err(error)
                 if matches!(
-                    retry::classify(&error),
+                    error_class::classify(&error),
                     ErrorClass::Conflict | ErrorClass::AlreadyExists | ErrorClass::NotFound
                 ) =>
             {
@@ -135,7 +135,7 @@ impl SecretStore {
         SecretError {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
-            message: retry::message(error),
+            message: error_class::message(error),
             forbidden,
         }
     }

@@ -10,6 +10,7 @@ use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::serve::exposition;
 use crate::testing;
 use stage::{Bench, Cloud, as_claim, claim, node_patch, status};
 
@@ -23,11 +24,7 @@ async fn news_come_before_the_outcome() {
         bench.server.requests(),
         ["POST /apis/karpenter.sh/v1/nodeclaims?"]
     );
-    let page = bench
-        .shared
-        .metrics
-        .page(&bench.shared, &BTreeMap::new())
-        .unwrap();
+    let page = exposition::render(&bench.shared, &BTreeMap::new()).unwrap();
     assert!(page.contains("karpenter_nodeclaims_created_total{reason=\"provisioned\",nodepool=\"p\",min_values_relaxed=\"false\"} 1"), "{page}");
 }
 
@@ -171,7 +168,7 @@ async fn evictions_have_answers_of_their_own() {
         "u"
     );
     // Every answer counts, also one after which the request was repeated.
-    let page = bench.shared.metrics.page(&bench.shared, &BTreeMap::new());
+    let page = exposition::render(&bench.shared, &BTreeMap::new());
     let page = page.unwrap();
     for (code, times) in [
         (200, 2),
@@ -248,11 +245,7 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
         notice: "m".into(),
     });
     assert_eq!(bench.next().await, "Acknowledged");
-    let page = bench
-        .shared
-        .metrics
-        .page(&bench.shared, &BTreeMap::new())
-        .unwrap();
+    let page = exposition::render(&bench.shared, &BTreeMap::new()).unwrap();
     assert!(page.contains("karpenter_cloudprovider_errors_total{controller=\"lifecycle\",method=\"List\",provider=\"fake\",error=\"throttled\"} 1"), "{page}");
     assert!(bench.server.requests().is_empty());
 }

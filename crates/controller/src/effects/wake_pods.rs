@@ -20,7 +20,7 @@ use mortise_webhooks::extender::ExtenderState;
 use serde_json::json;
 use tokio::time::MissedTickBehavior;
 
-use super::retry;
+use crate::client::error_class;
 use crate::service_state::ServiceState;
 
 /// Between two looks, and so the least time between two annotations. A denied pod is asked about again within two seconds
@@ -67,9 +67,9 @@ async fn wake_pods(nodes: &Api<Node>, node: &NodeName, shared: &ServiceState, co
             tracing::debug!(%node, "woke pods that were denied on every node");
         }
         // A node that is gone is an event too.
-        Err(error) if retry::classify(&error) == retry::ErrorClass::NotFound => {}
+        Err(error) if error_class::classify(&error) == error_class::ErrorClass::NotFound => {}
         Err(error) => {
-            tracing::warn!(%node, error = %retry::message(&error), "failed to wake denied pods");
+            tracing::warn!(%node, error = %error_class::message(&error), "failed to wake denied pods");
         }
     }
 }
@@ -83,7 +83,7 @@ struct Silence {
 impl Silence {
     fn look(&mut self, shared: &ServiceState, memory: &ExtenderState) {
         let binds = memory.schedulers.unasked_binds();
-        shared.metrics.set_unasked_binds(binds);
+        shared.metrics.http.set_unasked_binds(binds);
         if binds == 0 {
             self.said = None;
             return;

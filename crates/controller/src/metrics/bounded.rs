@@ -7,23 +7,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::detail::SeriesLimit;
+use super::series_limit::SeriesLimit;
 
-/// A family with a ceiling: once it has `most` label sets, observations of further ones are counted as dropped.
+pub(super) type Counters<L> = BoundedFamily<L, Counter>;
+pub(super) type Gauges<L> = BoundedFamily<L, Gauge>;
+pub(super) type Histograms<L> = BoundedFamily<L, Histogram>;
+
+/// A set of labels.
+pub(crate) trait Labels:
+    Clone + Hash + Eq + EncodeLabelSet + Debug + Send + Sync + 'static
+{
+}
+
+impl<L> Labels for L where L: Clone + Hash + Eq + EncodeLabelSet + Debug + Send + Sync + 'static {}
+
+/// A family with a limit: once it has `most` label sets, observations of further ones are counted as dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedFamily<L, M, C = fn() -> M> {
     family: Family<L, M, C>,
     most: usize,
     made: Arc<AtomicUsize>,
-    ceiling: SeriesLimit,
+    limit: SeriesLimit,
 }
 
 impl<L, M, C> BoundedFamily<L, M, C>
 where
-    L: Clone + Hash + Eq + EncodeLabelSet + Debug + Send + Sync + 'static,
+    L: Labels,
     M: Clone + EncodeMetric + TypedMetric + Debug + Send + Sync + 'static,
     C: MetricConstructor<M> + Clone + Debug + Send + Sync + 'static,
 {
@@ -34,24 +49,24 @@ where
         help: &str,
         most: usize,
         family: Family<L, M, C>,
-        ceiling: &SeriesLimit,
+        limit: &SeriesLimit,
     ) -> Self {
         registry.register(name, help, family.clone());
         Self {
             family,
-            most: ceiling.most(most),
+            most: limit.most(most),
             made: Arc::default(),
-            ceiling: ceiling.clone(),
+            limit: limit.clone(),
         }
     }
 
     /// Observes on the series of these labels, if it is there or may be made.
     pub(crate) fn with(&self, labels: &L, observe: impl FnOnce(&M)) {
         if self.family.get(labels).is_none() {
-            // Two threads that make the same series at the same time count it twice: the ceiling is then one lower.
+            // Two threads that make the same series at the same time count it twice: the limit is then one lower.
             if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
                 self.made.fetch_sub(1, Ordering::Relaxed);
-                self.ceiling.drop_one();
+                self.limit.drop_one();
                 return;
             }
         }
@@ -65,23 +80,44 @@ where
     }
 }
 
+impl<L: Labels> Counters<L> {
+    /// One more of these labels.
+    pub(super) fn count(&self, labels: &L) {
+        self.with(labels, |counter| {
+            counter.inc();
+        });
+    }
+}
+
+impl<L: Labels> Gauges<L> {
+    pub(super) fn set(&self, labels: &L, value: i64) {
+        self.with(labels, |gauge| {
+            gauge.set(value);
+        });
+    }
+}
+
+impl<L: Labels> Histograms<L> {
+    pub(super) fn observe(&self, labels: &L, value: f64) {
+        self.with(labels, |histogram| histogram.observe(value));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use prometheus_client::metrics::counter::Counter;
-
     use super::*;
 
     #[test]
     fn further_label_sets_are_dropped_and_counted() {
         let mut registry = Registry::default();
-        let ceiling = SeriesLimit::default();
+        let limit = SeriesLimit::default();
         let family: BoundedFamily<Vec<(String, String)>, Counter, _> = BoundedFamily::register(
             &mut registry,
             "things",
             "Things",
             2,
             Family::<_, Counter>::default(),
-            &ceiling,
+            &limit,
         );
         for pool in ["a", "b", "c", "a"] {
             family.with(&vec![("pool".to_owned(), pool.to_owned())], |counter| {
@@ -96,7 +132,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("\"c\""), "{text}");
-        assert_eq!(ceiling.dropped(), 1);
+        assert_eq!(limit.dropped(), 1);
         assert_eq!(
             family
                 .get(&vec![("pool".to_owned(), "a".to_owned())])

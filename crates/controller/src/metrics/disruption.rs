@@ -4,23 +4,21 @@ use std::time::Duration;
 
 use mortise_core::disruption::command::CommandKind;
 use mortise_core::metric_event::MetricEvent;
+use mortise_core::names::PoolName;
 use mortise_core::snapshot::Snapshot;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
-use super::detail::{SeriesLimit, TelemetryDetail};
-use super::exposition::policy_of;
-use super::observe::{as_i64, count};
-use super::{
-    Counters, Gauges, Histograms, Metrics, counters, duration_of, gauges, histograms, labels,
-};
+use super::bounded::{Counters, Gauges, Histograms};
+use super::families::Families;
+use super::labels;
+use super::numbers::{as_i64, share};
 
 /// A look that takes as long as this was cut short.
 const CUT_SHORT: Duration = Duration::from_secs(60);
 
 /// The families.
 #[derive(Debug)]
-pub(super) struct DisruptionMetrics {
+pub(crate) struct DisruptionMetrics {
     decisions: Counters<labels::Decision>,
     evaluation: Histograms<labels::Evaluation>,
     failed_validations: Counters<labels::Consolidation>,
@@ -44,76 +42,80 @@ fn scores() -> Histogram {
 }
 
 impl DisruptionMetrics {
-    pub(super) fn register(registry: &mut Registry, ceiling: &SeriesLimit) -> Self {
-        let (r, c) = (registry, ceiling);
+    pub(super) fn register(families: &mut Families<'_>) -> Self {
+        let durations = families.durations();
         Self {
-            decisions: counters(
-                r,
+            decisions: families.counters(
                 "karpenter_voluntary_disruption_decisions",
                 "Disruption decisions",
                 20,
-                c,
             ),
-            evaluation: histograms(
-                r,
+            evaluation: families.histograms(
                 "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
                 "Duration of a disruption evaluation, by its last method",
                 2,
-                duration_of(c),
-                c,
+                durations,
             ),
-            failed_validations: counters(
-                r,
+            failed_validations: families.counters(
                 "karpenter_voluntary_disruption_failed_validations",
                 "Disruption commands abandoned before their nodes were tainted",
                 4,
-                c,
             ),
-            queue_failures: counters(
-                r,
+            queue_failures: families.counters(
                 "karpenter_voluntary_disruption_queue_failures",
                 "Disruption commands abandoned after their nodes were tainted",
                 8,
-                c,
             ),
-            timeouts: counters(
-                r,
+            timeouts: families.counters(
                 "karpenter_voluntary_disruption_consolidation_timeouts",
                 "Consolidation evaluations that timed out",
                 2,
-                c,
             ),
-            eligible: gauges(
-                r,
+            eligible: families.gauges(
                 "karpenter_voluntary_disruption_eligible_nodes",
                 "Nodes eligible for disruption at the last evaluation, regardless of budgets",
                 3,
-                c,
             ),
-            of_pools: (c.detail == TelemetryDetail::Full).then(|| PoolDisruptionSeries {
-                decisions: counters(
-                    r,
+            of_pools: families.is_full().then(|| PoolDisruptionSeries {
+                decisions: families.counters(
                     "karpenter_voluntary_disruption_decisions_by_nodepool",
                     "Disruption decisions by NodePool",
                     0,
-                    c,
                 ),
-                moves: counters(
-                    r,
+                moves: families.counters(
                     "karpenter_consolidation_moves",
                     "Scored consolidations by decision",
                     0,
-                    c,
                 ),
-                score: histograms(
-                    r,
+                score: families.histograms(
                     "karpenter_consolidation_score",
                     "Scores of consolidations",
                     0,
                     scores,
-                    c,
                 ),
             }),
+        }
+    }
+
+    /// Counts what one step of a decider, which took so long, tells.
+    pub(crate) fn tallied(&self, tallies: &[MetricEvent], took: Duration, snapshot: &Snapshot) {
+        let mut last = None;
+        for tally in tallies {
+            self.tally(tally, snapshot);
+            if let MetricEvent::Eligible { reason, .. } = tally {
+                last = Some(*reason);
+            }
+        }
+        let Some(reason) = last else { return };
+        let labels = labels::Evaluation {
+            reason,
+            consolidation_type: "",
+        };
+        self.evaluation.observe(&labels, took.as_secs_f64());
+        if took >= CUT_SHORT && reason == "underutilized" {
+            self.timeouts.count(&labels::Consolidation {
+                consolidation_type: "multi",
+            });
         }
     }
 
@@ -121,32 +123,26 @@ impl DisruptionMetrics {
         match tally {
             MetricEvent::Eligible { reason, nodes } => {
                 let labels = labels::ReasonOnly { reason };
-                self.eligible.with(&labels, |gauge| {
-                    gauge.set(as_i64(*nodes));
-                });
+                self.eligible.set(&labels, as_i64(*nodes));
             }
             MetricEvent::Commanded { kind, pools } => {
-                self.decisions.with(&decision(*kind), count);
-                for pool in self.of_pools.iter().flat_map(|_| pools) {
-                    let labels = labels::DecisionOfPool {
+                self.decisions.count(&decision(*kind));
+                let Some(own) = &self.of_pools else { return };
+                for pool in pools {
+                    own.decisions.count(&labels::DecisionOfPool {
                         nodepool: pool.to_string(),
                         decision: kind.decision(),
                         reason: kind.reason,
                         consolidation_type: kind.consolidation_type,
-                    };
-                    let of_pools = self.of_pools.as_ref();
-                    of_pools
-                        .into_iter()
-                        .for_each(|own| own.decisions.with(&labels, count));
+                    });
                 }
             }
             MetricEvent::FailedValidation(kind) => {
-                let labels = labels::Consolidation {
+                self.failed_validations.count(&labels::Consolidation {
                     consolidation_type: kind.consolidation_type,
-                };
-                self.failed_validations.with(&labels, count);
+                });
             }
-            MetricEvent::QueueFailure(kind) => self.queue_failures.with(&decision(*kind), count),
+            MetricEvent::QueueFailure(kind) => self.queue_failures.count(&decision(*kind)),
             MetricEvent::Scored {
                 pool,
                 approved,
@@ -158,37 +154,9 @@ impl DisruptionMetrics {
                     nodepool: pool.to_string(),
                     policy: policy_of(snapshot, pool),
                 };
-                own.moves.with(&labels, count);
-                own.score
-                    .with(&labels, |histogram| histogram.observe(hundredths(*percent)));
+                own.moves.count(&labels);
+                own.score.observe(&labels, share(*percent));
             }
-        }
-    }
-}
-
-impl Metrics {
-    /// Counts what one step of a decider, which took so long, tells.
-    pub(crate) fn tallied(&self, tallies: &[MetricEvent], took: Duration, snapshot: &Snapshot) {
-        let mut last = None;
-        for tally in tallies {
-            self.disruptions.tally(tally, snapshot);
-            if let MetricEvent::Eligible { reason, .. } = tally {
-                last = Some(*reason);
-            }
-        }
-        let Some(reason) = last else { return };
-        let labels = labels::Evaluation {
-            reason,
-            consolidation_type: "",
-        };
-        self.disruptions
-            .evaluation
-            .with(&labels, |histogram| histogram.observe(took.as_secs_f64()));
-        if took >= CUT_SHORT && reason == "underutilized" {
-            let labels = labels::Consolidation {
-                consolidation_type: "multi",
-            };
-            self.disruptions.timeouts.with(&labels, count);
         }
     }
 }
@@ -201,7 +169,19 @@ const fn decision(kind: CommandKind) -> labels::Decision {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for display only")]
-fn hundredths(percent: i64) -> f64 {
-    percent as f64 / 100.0
+/// The consolidation policy of a pool as metrics spell it, such as `when_empty`; empty for a pool that is gone.
+pub(super) fn policy_of(snapshot: &Snapshot, pool: &PoolName) -> String {
+    let pool = snapshot.pools.get(pool);
+    let disruption = pool.and_then(|pool| pool.spec.disruption.as_ref());
+    let Some(policy) = disruption.and_then(|each| each.consolidation_policy.as_deref()) else {
+        return String::new();
+    };
+    let mut text = String::with_capacity(policy.len() + 4);
+    for each in policy.chars() {
+        if each.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(each.to_ascii_lowercase());
+    }
+    text
 }

@@ -16,10 +16,10 @@ use mortise_webhooks::routes::{Access, Handler, ROUTES, access, route};
 use tokio::sync::Semaphore;
 
 use super::activity::Activity;
+use super::auth::{Asker, DebugAccess};
 use super::bodies::Bodies;
 use super::http_loop::Remote;
 use super::seldom::Seldom;
-use crate::auth::{Asker, DebugAccess};
 use crate::service_state::ServiceState;
 use crate::tls::{ApiServers, Peer};
 
@@ -217,6 +217,7 @@ pub(super) async fn check(
     guard
         .shared
         .metrics
+        .http
         .request(path, response.status(), start.elapsed());
     response
 }
@@ -224,7 +225,7 @@ pub(super) async fn check(
 /// What there is nothing at: anybody may know.
 pub(super) async fn unknown(shared: Arc<ServiceState>) -> Response {
     let status = StatusCode::NOT_FOUND;
-    shared.metrics.request("other", status, Duration::ZERO);
+    shared.metrics.http.request("other", status, Duration::ZERO);
     (status, "path not found\n").into_response()
 }
 
@@ -254,10 +255,10 @@ async fn answer(
     match answered {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => {
-            guard.shared.metrics.panicked();
+            guard.shared.metrics.http.panicked();
             tracing::error!(
                 path,
-                message = crate::driver::panic_text(&*panic),
+                message = crate::error::panic_text(&*panic),
                 "request handler panicked"
             );
             (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n").into_response()

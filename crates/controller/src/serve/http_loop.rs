@@ -23,9 +23,9 @@ use super::patience::Unstalled;
 use super::seldom::Seldom;
 use super::sent::Sent;
 use super::slots::{Admission, Limits, Slots};
-use crate::backoff::Backoff;
-use crate::handshakes::{FailedHandshake, HandshakeCause};
+use crate::client::backoff::Backoff;
 use crate::service_state::ServiceState;
+use crate::service_state::handshakes::{FailedHandshake, HandshakeCause};
 use crate::tls::{Peer, Tls};
 
 /// A handshake takes two round trips; more is somebody who does not mean it.
@@ -89,12 +89,16 @@ impl Loop {
                 Admission::InPlaceOfAnother(slot) => {
                     self.shared
                         .metrics
+                        .http
                         .connection_ended(self.port, "crowded_out");
                     say_crowded(&crowd, self.port, peer);
                     slot
                 }
                 Admission::Full => {
-                    self.shared.metrics.connection_ended(self.port, "refused");
+                    self.shared
+                        .metrics
+                        .http
+                        .connection_ended(self.port, "refused");
                     say_crowded(&crowd, self.port, peer);
                     continue;
                 }
@@ -152,9 +156,9 @@ impl Connection {
             Ok(Some((stream, peer))) => {
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 let shared = Arc::clone(&self.shared);
-                shared.metrics.connection(true);
+                shared.metrics.http.connection(true);
                 self.http(stream, peer, is_h2).await;
-                shared.metrics.connection(false);
+                shared.metrics.http.connection(false);
             }
             Ok(None) => {}
             Err(_) => self.failed(HandshakeCause::TimedOut, None, Vec::new(), String::new()),
@@ -203,7 +207,7 @@ impl Connection {
         names: Vec<String>,
         error: String,
     ) {
-        self.shared.metrics.handshake_failed(cause);
+        self.shared.metrics.http.handshake_failed(cause.label());
         let failed = FailedHandshake {
             cause,
             peer: self.peer.to_canonical(),
@@ -278,7 +282,7 @@ impl Connection {
                         // An answer takes long: that has its own limit.
                         activity.moved();
                     } else if end_of_patience(&activity) <= Instant::now() {
-                        shared.metrics.connection_ended(port, "silent");
+                        shared.metrics.http.connection_ended(port, "silent");
                         return;
                     }
                 }

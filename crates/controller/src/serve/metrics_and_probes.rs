@@ -9,7 +9,7 @@ use axum::routing::get;
 use http::{StatusCode, header};
 use mortise_webhooks::Counters;
 
-use crate::metrics::CONTENT_TYPE;
+use super::exposition::{self, CONTENT_TYPE};
 use crate::service_state::ServiceState;
 
 pub(super) fn metrics(shared: Arc<ServiceState>, calls: Arc<Counters>) -> Router {
@@ -19,7 +19,7 @@ pub(super) fn metrics(shared: Arc<ServiceState>, calls: Arc<Counters>) -> Router
 }
 
 async fn page(State((shared, calls)): State<(Arc<ServiceState>, Arc<Counters>)>) -> Response {
-    match shared.metrics.page(&shared, &calls.snapshot()) {
+    match exposition::render(&shared, &calls.snapshot()) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

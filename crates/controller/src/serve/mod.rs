@@ -1,7 +1,10 @@
 //! The HTTP surface: one HTTPS listener for extender, webhooks, debug paths and page; two plain ones for metrics and health.
 
 mod activity;
+mod auth;
 mod bodies;
+mod debug;
+pub(crate) mod exposition;
 mod guard;
 mod http_loop;
 mod metrics_and_probes;
@@ -9,6 +12,7 @@ mod patience;
 mod seldom;
 mod sent;
 mod slots;
+mod ui;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,12 +25,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::DebugAccess;
 use crate::config::Listen;
 use crate::error::RunError;
 use crate::service_state::ServiceState;
 use crate::tls::{ApiServers, Tls};
 
+pub use auth::{AccessDenied, DebugAccess};
+pub use debug::{DebugView, Subject, explanation};
 use guard::RequestGuard;
 
 /// What the HTTPS service is made of.
@@ -66,13 +71,13 @@ impl HttpsService {
         );
         let shared = Arc::clone(&self.shared);
         mortise_webhooks::router::router(self.webhooks.clone())
-            .merge(crate::debug::router(Arc::clone(&self.shared)))
-            .merge(crate::debug::extender(
+            .merge(debug::router(Arc::clone(&self.shared)))
+            .merge(debug::extender(
                 Arc::clone(&self.shared),
                 Arc::clone(&self.webhooks.memory),
                 Arc::clone(&self.webhooks.counters),
             ))
-            .merge(crate::ui::routes())
+            .merge(ui::routes())
             .route("/", get(|| async { Redirect::temporary("/ui/") }))
             // Only of routes: what is not there is not there for anybody, and nobody is asked about it.
             .route_layer(axum::middleware::from_fn_with_state(guard, guard::check))

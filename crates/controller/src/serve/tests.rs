@@ -8,10 +8,11 @@ use rustls_pki_types::pem::PemObject as _;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::certificates::{self, Files};
 use crate::config::default_extender_clients;
+use crate::pem::{self, Files};
 use crate::testing;
 use crate::tls::Peer;
+use crate::tls::certificates;
 
 fn service(debug: DebugAccess) -> HttpsService {
     let shared = testing::shared();
@@ -139,11 +140,7 @@ async fn each_path_has_its_callers() {
         .0,
         StatusCode::OK
     );
-    let page = service
-        .shared
-        .metrics
-        .page(&service.shared, &Counters::default().snapshot())
-        .unwrap();
+    let page = exposition::render(&service.shared, &Counters::default().snapshot()).unwrap();
     assert!(
         page.contains("mortise_http_requests_total{path=\"/extender/v1/filter\",status=\"403\"} 2"),
         "{page}"
@@ -174,11 +171,7 @@ async fn large_bodies_are_refused_and_panics_are_answered() {
         .await
         .unwrap();
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let page = service
-        .shared
-        .metrics
-        .page(&service.shared, &Counters::default().snapshot())
-        .unwrap();
+    let page = exposition::render(&service.shared, &Counters::default().snapshot()).unwrap();
     assert!(page.contains("mortise_http_panics_total 1"), "{page}");
 }
 
@@ -195,7 +188,7 @@ async fn over_tls(
     path: &str,
 ) -> Result<StatusCode, String> {
     let mut roots = rustls::RootCertStore::empty();
-    for cert in certificates::chain(&files[certificates::CA_CERT]).unwrap() {
+    for cert in pem::chain(&files[pem::CA_CERT]).unwrap() {
         roots.add(cert).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -204,15 +197,10 @@ async fn over_tls(
         .unwrap()
         .with_root_certificates(roots);
     let mut config = if with {
-        let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(
-            &files[certificates::EXTENDER_CLIENT_KEY],
-        )
-        .unwrap();
+        let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(&files[pem::EXTENDER_CLIENT_KEY])
+            .unwrap();
         builder
-            .with_client_auth_cert(
-                certificates::chain(&files[certificates::EXTENDER_CLIENT_CERT]).unwrap(),
-                key,
-            )
+            .with_client_auth_cert(pem::chain(&files[pem::EXTENDER_CLIENT_CERT]).unwrap(), key)
             .unwrap()
     } else {
         builder.with_no_client_auth()
@@ -297,12 +285,12 @@ async fn a_client_certificate_opens_the_extender_over_both_protocols() {
     }
     let mixed = Files::from_iter(files.clone().into_iter().chain([
         (
-            certificates::EXTENDER_CLIENT_CERT.to_owned(),
-            others[certificates::EXTENDER_CLIENT_CERT].clone(),
+            pem::EXTENDER_CLIENT_CERT.to_owned(),
+            others[pem::EXTENDER_CLIENT_CERT].clone(),
         ),
         (
-            certificates::EXTENDER_CLIENT_KEY.to_owned(),
-            others[certificates::EXTENDER_CLIENT_KEY].clone(),
+            pem::EXTENDER_CLIENT_KEY.to_owned(),
+            others[pem::EXTENDER_CLIENT_KEY].clone(),
         ),
     ]));
     assert!(
@@ -331,14 +319,14 @@ async fn a_certificate_opens_what_its_ca_is_for() {
     let mut files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
     let theirs = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
     files.insert(
-        certificates::ADMISSION_CA_CERT.to_owned(),
-        theirs[certificates::EXTENDER_CA_CERT].clone(),
+        pem::ADMISSION_CA_CERT.to_owned(),
+        theirs[pem::EXTENDER_CA_CERT].clone(),
     );
     let tls = Tls::new();
     tls.load(&files).unwrap();
     let current = tls.current().unwrap();
     let peer = |files: &Files| {
-        let chain = certificates::chain(&files[certificates::EXTENDER_CLIENT_CERT]).unwrap();
+        let chain = pem::chain(&files[pem::EXTENDER_CLIENT_CERT]).unwrap();
         current.peer(Some(&chain))
     };
     let (scheduler, api_server) = (peer(&files), peer(&theirs));
@@ -350,10 +338,7 @@ async fn a_certificate_opens_what_its_ca_is_for() {
     for (api_servers, want) in [
         (ApiServers::Anybody, [true; 3]),
         (named(&[]), [false, false, true]),
-        (
-            named(&[certificates::EXTENDER_CLIENT_NAME]),
-            [false, false, true],
-        ),
+        (named(&[pem::EXTENDER_CLIENT_NAME]), [false, false, true]),
         (named(&["kube-apiserver"]), [false; 3]),
     ] {
         let got = [None, Some(&scheduler), Some(&api_server)].map(|peer| api_servers.trust(peer));
@@ -364,10 +349,7 @@ async fn a_certificate_opens_what_its_ca_is_for() {
         (peer(&none).of_extender_ca, peer(&none).of_admission_ca),
         (false, false)
     );
-    files.insert(
-        certificates::ADMISSION_CA_CERT.to_owned(),
-        b"nothing".to_vec(),
-    );
+    files.insert(pem::ADMISSION_CA_CERT.to_owned(), b"nothing".to_vec());
     assert_eq!(tls.load(&files).unwrap_err().file, "--admission-client-ca");
 }
 

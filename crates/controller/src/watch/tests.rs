@@ -9,6 +9,7 @@ use mortise_core::resource_kinds::ObjectKind;
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::serve::exposition;
 
 /// An API server that answers with these bodies in turn, and then never again. Requests are noted by path and query.
 #[derive(Clone, Default)]
@@ -182,10 +183,7 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
         !requests[5].contains("watch"),
         "too old: lists again: {requests:?}"
     );
-    let page = metrics
-        .metrics
-        .page(&metrics, &std::collections::BTreeMap::new())
-        .unwrap();
+    let page = exposition::render(&metrics, &std::collections::BTreeMap::new()).unwrap();
     assert!(
         page.contains("mortise_unparsable_objects_total{kind=\"NodePool\"} 2"),
         "bad in the list, b in the watch"

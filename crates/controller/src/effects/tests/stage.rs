@@ -17,9 +17,9 @@ use mortise_core::names::{ObjectRef, ProviderId};
 use mortise_core::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
-use super::super::token_bucket::TokenBucket;
 use super::super::*;
-use crate::objects::ResourceKinds;
+use crate::client::resource_kinds::ResourceKinds;
+use crate::client::token_bucket::TokenBucket;
 use crate::testing;
 
 /// An API server that gives these answers in turn, and notes what it was asked.

@@ -76,7 +76,11 @@ impl FleetResponse {
         texts.dedup();
         texts.truncate(3); // one cause usually repeats for every type
         if texts.is_empty() {
-            return create_error("LaunchFailed", "EC2 launched no instance and returned no reason").into();
+            return create_error(
+                "LaunchFailed",
+                "EC2 launched no instance and returned no reason",
+            )
+            .into();
         }
         let message = texts.join("; ");
         LaunchError::InsufficientCapacity {

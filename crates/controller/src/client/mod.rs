@@ -1,0 +1,13 @@
+//! Connections to the API server, and what its answers mean.
+
+pub(crate) mod backoff;
+pub(crate) mod clients;
+pub(crate) mod error_class;
+pub(crate) mod permissions;
+pub(crate) mod resource_kinds;
+pub(crate) mod reviews;
+pub(crate) mod token_bucket;
+mod transport;
+
+pub use clients::Clients;
+pub use reviews::Reviewer;

@@ -1,0 +1,106 @@
+//! Asking the API server what it serves, and what it lets us do.
+
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde::Deserialize;
+
+use super::error_class::{self, ErrorClass};
+use super::resource_kinds::ResourceKind;
+
+/// A right that this service needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Permission {
+    pub(crate) verb: &'static str,
+    pub(crate) group: &'static str,
+    /// `nodeclaims`, or with a subresource `nodeclaims/status`.
+    pub(crate) resource: String,
+    pub(crate) namespace: Option<String>,
+    /// The one object; `None`: any.
+    pub(crate) name: Option<String>,
+}
+
+impl Permission {
+    /// The right as `kubectl` names it, with these verbs.
+    pub(crate) fn with_verbs(&self, verbs: &str) -> String {
+        let group = if self.group.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", self.group)
+        };
+        let within = self
+            .namespace
+            .as_ref()
+            .map(|namespace| format!(" in namespace {namespace}"))
+            .unwrap_or_default();
+        let named = self
+            .name
+            .as_ref()
+            .map(|name| format!(" {name}"))
+            .unwrap_or_default();
+        format!("{verbs} {}{group}{named}{within}", self.resource)
+    }
+}
+
+/// Whether the API server knows a kind.
+pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bool, kube::Error> {
+    #[derive(Deserialize)]
+    struct ResourceList {
+        #[serde(default)]
+        resources: Vec<ApiResource>,
+    }
+    #[derive(Deserialize)]
+    struct ApiResource {
+        name: String,
+    }
+    let path = format!("/apis/{}/{}", kind.group, kind.version);
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    match client.request::<ResourceList>(request).await {
+        Ok(list) => Ok(list.resources.iter().any(|each| each.name == kind.plural)),
+        Err(error) if error_class::classify(&error) == ErrorClass::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Our name, as the API server knows it; `None` when it does not say.
+pub(crate) async fn user(client: &Client) -> Option<String> {
+    let api: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = api
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await;
+    review
+        .ok()
+        .and_then(|review| review.status?.user_info?.username)
+}
+
+/// Whether we have a right.
+pub(crate) async fn is_allowed(client: &Client, right: &Permission) -> Result<bool, kube::Error> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let (resource, subresource) = match right.resource.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+        None => (right.resource.as_str(), None),
+    };
+    let attributes = ResourceAttributes {
+        verb: Some(right.verb.to_owned()),
+        group: Some(right.group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource,
+        namespace: right.namespace.clone(),
+        name: right.name.clone(),
+        ..ResourceAttributes::default()
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let answer = api.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}

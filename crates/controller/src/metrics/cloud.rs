@@ -1,0 +1,156 @@
+//! Calls to clouds, and what clouds tell by themselves.
+
+use std::time::Duration;
+
+use mortise_core::cloud::{InterruptionKind, UnavailableOffering};
+use mortise_core::decider_id::DeciderId;
+use mortise_core::names::{ClaimName, NodeClassKey};
+use mortise_core::snapshot::Snapshot;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::bounded::{Counters, Histograms};
+use super::families::Families;
+use super::labels;
+
+/// The families.
+#[derive(Debug)]
+pub(crate) struct CloudMetrics {
+    launch_failures: Counters<labels::LaunchFailure>,
+    termination_failures: Counters<labels::ZoneOnly>,
+    duration: Histograms<labels::Method>,
+    errors: Counters<labels::MethodError>,
+    messages: Counters<labels::Message>,
+    messages_deleted: Counter,
+    message_age: Histogram,
+}
+
+impl CloudMetrics {
+    pub(super) fn register(families: &mut Families<'_>) -> Self {
+        let durations = families.durations();
+        Self {
+            launch_failures: families.counters(
+                "karpenter_cloudprovider_instance_launch_failures",
+                "Launches that failed for lack of capacity, by offering",
+                10,
+            ),
+            termination_failures: families.counters(
+                "karpenter_cloudprovider_instance_termination_failures",
+                "Failed requests to terminate an instance",
+                5,
+            ),
+            duration: families.histograms(
+                "karpenter_cloudprovider_duration_seconds",
+                "Duration of cloud provider calls",
+                10,
+                durations,
+            ),
+            errors: families.counters(
+                "karpenter_cloudprovider_errors",
+                "Failed cloud provider calls",
+                30,
+            ),
+            messages: families.counters(
+                "karpenter_interruption_received_messages",
+                "Interruption messages received",
+                10,
+            ),
+            messages_deleted: families.counter(
+                "karpenter_interruption_deleted_messages",
+                "Interruption messages deleted from the queue",
+            ),
+            message_age: families.histogram(
+                "karpenter_interruption_message_queue_duration_seconds",
+                "Time from the creation of an interruption message until it was received",
+                durations,
+            ),
+        }
+    }
+
+    /// A cloud was called.
+    pub(crate) fn called(
+        &self,
+        controller: DeciderId,
+        method: &'static str,
+        provider: &str,
+        took: Duration,
+        error: Option<&'static str>,
+    ) {
+        let controller = controller.label();
+        let provider = provider.to_owned();
+        let labels = labels::Method {
+            controller,
+            method,
+            provider: provider.clone(),
+        };
+        self.duration.observe(&labels, took.as_secs_f64());
+        if let Some(error) = error {
+            self.errors.count(&labels::MethodError {
+                controller,
+                method,
+                provider,
+                error,
+            });
+        }
+    }
+
+    /// The cloud had none of some offerings.
+    pub(crate) fn launch_failed(
+        &self,
+        class: &NodeClassKey,
+        none: &[UnavailableOffering],
+        snapshot: &Snapshot,
+    ) {
+        for each in none {
+            self.launch_failures.count(&labels::LaunchFailure {
+                zone: each.zone.to_string(),
+                zone_id: zone_id(snapshot, class, &each.zone),
+                capacity_type: each.capacity_type.as_str(),
+                reason: "InsufficientCapacity",
+            });
+        }
+    }
+
+    /// The cloud did not end the instance of a claim.
+    pub(crate) fn termination_failed(&self, claim: &ClaimName, snapshot: &Snapshot) {
+        let claim = snapshot.claims.get(claim);
+        let label = |key: &str| {
+            let value = claim.and_then(|claim| claim.label(key));
+            value.unwrap_or_default().to_owned()
+        };
+        self.termination_failures.count(&labels::ZoneOnly {
+            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
+            zone_id: label(mortise_core::labels::aws::ZONE_ID),
+        });
+    }
+
+    /// A message of a cloud came in, this long after it was sent.
+    pub(crate) fn notice(&self, kind: InterruptionKind, age: Option<Duration>) {
+        self.messages.count(&labels::Message {
+            message_type: kind.label(),
+        });
+        if let Some(age) = age {
+            self.message_age.observe(age.as_secs_f64());
+        }
+    }
+
+    /// A message was removed from its queue.
+    pub(crate) fn notice_acknowledged(&self) {
+        self.messages_deleted.inc();
+    }
+}
+
+/// The cloud's id of a zone, as offerings of a class tell it; empty where they do not.
+fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
+    let types = snapshot.catalogs.get(class).map(|catalog| catalog.types());
+    let offerings = types
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|each| &each.offerings);
+    offerings
+        .filter(|offering| &*offering.zone == zone)
+        .flat_map(|offering| &offering.labels)
+        .find(|(key, _)| &**key == mortise_core::labels::aws::ZONE_ID)
+        .map(|(_, id)| id.to_string())
+        .unwrap_or_default()
+}

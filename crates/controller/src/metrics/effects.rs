@@ -1,0 +1,102 @@
+//! Effects, events, and the requests that write.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::bounded::{Counters, Gauges, Histograms};
+use super::families::Families;
+use super::numbers::as_i64;
+use super::{labels, writes};
+
+/// The families.
+#[derive(Debug)]
+pub(crate) struct EffectMetrics {
+    outcomes: Counters<labels::EffectResult>,
+    duration: Histograms<labels::EffectName>,
+    waiting: Gauges<labels::Lane>,
+    running: Gauges<labels::Lane>,
+    events_sent: Counter,
+    events_dropped: Counters<labels::ReasonOnly>,
+    event_queue_depth: Gauge,
+    api_writes: Counters<labels::ApiWrite>,
+}
+
+impl EffectMetrics {
+    pub(super) fn register(families: &mut Families<'_>) -> Self {
+        let durations = families.durations();
+        Self {
+            outcomes: families.counters("mortise_effects", "Effects by result", 60),
+            duration: families.histograms(
+                "mortise_effect_duration_seconds",
+                "Time from the request of an effect to its result, including retries",
+                12,
+                durations,
+            ),
+            waiting: families.gauges("mortise_effect_queue_depth", "Effects that are queued", 8),
+            running: families.gauges("mortise_effects_running", "Effects that are running", 8),
+            events_sent: families.counter("mortise_events_sent", "Events sent"),
+            events_dropped: families.counters(
+                "mortise_events_dropped",
+                "Events dropped, by reason",
+                6,
+            ),
+            event_queue_depth: families
+                .gauge("mortise_event_queue_depth", "Events that are queued"),
+            api_writes: families.counters(
+                "mortise_api_writes",
+                "Write requests to the API server, including retries",
+                60,
+            ),
+        }
+    }
+
+    /// An effect has an outcome.
+    pub(crate) fn done(&self, effect: &'static str, result: &'static str, took: Duration) {
+        self.outcomes
+            .count(&labels::EffectResult { effect, result });
+        self.duration
+            .observe(&labels::EffectName { effect }, took.as_secs_f64());
+    }
+
+    /// How many effects of a lane wait and run.
+    pub(crate) fn queued(&self, lane: &'static str, waiting: usize, running: usize) {
+        let labels = labels::Lane { lane };
+        self.waiting.set(&labels, as_i64(waiting));
+        self.running.set(&labels, as_i64(running));
+    }
+
+    /// An event was sent.
+    pub(crate) fn event_sent(&self) {
+        self.events_sent.inc();
+    }
+
+    /// An event was not sent.
+    pub(crate) fn event_dropped(&self, reason: &'static str) {
+        self.events_dropped.count(&labels::ReasonOnly { reason });
+    }
+
+    /// How many events wait.
+    pub(crate) fn events_queued(&self, waiting: usize) {
+        self.event_queue_depth.set(as_i64(waiting));
+    }
+
+    /// Counts requests to the API server that write.
+    pub(crate) fn count_writes(&self) -> WriteCounter {
+        WriteCounter(self.api_writes.clone())
+    }
+}
+
+/// Counts requests to the API server that write.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteCounter(Counters<labels::ApiWrite>);
+
+impl WriteCounter {
+    /// A request is sent.
+    pub(crate) fn sent(&self, method: &http::Method, path: &str) {
+        if let Some(write) = writes::of_request(method, path) {
+            self.0.count(&write);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The listeners: requests, connections, handshakes, tokens and certificates.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::bounded::{Counters, Histograms};
+use super::families::{Families, short_duration};
+use super::labels;
+
+/// The families.
+#[derive(Debug)]
+pub(crate) struct HttpMetrics {
+    requests: Counters<labels::Request>,
+    request_duration: Histograms<labels::Path>,
+    panics: Counter,
+    connections: Gauge,
+    handshakes_failed: Counters<labels::Cause>,
+    connections_ended: Counters<labels::PortCause>,
+    token_reviews: Counters<labels::Outcome>,
+    unasked_binds: Gauge,
+    certificate_reloads: Counters<labels::Outcome>,
+}
+
+impl HttpMetrics {
+    pub(super) fn register(families: &mut Families<'_>) -> Self {
+        Self {
+            requests: families.counters(
+                "mortise_http_requests",
+                "HTTP requests by path and status class",
+                40,
+            ),
+            request_duration: families.histograms(
+                "mortise_http_request_duration_seconds",
+                "Duration of HTTP requests",
+                12,
+                short_duration,
+            ),
+            panics: families.counter(
+                "mortise_http_panics",
+                "HTTP requests whose handler panicked",
+            ),
+            connections: families.gauge("mortise_https_connections", "Open HTTPS connections"),
+            handshakes_failed: families.counters(
+                "mortise_tls_handshakes_failed",
+                "TLS handshakes that failed or timed out, by cause",
+                8,
+            ),
+            connections_ended: families.counters(
+                "mortise_connections_ended",
+                "Connections rejected or closed by the server, by cause",
+                12,
+            ),
+            token_reviews: families.counters(
+                "mortise_token_reviews",
+                "Token reviews of callers of debug paths, by outcome",
+                5,
+            ),
+            unasked_binds: families.gauge(
+                "mortise_extender_unasked_binds",
+                "Pods bound without an extender call in the previous minute, since the last call",
+            ),
+            certificate_reloads: families.counters(
+                "mortise_certificate_reloads",
+                "Certificate reloads by outcome",
+                4,
+            ),
+        }
+    }
+
+    /// A request was answered.
+    pub(crate) fn request(&self, path: &'static str, status: http::StatusCode, took: Duration) {
+        let status = status_class(status);
+        self.requests.count(&labels::Request { path, status });
+        self.request_duration
+            .observe(&labels::Path { path }, took.as_secs_f64());
+    }
+
+    /// A request panicked.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// A connection was opened (`true`) or closed.
+    pub(crate) fn connection(&self, opened: bool) {
+        if opened {
+            self.connections.inc();
+        } else {
+            self.connections.dec();
+        }
+    }
+
+    /// A TLS handshake failed.
+    pub(crate) fn handshake_failed(&self, cause: &'static str) {
+        self.handshakes_failed.count(&labels::Cause { cause });
+    }
+
+    /// A connection to a port was refused or ended by us.
+    pub(crate) fn connection_ended(&self, port: &'static str, cause: &'static str) {
+        self.connections_ended
+            .count(&labels::PortCause { port, cause });
+    }
+
+    /// What was done about the token of a caller.
+    pub(crate) fn token_reviewed(&self, outcome: &'static str) {
+        self.token_reviews.count(&labels::Outcome { outcome });
+    }
+
+    /// Pods bound without an extender call.
+    pub(crate) fn set_unasked_binds(&self, binds: u64) {
+        self.unasked_binds
+            .set(i64::try_from(binds).unwrap_or(i64::MAX));
+    }
+
+    /// Certificates were read again and changed, or could not be read.
+    pub(crate) fn certificates_reloaded(&self, outcome: &'static str) {
+        self.certificate_reloads.count(&labels::Outcome { outcome });
+    }
+}
+
+const fn status_class(status: http::StatusCode) -> &'static str {
+    match status.as_u16() {
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        401 => "401",
+        403 => "403",
+        400..=499 => "4xx",
+        _ => "5xx",
+    }
+}

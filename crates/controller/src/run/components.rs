@@ -1,0 +1,317 @@
+//! The components of the service, one function each.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use mortise_core::cloud::NodeClassKind;
+use mortise_core::deciders::Decider;
+use mortise_core::engine::{Engine, EngineInput};
+use mortise_core::labels::WellKnown;
+use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_webhooks::Counters;
+use mortise_webhooks::admission::AdmissionSettings;
+use mortise_webhooks::extender::ExtenderState;
+use mortise_webhooks::router::WebhookState;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::supervision::{ComponentExit, ShutdownTokens, named, spawn_until};
+use crate::client::Clients;
+use crate::client::resource_kinds::{ResourceKind, ResourceKinds};
+use crate::client::token_bucket::TokenBucket;
+use crate::config::Config;
+use crate::driver_message::{DriverMessage, ExecutorMessage};
+use crate::effects::api::ApiWriter;
+use crate::effects::cloud::CloudProviders;
+use crate::effects::events::Events;
+use crate::effects::leadership_deadline::LeadershipDeadline;
+use crate::effects::lease::ClusterLease;
+use crate::effects::{self, EffectClients, wake_pods};
+use crate::election::{Election, RETRY_PERIOD, identity};
+use crate::engine_loop::{self, Driver};
+use crate::error::RunError;
+use crate::serve::{DebugAccess, HttpsService, Listeners, serve};
+use crate::service_state::ServiceState;
+use crate::tls::ApiServers;
+use crate::tls::certificates::Certificates;
+use crate::watch::{Watch, WatchHealth, interruption_notices};
+
+/// What more than one component reads.
+pub(super) struct ServiceContext {
+    pub(super) config: Config,
+    pub(super) clients: Clients,
+    pub(super) clouds: CloudProviders,
+    pub(super) namespace: String,
+    pub(super) node_classes: Vec<NodeClassKind>,
+    pub(super) shared: Arc<ServiceState>,
+}
+
+/// Everything that the components are made of.
+pub(super) struct Components {
+    pub(super) service: ServiceContext,
+    pub(super) kinds: Vec<ResourceKind>,
+    pub(super) known: WellKnown,
+    /// Name and namespace of the Lease; `None` = no election.
+    pub(super) lease: Option<(String, String)>,
+    pub(super) listeners: Listeners,
+    pub(super) certificates: Certificates,
+    pub(super) debug: DebugAccess,
+    pub(super) deciders: Vec<Box<dyn Decider>>,
+}
+
+/// What connects the components.
+struct Links<'a> {
+    tasks: JoinSet<ComponentExit>,
+    ends: &'a ShutdownTokens,
+    inputs: mpsc::Sender<DriverMessage>,
+    liveness: Arc<WatchHealth>,
+    license: Arc<LeadershipDeadline>,
+    memory: Arc<ExtenderState>,
+    counters: Arc<Counters>,
+}
+
+impl Components {
+    /// Spawns every component.
+    pub(super) fn spawn(self, ends: &ShutdownTokens) -> JoinSet<ComponentExit> {
+        let Self {
+            service,
+            kinds,
+            known,
+            lease,
+            listeners,
+            certificates,
+            debug,
+            deciders,
+        } = self;
+        let (inputs, received) = mpsc::channel(engine_loop::INPUTS);
+        let (commands, orders) = mpsc::unbounded_channel();
+        let mut links = Links {
+            tasks: JoinSet::new(),
+            ends,
+            inputs,
+            liveness: Arc::default(),
+            license: Arc::new(LeadershipDeadline::new()),
+            memory: Arc::new(ExtenderState::of(&service.namespace)),
+            counters: Arc::default(),
+        };
+        links.spawn_effects(&service, orders);
+        let engine = engine(&service, deciders, known);
+        links.spawn_driver(&service, engine, received, commands);
+        links.spawn_watches(&service, kinds);
+        links.spawn_notices(&service);
+        match lease {
+            Some((name, namespace)) => links.spawn_election(&service, name, &namespace),
+            None => links.spawn_probe(&service),
+        }
+        links.spawn_wake_pods(&service);
+        let tls = certificates.tls();
+        let https = links.https(service, debug);
+        let http = serve(https, tls, listeners, ends.http.clone());
+        links.tasks.spawn(named("http", http));
+        let period = certificates.period();
+        let certificates = certificates.run(period, ends.inputs.clone());
+        links.tasks.spawn(named("certificates", certificates));
+        links.tasks
+    }
+}
+
+fn engine(service: &ServiceContext, deciders: Vec<Box<dyn Decider>>, known: WellKnown) -> Engine {
+    let config = &service.config;
+    let now = service.shared.now();
+    Engine::new(deciders, config.settings.clone(), known, config.seed, now)
+        .serving(ServedNodeClasses::only(service.node_classes.clone()))
+}
+
+impl Links<'_> {
+    fn spawn_effects(
+        &mut self,
+        service: &ServiceContext,
+        orders: mpsc::UnboundedReceiver<ExecutorMessage>,
+    ) {
+        let config = &service.config;
+        let limiter = Arc::new(TokenBucket::new(
+            config.kube_client_qps,
+            config.kube_client_burst,
+        ));
+        let api = ApiWriter::new(
+            service.clients.main.clone(),
+            limiter,
+            Arc::new(ResourceKinds::new(service.node_classes.clone())),
+            Arc::clone(&self.license),
+        );
+        let (events, send_events) = Events::new(api.clone(), Arc::clone(&service.shared));
+        let outside = EffectClients {
+            api,
+            clouds: service.clouds.clone(),
+            events,
+            shared: Arc::clone(&service.shared),
+            license: Arc::clone(&self.license),
+        };
+        let end = &self.ends.effects;
+        spawn_until(&mut self.tasks, "events", end.clone(), send_events);
+        // Ends by itself when the driver has ended and what runs is done.
+        let effects = effects::run(orders, self.inputs.clone(), outside, config.max_launches);
+        spawn_until(&mut self.tasks, "effects", end.clone(), effects);
+    }
+
+    fn spawn_driver(
+        &mut self,
+        service: &ServiceContext,
+        engine: Engine,
+        inputs: mpsc::Receiver<DriverMessage>,
+        effects: mpsc::UnboundedSender<ExecutorMessage>,
+    ) {
+        let driver = Driver {
+            engine,
+            shared: Arc::clone(&service.shared),
+            liveness: Arc::clone(&self.liveness),
+            extender: Arc::clone(&self.memory),
+            inputs,
+            answers: self.inputs.clone(),
+            effects,
+            stopping: Arc::clone(&self.ends.stopping),
+        };
+        self.tasks.spawn(driver_thread(driver));
+    }
+
+    fn spawn_watches(&mut self, service: &ServiceContext, kinds: Vec<ResourceKind>) {
+        let unlisted = Arc::new(AtomicUsize::new(kinds.len()));
+        for kind in kinds {
+            let watch = Watch {
+                kind,
+                client: service.clients.main.clone(),
+                inputs: self.inputs.clone(),
+                shared: Arc::clone(&service.shared),
+                liveness: Arc::clone(&self.liveness),
+                unlisted: Arc::clone(&unlisted),
+            };
+            let watch = watch.run(self.ends.inputs.clone());
+            self.tasks.spawn(named("watch", watch));
+        }
+    }
+
+    fn spawn_notices(&mut self, service: &ServiceContext) {
+        for provider in service.clouds.all() {
+            let poll = interruption_notices::run(
+                Arc::clone(provider),
+                self.inputs.clone(),
+                Arc::clone(&service.shared),
+                self.ends.inputs.clone(),
+            );
+            self.tasks.spawn(async move { ("notices", poll.await) });
+        }
+    }
+
+    fn spawn_election(&mut self, service: &ServiceContext, name: String, namespace: &str) {
+        let election = Election {
+            store: ClusterLease::new(service.clients.lease.clone(), namespace, &name),
+            identity: identity(),
+            name,
+            shared: Arc::clone(&service.shared),
+            liveness: Arc::clone(&self.liveness),
+            license: Arc::clone(&self.license),
+            inputs: self.inputs.clone(),
+            end: self.ends.inputs.clone(),
+            quiet: self.ends.quiet.clone(),
+        };
+        self.tasks.spawn(named("election", election.run()));
+    }
+
+    fn spawn_probe(&mut self, service: &ServiceContext) {
+        tracing::warn!("leader election is disabled, a second process would act concurrently");
+        let probe = lead_alone(
+            service.clients.lease.clone(),
+            Arc::clone(&self.liveness),
+            Arc::clone(&self.license),
+            self.inputs.clone(),
+        );
+        spawn_until(&mut self.tasks, "probe", self.ends.inputs.clone(), probe);
+    }
+
+    fn spawn_wake_pods(&mut self, service: &ServiceContext) {
+        let wake = wake_pods::run(
+            service.clients.main.clone(),
+            Arc::clone(&service.shared),
+            Arc::clone(&self.memory),
+            Arc::clone(&self.counters),
+        );
+        spawn_until(&mut self.tasks, "extender", self.ends.inputs.clone(), wake);
+    }
+
+    /// What the HTTPS listener answers with.
+    fn https(&self, service: ServiceContext, debug: DebugAccess) -> HttpsService {
+        let ServiceContext {
+            config,
+            node_classes,
+            shared,
+            ..
+        } = service;
+        let webhooks = WebhookState {
+            world: Arc::<ServiceState>::clone(&shared),
+            counters: Arc::clone(&self.counters),
+            memory: Arc::clone(&self.memory),
+            rules: Arc::new(AdmissionSettings {
+                deny_unsatisfiable: config.deny_unsatisfiable,
+                offline: false,
+                node_class_kinds: node_classes,
+            }),
+            conversion: config.conversion,
+        };
+        HttpsService {
+            shared,
+            webhooks,
+            debug: Arc::new(debug),
+            clients: config.extender_clients.into(),
+            api_servers: match config.admission_clients {
+                Some(clients) => ApiServers::Named(clients.names.into()),
+                None => ApiServers::Anybody,
+            },
+        }
+    }
+}
+
+/// Runs the driver on a thread of its own.
+async fn driver_thread(driver: Driver) -> ComponentExit {
+    let (done, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let spawned = std::thread::Builder::new()
+        .name("driver".to_owned())
+        .spawn(move || {
+            // Nobody waits any more when the process is past its shutdown time.
+            drop(done.send(runtime.block_on(driver.run())));
+        });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "failed to start engine thread");
+        return ("driver", Err(RunError::Ended("the driver")));
+    }
+    // A panic drops the sender; the panic itself was printed.
+    (
+        "driver",
+        ended.await.unwrap_or(Ok(())).map_err(RunError::from),
+    )
+}
+
+/// Without an election: leads from the start, and asks the API server for a sign of life.
+async fn lead_alone(
+    client: kube::Client,
+    liveness: Arc<WatchHealth>,
+    license: Arc<LeadershipDeadline>,
+    inputs: mpsc::Sender<DriverMessage>,
+) {
+    license.extend_for_ever();
+    if inputs
+        .send(DriverMessage::Input(EngineInput::Leading(true)))
+        .await
+        .is_err()
+    {
+        return;
+    }
+    loop {
+        match tokio::time::timeout(RETRY_PERIOD * 2, client.apiserver_version()).await {
+            Ok(Ok(_)) => liveness.answered(),
+            Ok(Err(error)) => tracing::debug!(%error, "API server did not respond"),
+            Err(_) => tracing::debug!("API server did not respond in time"),
+        }
+        tokio::time::sleep(RETRY_PERIOD).await;
+    }
+}

@@ -1,0 +1,264 @@
+//! Putting the parts together on a cluster, supervising them, and ending them in order.
+
+mod components;
+mod preflight;
+mod shutdown;
+mod supervision;
+
+use std::sync::Arc;
+
+use mortise_core::cloud::{CloudProvider, NodeClassKind};
+use mortise_core::deciders::Decider;
+use mortise_core::labels::WellKnown;
+use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_core::settings::{RepairPolicies, Settings};
+
+use crate::client::Clients;
+use crate::client::resource_kinds::ResourceKind;
+use crate::clock::SystemClock;
+use crate::config::{CertificateSource, Config};
+use crate::effects::cloud::CloudProviders;
+use crate::effects::failpoint;
+use crate::error::RunError;
+use crate::serve::{Addresses, DebugAccess, Listeners};
+use crate::service_state::ServiceState;
+use crate::tls::certificates::Certificates;
+use components::{Components, ServiceContext};
+use preflight::RequiredPermissions;
+pub use shutdown::Shutdown;
+use supervision::{ShutdownTokens, supervise};
+
+/// Runs the service until SIGTERM or SIGINT, and then in order to its end. `deciders` are stepped in their order.
+///
+/// # Errors
+/// What kept it from starting, or ended it; [`RunError::exit_code`] is the exit code of the process.
+pub async fn run(
+    config: Config,
+    clients: Clients,
+    providers: Vec<Arc<dyn CloudProvider>>,
+    deciders: Vec<Box<dyn Decider>>,
+) -> Result<(), RunError> {
+    let shutdown = Shutdown::new();
+    shutdown
+        .on_signals()
+        .map_err(|error| RunError::Usage(format!("signals cannot be handled: {error}")))?;
+    let running = tokio::select! {
+        running = start(config, clients, providers, deciders, shutdown.clone()) => running?,
+        () = shutdown.requested() => return Ok(()),
+    };
+    running.wait().await
+}
+
+/// A service that has started.
+#[derive(Debug)]
+pub struct RunningService {
+    addresses: Addresses,
+    shared: Arc<ServiceState>,
+    task: tokio::task::JoinHandle<Result<(), RunError>>,
+}
+
+impl RunningService {
+    /// Where it listens.
+    #[must_use]
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn shared(&self) -> Arc<ServiceState> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What ended it, unless it was asked to.
+    pub async fn wait(self) -> Result<(), RunError> {
+        self.task
+            .await
+            .unwrap_or(Err(RunError::Ended("the supervisor")))
+    }
+}
+
+/// Starts the service. It ends when `shutdown` is triggered.
+///
+/// # Errors
+/// What kept it from starting.
+pub async fn start(
+    config: Config,
+    clients: Clients,
+    providers: Vec<Arc<dyn CloudProvider>>,
+    deciders: Vec<Box<dyn Decider>>,
+    shutdown: Shutdown,
+) -> Result<RunningService, RunError> {
+    failpoint::arm_from_environment().map_err(|error| RunError::Usage(error.to_string()))?;
+    let debug = debug_access(&config, &clients)?;
+    let mut config = config;
+    config.settings.repair = repair_policies(&providers);
+    let clouds = CloudProviders::new(providers);
+    let node_classes = clouds.node_class_kinds();
+    let kinds = watched_kinds(&mut config.settings, &clients, &node_classes).await?;
+    let namespace = config
+        .namespace
+        .clone()
+        .unwrap_or_else(|| clients.namespace.clone());
+    let needs = required_permissions(&config, &namespace);
+    preflight::check(&clients, &kinds, &needs).await?;
+    let listeners = Listeners::bind(&config.listen).await?;
+
+    let known = well_known(&clouds);
+    let shared = service_state(&config, known.clone());
+    clients.count_writes(shared.metrics.effects.count_writes());
+    let certificates = certificates(&config, &clients, &namespace, &shared).await?;
+    let addresses = listeners.addresses();
+    let components = Components {
+        service: ServiceContext {
+            config,
+            clients,
+            clouds,
+            namespace,
+            node_classes,
+            shared: Arc::clone(&shared),
+        },
+        kinds,
+        known,
+        lease: needs.lease,
+        listeners,
+        certificates,
+        debug,
+        deciders,
+    };
+    let (state, timeout) = (
+        Arc::clone(&shared),
+        components.service.config.shutdown_timeout,
+    );
+    let task = tokio::spawn(async move {
+        let ends = ShutdownTokens::default();
+        let tasks = components.spawn(&ends);
+        supervise(tasks, ends, &state, timeout, shutdown).await
+    });
+    Ok(RunningService {
+        addresses,
+        shared,
+        task,
+    })
+}
+
+/// The kinds to watch. Devices are ignored where the API server does not serve them.
+async fn watched_kinds(
+    settings: &mut Settings,
+    clients: &Clients,
+    node_classes: &[NodeClassKind],
+) -> Result<Vec<ResourceKind>, RunError> {
+    let mut kinds = ResourceKind::watched(node_classes);
+    if !settings.spread_defaults.is_empty() {
+        kinds.extend(ResourceKind::selecting());
+    }
+    if settings.gates.node_overlay {
+        kinds.push(ResourceKind::overlays());
+    }
+    if !settings.ignore_devices {
+        let devices = ResourceKind::devices();
+        if preflight::serves(clients, &devices).await? {
+            kinds.extend(devices);
+        } else {
+            tracing::warn!(
+                "API server does not serve resource.k8s.io/v1, ResourceClaims are ignored"
+            );
+            settings.ignore_devices = true;
+        }
+    }
+    Ok(kinds)
+}
+
+/// Name and namespace of the Lease and of the Secret, where there are to be any.
+fn required_permissions(config: &Config, namespace: &str) -> RequiredPermissions {
+    let lease = config.leader_election.as_ref().map(|election| {
+        let own = election.namespace.clone();
+        (
+            election.name.clone(),
+            own.unwrap_or_else(|| namespace.to_owned()),
+        )
+    });
+    let secret = match &config.certificates {
+        CertificateSource::Secret { name, .. } => Some((name.clone(), namespace.to_owned())),
+        CertificateSource::Directory(_) | CertificateSource::Memory => None,
+    };
+    RequiredPermissions { lease, secret }
+}
+
+fn service_state(config: &Config, known: WellKnown) -> Arc<ServiceState> {
+    let effective = if config.effective.is_null() {
+        serde_json::json!({ "settings": config.settings })
+    } else {
+        config.effective.clone()
+    };
+    let shared = ServiceState::telling(
+        Arc::new(SystemClock),
+        known,
+        &config.version,
+        effective,
+        config.detail,
+    );
+    shared.explain_with(config.settings.solve_options());
+    shared
+}
+
+/// Certificates that have been read, or made, once.
+async fn certificates(
+    config: &Config,
+    clients: &Clients,
+    namespace: &str,
+    shared: &Arc<ServiceState>,
+) -> Result<Certificates, RunError> {
+    let admission = config.admission_clients.as_ref();
+    let mut certificates = Certificates::new(
+        &config.certificates,
+        &config.server_names,
+        Some((&clients.main, namespace)),
+        Arc::clone(shared),
+    )?
+    .with_admission_ca(admission.map(|clients| clients.ca.clone()));
+    certificates.refresh().await?;
+    Ok(certificates)
+}
+
+fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunError> {
+    let https = config.listen.https;
+    if !config.insecure_debug {
+        return Ok(DebugAccess::cluster(clients.reviews.clone()));
+    }
+    if !https.ip().is_loopback() {
+        return Err(RunError::Usage(format!(
+            "--insecure-debug requires a loopback bind address, because debug paths need no authentication; {https} is not one (use 127.0.0.1)"
+        )));
+    }
+    tracing::warn!(address = %https, "debug paths require no token");
+    Ok(DebugAccess::Loopback)
+}
+
+/// What the providers say about sick nodes.
+fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> {
+    let of = |provider: &Arc<dyn CloudProvider>| RepairPolicies {
+        serves: ServedNodeClasses::only(provider.node_class_kinds()),
+        policies: provider.repair_policies(),
+    };
+    providers.iter().map(of).collect()
+}
+
+/// Label keys that some provider defines.
+fn well_known(clouds: &CloudProviders) -> WellKnown {
+    clouds
+        .all()
+        .map(|cloud| cloud.well_known())
+        .fold(WellKnown::core(), |all, each| {
+            let valued = each.keys().filter_map(|key| {
+                each.known_values(key)
+                    .map(|values| (Arc::clone(key), values.to_vec()))
+            });
+            let all = valued.fold(all, |all, (key, values)| all.with_values(key, values));
+            all.with_keys(each.keys().cloned())
+                .with_domains(each.domains().cloned())
+        })
+}

@@ -1,0 +1,235 @@
+//! Asked once at start, so that a missing definition or right is one clear line and not a loop of warnings.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream;
+
+use crate::client::Clients;
+use crate::client::clients::with_causes;
+use crate::client::error_class;
+use crate::client::permissions::{Permission, is_allowed, is_served, user};
+use crate::client::resource_kinds::ResourceKind;
+use crate::error::RunError;
+
+/// All questions together are answered in a second by a server that is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What besides the watched kinds must be allowed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequiredPermissions {
+    /// Name and namespace of the Lease, when there is an election.
+    pub(crate) lease: Option<(String, String)>,
+    /// Name and namespace of the certificate Secret, when there is one.
+    pub(crate) secret: Option<(String, String)>,
+}
+
+/// Checks that the API server answers, knows every kind, and lets us do what we must.
+pub(crate) async fn check(
+    clients: &Clients,
+    kinds: &[ResourceKind],
+    needs: &RequiredPermissions,
+) -> Result<(), RunError> {
+    let asked = async {
+        reachable(clients).await?;
+        definitions(clients, kinds).await?;
+        rights(clients, kinds, needs).await
+    };
+    in_time(clients, asked).await
+}
+
+/// Whether the API server knows all these kinds.
+pub(crate) async fn serves(clients: &Clients, kinds: &[ResourceKind]) -> Result<bool, RunError> {
+    let asked = async {
+        for kind in kinds {
+            if !knows(clients, kind).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    in_time(clients, asked).await
+}
+
+async fn in_time<T>(
+    clients: &Clients,
+    asked: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_else(|_| {
+            Err(RunError::Unreachable {
+                server: clients.server.clone(),
+                message: format!("no response within {} s", PATIENCE.as_secs()),
+            })
+        })
+}
+
+async fn reachable(clients: &Clients) -> Result<(), RunError> {
+    match clients.main.apiserver_version().await {
+        Ok(version) => {
+            tracing::info!(
+                server = clients.server,
+                version = version.git_version,
+                "connected to API server"
+            );
+            Ok(())
+        }
+        Err(error) => Err(unreachable(clients, &error)),
+    }
+}
+
+fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
+    let server = clients.server.clone();
+    let message = match error {
+        // The layers around a failed connection say nothing of their own.
+        kube::Error::Service(cause) => with_causes(&**cause),
+        other => with_causes(other),
+    };
+    match error {
+        kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
+            server,
+            message: error_class::message(error),
+        },
+        _ => RunError::Unreachable { server, message },
+    }
+}
+
+async fn knows(clients: &Clients, kind: &ResourceKind) -> Result<bool, RunError> {
+    let known = is_served(&clients.main, kind).await;
+    known.map_err(|error| unreachable(clients, &error))
+}
+
+async fn definitions(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), RunError> {
+    let mut missing = Vec::new();
+    for kind in kinds.iter().filter(|kind| kind.is_custom()) {
+        if !knows(clients, kind).await? {
+            missing.push(kind.resource());
+        }
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::CrdsMissing { names: missing })
+    }
+}
+
+fn needed(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
+    let right = |verb, group, resource: &str| Permission {
+        verb,
+        group,
+        resource: resource.to_owned(),
+        namespace: None,
+        name: None,
+    };
+    let mut all = Vec::new();
+    for kind in kinds {
+        all.extend(["list", "watch"].map(|verb| right(verb, kind.group, kind.plural)));
+        if kind.is_written() {
+            all.push(right("patch", kind.group, kind.plural));
+            all.push(right(
+                "patch",
+                kind.group,
+                &format!("{}/status", kind.plural),
+            ));
+        }
+    }
+    all.extend(["create", "get", "delete"].map(|verb| right(verb, "karpenter.sh", "nodeclaims")));
+    all.extend([
+        right("patch", "", "nodes"),
+        right("delete", "", "nodes"),
+        right("delete", "", "pods"),
+    ]);
+    all.extend([
+        right("create", "", "pods/eviction"),
+        right("create", "", "events"),
+    ]);
+    let own = |object: &Option<(String, String)>, verbs: &[&'static str], group, resource: &str| {
+        let rights = object.iter().flat_map(|(name, namespace)| {
+            verbs.iter().map(|verb| Permission {
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                ..right(verb, group, resource)
+            })
+        });
+        rights.collect::<Vec<_>>()
+    };
+    let lease = ["get", "create", "update"];
+    all.extend(own(&needs.lease, &lease, "coordination.k8s.io", "leases"));
+    let secret = ["get", "create", "update", "patch"];
+    all.extend(own(&needs.secret, &secret, "", "secrets"));
+    all
+}
+
+async fn rights(
+    clients: &Clients,
+    kinds: &[ResourceKind],
+    needs: &RequiredPermissions,
+) -> Result<(), RunError> {
+    let asked = stream::iter(needed(kinds, needs)).map(|right| {
+        let client = clients.main.clone();
+        async move { (is_allowed(&client, &right).await, right) }
+    });
+    let answers: Vec<_> = asked.buffered(16).collect().await;
+    let mut missing: Vec<Permission> = Vec::new();
+    for (answer, right) in answers {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => missing.push(right),
+            Err(error) => return Err(unreachable(clients, &error)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Forbidden {
+        who: user(&clients.main)
+            .await
+            .unwrap_or_else(|| "this user".to_owned()),
+        rights: grouped(&missing),
+    })
+}
+
+/// One text per resource, with all its verbs.
+fn grouped(rights: &[Permission]) -> Vec<String> {
+    let mut verbs: Vec<(&Permission, Vec<&str>)> = Vec::new();
+    for right in rights {
+        let same = |other: &Permission| {
+            (&other.resource, other.group, &other.namespace, &other.name)
+                == (&right.resource, right.group, &right.namespace, &right.name)
+        };
+        match verbs.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, verbs)) => verbs.push(right.verb),
+            None => verbs.push((right, vec![right.verb])),
+        }
+    }
+    verbs
+        .iter()
+        .map(|(right, verbs)| right.with_verbs(&verbs.join("/")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_named_as_kubectl_names_them() {
+        let kinds = ResourceKind::watched(&[]);
+        let needs = RequiredPermissions {
+            lease: Some(("election".to_owned(), "kube-system".to_owned())),
+            secret: None,
+        };
+        let all = grouped(&needed(&kinds, &needs));
+        for want in [
+            "list/watch/patch/create/get/delete nodeclaims.karpenter.sh",
+            "patch nodeclaims/status.karpenter.sh",
+            "list/watch/delete pods",
+            "create pods/eviction",
+            "get/create/update leases.coordination.k8s.io election in namespace kube-system",
+        ] {
+            assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
+        }
+        assert!(!all.iter().any(|right| right.contains("secrets")));
+    }
+}

@@ -1,0 +1,254 @@
+//! Who may look at debug paths.
+//!
+//! A bearer token is checked by the API server (TokenReview), and then whether its user may use the path
+//! (SubjectAccessReview on the non-resource URL). An allowed client certificate of the extender CA does as well.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::{Method, StatusCode};
+
+use crate::client::reviews::{Review, Reviewer, Unreviewed};
+use crate::metrics::Metrics;
+use crate::tls::Peer;
+
+/// Tokens longer than this are not asked about.
+const TOKEN_BYTES: usize = 16 << 10;
+
+/// The rule for debug paths.
+#[derive(Debug)]
+pub enum DebugAccess {
+    /// Everybody who reaches the listener. Only for loopback listeners.
+    Loopback,
+    /// Whoever the API server lets.
+    Cluster(Box<Reviewer>),
+    /// Only allowed client certificates: there is no API server to ask.
+    CertificateOnly,
+}
+
+/// Who asks for a debug path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) method: &'a Method,
+    /// A path that is served.
+    pub(crate) path: &'a str,
+    pub(crate) authorization: Option<&'a http::HeaderValue>,
+    pub(crate) peer: &'a Peer,
+    /// Names of client certificates that may look.
+    pub(crate) allowed: &'a [String],
+    /// The caller's address; `None` without a connection.
+    pub(crate) remote: Option<IpAddr>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessDenied {
+    /// 401, 403, 429 when too many tokens come, or 503 when the API server could not be asked.
+    pub status: StatusCode,
+    /// For people.
+    pub message: String,
+}
+
+impl DebugAccess {
+    /// Asks the cluster behind this client, which should have no other use: reviews wait for nothing else then, and nothing
+    /// waits for them.
+    #[must_use]
+    pub fn cluster(client: kube::Client) -> Self {
+        Self::Cluster(Box::new(Reviewer::new(client)))
+    }
+
+    /// Whether a request may go on.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) async fn check(
+        &self,
+        asker: &Asker<'_>,
+        metrics: &Metrics,
+    ) -> Result<(), AccessDenied> {
+        if asker.peer.is_one_of(asker.allowed) || matches!(self, Self::Loopback) {
+            return Ok(());
+        }
+        let Some(token) = asker.authorization.and_then(bearer) else {
+            return Err(refused(
+                StatusCode::UNAUTHORIZED,
+                "a bearer token is required: curl -H \"Authorization: Bearer $(kubectl create token NAME)\"",
+            ));
+        };
+        let Self::Cluster(reviewer) = self else {
+            return Err(refused(
+                StatusCode::FORBIDDEN,
+                "token review is not available without a cluster; use a client certificate or --insecure-debug",
+            ));
+        };
+        let verb = match *asker.method {
+            Method::GET => "get",
+            Method::POST => "post",
+            Method::HEAD => "head",
+            _ => {
+                return Err(refused(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "only GET and POST are served",
+                ));
+            }
+        };
+        let path = &*reviewed(asker.path);
+        match reviewer
+            .answer(token, path, verb, asker.remote, metrics)
+            .await
+        {
+            Ok(Review::Allowed) => Ok(()),
+            Ok(Review::UnknownToken) => Err(refused(
+                StatusCode::UNAUTHORIZED,
+                "the API server rejected the token",
+            )),
+            Ok(Review::NoRight) => Err(refused(
+                StatusCode::FORBIDDEN,
+                &format!(
+                    "the user has no permission to {verb} {path}; grant it with a ClusterRole rule of nonResourceURLs [\"{path}\"], verbs [\"{verb}\"]"
+                ),
+            )),
+            Err(Unreviewed::TooMany) => Err(refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many unknown tokens at once; try again in one second",
+            )),
+            Err(Unreviewed::Failed(error)) => Err(refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &format!("token review failed: {error}"),
+            )),
+        }
+    }
+}
+
+fn refused(status: StatusCode, message: &str) -> AccessDenied {
+    AccessDenied {
+        status,
+        message: message.to_owned(),
+    }
+}
+
+fn bearer(header: &http::HeaderValue) -> Option<&str> {
+    let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= TOKEN_BYTES)
+        .then_some(token)
+}
+
+/// The path whose right is asked about. Every cluster lets all its users get `/api` and everything below (the role
+/// `system:discovery`), so a right to the page's data under its own path would be everybody's.
+fn reviewed(path: &str) -> Cow<'_, str> {
+    match path.strip_prefix("/api/v1/") {
+        Some(rest) => Cow::Owned(format!("/debug/{rest}")),
+        None => Cow::Borrowed(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Knows the token `good` of a user who may get `/debug/config`.
+    fn cluster() -> (DebugAccess, Arc<AtomicUsize>) {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let tokens = request.uri().path().ends_with("/tokenreviews");
+                let body =
+                    String::from_utf8(request.into_body().collect_bytes().await.unwrap().to_vec())
+                        .unwrap();
+                let answer = if tokens {
+                    let known = body.contains("\"good\"");
+                    format!(
+                        r#"{{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","metadata":{{}},"spec":{{}},"status":{{"authenticated":{known},"user":{{"username":"u"}}}}}}"#
+                    )
+                } else {
+                    let allowed = body.contains("/debug/config") && body.contains("\"user\":\"u\"");
+                    format!(
+                        r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{{}},"spec":{{}},"status":{{"allowed":{allowed}}}}}"#
+                    )
+                };
+                Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(
+                    answer.into_bytes(),
+                )))
+            }
+        });
+        (
+            DebugAccess::cluster(kube::Client::new(service, "default")),
+            calls,
+        )
+    }
+
+    async fn status(access: &DebugAccess, path: &str, token: Option<&str>) -> u16 {
+        let header =
+            token.map(|token| http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
+        let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
+        let asker = Asker {
+            method: &Method::GET,
+            path,
+            authorization: header.as_ref(),
+            peer: &Peer::default(),
+            allowed: &["x".to_owned()],
+            remote: Some(IpAddr::from([10, 0, 0, 1])),
+        };
+        let result = access.check(&asker, &metrics).await;
+        result.map_or_else(|refused| refused.status.as_u16(), |()| 200)
+    }
+
+    #[tokio::test]
+    async fn a_token_must_be_known_and_its_user_must_have_the_right() {
+        let (access, calls) = cluster();
+        assert_eq!(status(&access, "/debug/config", None).await, 401);
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "no token, no call");
+        assert_eq!(status(&access, "/debug/config", Some("bad")).await, 401);
+        assert_eq!(status(&access, "/debug/config", Some("good")).await, 200);
+        assert_eq!(status(&access, "/debug/snapshot", Some("good")).await, 403);
+        let before = calls.load(Ordering::Relaxed);
+        assert_eq!(status(&access, "/debug/config", Some("good")).await, 200);
+        assert_eq!(status(&access, "/debug/config", Some("bad")).await, 401);
+        assert_eq!(calls.load(Ordering::Relaxed), before, "remembered");
+    }
+
+    #[test]
+    fn the_pages_data_needs_a_right_that_not_everybody_has() {
+        assert_eq!(reviewed("/api/v1/state"), "/debug/state");
+        assert_eq!(reviewed("/debug/config"), "/debug/config");
+    }
+
+    #[tokio::test]
+    async fn certificates_and_loopback_need_no_token() {
+        let allowed = ["x".to_owned()];
+        let peer = Peer {
+            of_extender_ca: true,
+            of_admission_ca: false,
+            names: vec!["x".to_owned()],
+        };
+        let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
+        let asker = Asker {
+            method: &Method::GET,
+            path: "/debug/config",
+            authorization: None,
+            peer: &peer,
+            allowed: &allowed,
+            remote: None,
+        };
+        let checked = DebugAccess::CertificateOnly.check(&asker, &metrics).await;
+        assert!(checked.is_ok());
+        assert_eq!(
+            status(&DebugAccess::CertificateOnly, "/debug/config", None).await,
+            401
+        );
+        assert_eq!(
+            status(&DebugAccess::CertificateOnly, "/debug/config", Some("any")).await,
+            403
+        );
+        assert_eq!(
+            status(&DebugAccess::Loopback, "/debug/config", None).await,
+            200
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! What the scheduler asked lately, and what it was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Query;
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use mortise_core::values::since;
+use mortise_webhooks::Counters;
+use mortise_webhooks::extender::{CallsSeen, ExtenderCall, ExtenderState, SchedulerCalls};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::table::{TextTable, ago};
+use super::{DebugView, answer};
+use crate::service_state::ServiceState;
+use crate::service_state::handshakes::HandshakeFailures;
+
+/// Most calls in one answer; no more are kept.
+const MOST_CALLS: usize = 1_000;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallsQuery {
+    limit: Option<usize>,
+}
+
+/// `/debug/extender`.
+pub(crate) fn router(
+    shared: Arc<ServiceState>,
+    memory: Arc<ExtenderState>,
+    counters: Arc<Counters>,
+) -> Router {
+    let calls = move |headers: HeaderMap,
+                      query: Result<
+        Query<CallsQuery>,
+        axum::extract::rejection::QueryRejection,
+    >| async move {
+        match query {
+            Ok(Query(CallsQuery { limit })) => {
+                let limit = limit.unwrap_or(100).min(MOST_CALLS);
+                answer(&headers, view(&shared, &memory, &counters, limit))
+            }
+            Err(error) => (
+                StatusCode::BAD_REQUEST,
+                format!(
+                    "limit must be a number of calls, at most {MOST_CALLS}: {}\n",
+                    error.body_text()
+                ),
+            )
+                .into_response(),
+        }
+    };
+    Router::new().route("/debug/extender", get(calls))
+}
+
+fn view(
+    shared: &ServiceState,
+    memory: &ExtenderState,
+    counters: &Counters,
+    limit: usize,
+) -> DebugView {
+    let calls = memory.calls.newest(limit);
+    let now = shared.now();
+    let mut table = TextTable::new(&[
+        "AGO",
+        "CALL",
+        "POD",
+        "NODES",
+        "NOMINATED NODE",
+        "DENIED",
+        "BEST",
+        "US",
+    ]);
+    for call in &calls {
+        table.row(vec![
+            ago(since(now, call.at)),
+            call.call.to_owned(),
+            call.pod.clone(),
+            call.nodes.to_string(),
+            nominated_node(call).to_owned(),
+            denied(call),
+            call.best
+                .map_or_else(|| "-".to_owned(), |best| best.to_string()),
+            call.micros.to_string(),
+        ]);
+    }
+    let nominations = shared.snapshot().ledger.nomination_outcomes();
+    let counts: BTreeMap<&str, u64> = counters.snapshot();
+    let (seen, failed) = (memory.schedulers.seen(), shared.handshakes.all());
+    let mut text = schedulers(&seen, now);
+    text.extend(failed.iter().map(|each| handshake(each, now)));
+    text.push(table.render("no calls yet"));
+    DebugView {
+        json: json!({
+            "asked_by": seen, "failed_handshakes": failed,
+            "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.held.len(),
+            "assumed_pods": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
+        }),
+        text: text.join("\n"),
+    }
+}
+
+/// From which schedulers calls come, and whether pods are bound without any.
+fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
+    let mut lines: Vec<String> = seen
+        .schedulers
+        .iter()
+        .map(
+            |SchedulerCalls {
+                 scheduler,
+                 last,
+                 calls,
+             }| {
+                format!(
+                    "{scheduler}: {calls} calls, the last {} ago",
+                    ago(since(now, *last))
+                )
+            },
+        )
+        .collect();
+    if lines.is_empty() {
+        lines.push("no scheduler has sent calls to this process".to_owned());
+    }
+    if let (1.., Some(silent)) = (seen.unasked_binds, seen.silent_since) {
+        lines.push(format!(
+            "WARNING: {} pods were bound without a call, the last call was {}; run: mortise check scheduler FILE --live",
+            seen.unasked_binds,
+            if seen.schedulers.is_empty() {
+                "never".to_owned()
+            } else {
+                format!("{} ago", ago(since(now, silent)))
+            },
+        ));
+    }
+    lines
+}
+
+fn handshake(failed: &HandshakeFailures, now: Timestamp) -> String {
+    let HandshakeFailures {
+        cause,
+        count,
+        last,
+        peer,
+        asked_for,
+        certificate_names,
+        advice,
+        ..
+    } = failed;
+    let asked = asked_for
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" that expects {name}"));
+    format!(
+        "failed TLS handshakes, {}: {count}, the last {} ago from {peer}{asked}; the certificate is for {}; {advice}",
+        cause.label(),
+        ago(since(now, *last)),
+        certificate_names.join(", "),
+    )
+}
+
+fn nominated_node(call: &ExtenderCall) -> &'static str {
+    match call.nominated_node {
+        Some(true) => "listed",
+        Some(false) => "absent",
+        None => "-",
+    }
+}
+
+fn denied(call: &ExtenderCall) -> String {
+    if call.denied.is_empty() {
+        return "-".to_owned();
+    }
+    let all = call.denied.iter();
+    let parts: Vec<String> = all
+        .map(|(message, count)| format!("{count} {message}"))
+        .collect();
+    parts.join("; ")
+}

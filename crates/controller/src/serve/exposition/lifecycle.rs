@@ -1,0 +1,85 @@
+//! What keeps machines from coming up or from going, computed from the snapshot.
+
+use jiff::Timestamp;
+use mortise_core::apis::conditions::find;
+use mortise_core::drain::{going_since, stuck_drains};
+use mortise_core::drain_blocker::DrainBlockerKind;
+use mortise_core::object_ext::LAUNCH_PAUSED;
+use mortise_core::snapshot::Snapshot;
+use mortise_core::values::since;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use super::MOST_POOLS;
+use crate::metrics::labels;
+use crate::metrics::numbers::seconds;
+use crate::service_state::decision_log::DecisionLog;
+use crate::service_state::recent_drain_blockers::told_lately;
+
+/// Pools whose machines do not register, and the claims that wait for that. A pool without either has no series.
+pub(super) fn paused_launches(live: &mut Registry, snapshot: &Snapshot) {
+    let pools = Family::<labels::Pool, Gauge>::default();
+    let claims = Family::<labels::Pool, Gauge>::default();
+    let of = |name: &str| labels::Pool {
+        nodepool: name.to_owned(),
+    };
+    let shown = || snapshot.pools.iter().take(MOST_POOLS);
+    for (name, _) in shown().filter(|(_, pool)| pool.launch_pause().is_some()) {
+        pools.get_or_create(&of(name)).set(1);
+    }
+    for claim in snapshot.claims.values() {
+        let waits = find(&claim.status.conditions, "Launched")
+            .is_some_and(|each| each.reason == LAUNCH_PAUSED);
+        if let Some(name) = claim.pool().filter(|_| waits)
+            && shown().any(|(each, _)| *each == name)
+        {
+            claims.get_or_create(&of(&name)).inc();
+        }
+    }
+    live.register(
+        "mortise_nodepool_launches_paused",
+        "1 while launches of a NodePool are paused because its nodes do not register",
+        pools,
+    );
+    live.register(
+        "mortise_nodeclaim_launches_paused",
+        "NodeClaims whose launch is paused",
+        claims,
+    );
+}
+
+/// Nodes that go: how long the oldest has, and what is in the way of those that take long.
+pub(super) fn drains(
+    live: &mut Registry,
+    records: &DecisionLog,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) {
+    let going = snapshot.nodes.values();
+    let oldest = going
+        .filter_map(|machine| going_since(snapshot, machine))
+        .min();
+    let blocked = Family::<labels::ReasonOnly, Gauge>::default();
+    let mut told = None;
+    for drain in stuck_drains(snapshot, now) {
+        let first = drain.obstacles.first().map(|first| first.kind);
+        let reason = first.or_else(|| {
+            let told = told.get_or_insert_with(|| told_lately(records, now));
+            let of_machine = told.of(drain.node.clone(), drain.claim.clone());
+            of_machine.first().map(|first| first.kind)
+        });
+        let reason = reason.map_or("unknown", DrainBlockerKind::label);
+        blocked.get_or_create(&labels::ReasonOnly { reason }).inc();
+    }
+    live.register(
+        "mortise_oldest_drain_age_seconds",
+        "Time since the deletion timestamp of the oldest terminating node",
+        ConstGauge::new(seconds(oldest.map_or(0, |oldest| since(now, oldest)))),
+    );
+    live.register(
+        "mortise_drains_blocked",
+        "Nodes terminating for more than 45 s, by their first drain blocker",
+        blocked,
+    );
+}

@@ -1,0 +1,297 @@
+//! What every part of the service reads: the newest snapshot, the decisions, the metrics and the state of health.
+//!
+//! Invariant: one writer (the driver, or the simulator in the demo) publishes; everybody else reads without a lock. HTTP
+//! answers need nothing but this, so the same service runs on a cluster and on a simulation.
+
+pub(crate) mod decision_log;
+pub(crate) mod handshakes;
+pub(crate) mod recent_drain_blockers;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use mortise_core::freshness::Freshness;
+use mortise_core::index::Index;
+use mortise_core::labels::WellKnown;
+use mortise_core::record::{Record, Verdict};
+use mortise_core::scheduling::SolveOptions;
+use mortise_core::snapshot::Snapshot;
+use mortise_webhooks::ClusterView;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::config::TelemetryDetail;
+use crate::metrics::Metrics;
+use decision_log::{DecisionLog, NumberedRecord};
+use handshakes::Handshakes;
+
+/// A loop that did not turn for this long is stuck: steps that take longer run on threads of their own.
+pub const LOOP_STALL: Duration = Duration::from_secs(10);
+
+/// Live streams at a time. Each remembers what it has shown, some 600 bytes per machine.
+const STREAMS: usize = 16;
+
+/// State shared by all parts. Made once, held in an `Arc`.
+#[derive(Debug)]
+pub struct ServiceState {
+    snapshot: ArcSwap<Snapshot>,
+    freshness: ArcSwap<Freshness>,
+    generation: watch::Sender<u64>,
+    confirmed_ms: AtomicI64,
+    clock: Arc<dyn Clock>,
+    /// Decisions.
+    pub records: DecisionLog,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Health.
+    pub health: ReadinessState,
+    pub(crate) handshakes: Handshakes,
+    /// Effective flags and settings, for `/debug/config`. No secrets in here.
+    pub effective: serde_json::Value,
+    solving: OnceLock<SolveOptions>,
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl ServiceState {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        well_known: WellKnown,
+        version: &str,
+        effective: serde_json::Value,
+    ) -> Arc<Self> {
+        Self::telling(
+            clock,
+            well_known,
+            version,
+            effective,
+            TelemetryDetail::Bounded,
+        )
+    }
+
+    /// Nothing seen yet; metrics and events will tell as much as is said.
+    #[must_use]
+    pub fn telling(
+        clock: Arc<dyn Clock>,
+        well_known: WellKnown,
+        version: &str,
+        effective: serde_json::Value,
+        detail: TelemetryDetail,
+    ) -> Arc<Self> {
+        let empty = Index::new(well_known, true, clock.now()).freeze(clock.now());
+        Arc::new(Self {
+            snapshot: ArcSwap::from_pointee(empty),
+            freshness: ArcSwap::default(),
+            generation: watch::Sender::new(0),
+            confirmed_ms: AtomicI64::new(0),
+            clock,
+            records: DecisionLog::default(),
+            metrics: Metrics::new(version, detail),
+            health: ReadinessState::default(),
+            handshakes: Handshakes::default(),
+            effective,
+            solving: OnceLock::new(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        })
+    }
+
+    /// Sets how explanations place pods: as provisioning does. The first call counts.
+    pub fn explain_with(&self, options: SolveOptions) {
+        self.solving.get_or_init(|| options);
+    }
+
+    /// How explanations place pods.
+    #[must_use]
+    pub fn solving(&self) -> SolveOptions {
+        self.solving.get().cloned().unwrap_or_default()
+    }
+
+    /// The newest snapshot. One atomic load.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Makes a snapshot the newest. Listeners are woken only when its generation is another.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        let generation = snapshot.generation;
+        self.snapshot.store(snapshot);
+        self.generation
+            .send_if_modified(|known| std::mem::replace(known, generation) != generation);
+    }
+
+    /// What was last heard of each watch.
+    #[must_use]
+    pub fn freshness(&self) -> Arc<Freshness> {
+        self.freshness.load_full()
+    }
+
+    /// Keeps what was last heard of each watch, for people.
+    pub(crate) fn set_freshness(&self, freshness: &Arc<Freshness>) {
+        self.freshness.store(Arc::clone(freshness));
+    }
+
+    /// The newest snapshot shows what the source of all objects had `ago`, as far as anybody can know: every watch stood,
+    /// and the API server answered.
+    pub fn confirm(&self, ago: Duration) {
+        let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+        let at = self.now().as_millisecond().saturating_sub(ago);
+        self.confirmed_ms.fetch_max(at, Ordering::Relaxed);
+    }
+
+    /// Changes with every published generation.
+    #[must_use]
+    pub fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Keeps, counts and hands on decisions.
+    pub fn record(&self, records: Vec<Record>) -> Vec<Arc<NumberedRecord>> {
+        log_withdrawn(&records);
+        for record in &records {
+            self.metrics.decided(record, &self.snapshot.load());
+        }
+        self.records.extend(records)
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// Milliseconds since the picture was last confirmed.
+    #[must_use]
+    pub fn snapshot_age_ms(&self) -> i64 {
+        self.now()
+            .as_millisecond()
+            .saturating_sub(self.confirmed_ms.load(Ordering::Relaxed))
+            .max(0)
+    }
+}
+
+/// One line per reason, with the number of pods.
+fn log_withdrawn(records: &[Record]) {
+    let mut pods: BTreeMap<String, (&Record, usize)> = BTreeMap::new();
+    for record in records {
+        if record.verdict == Verdict::Withdrawn {
+            let why = record.reasons.iter().map(ToString::to_string);
+            let why = why.collect::<Vec<_>>().join("; ");
+            pods.entry(why).or_insert((record, 0)).1 += 1;
+        }
+    }
+    for (why, (first, pods)) in pods {
+        tracing::info!(pods, first = %first.subject, why, "withdrew nominations");
+    }
+}
+
+impl ClusterView for ServiceState {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    fn age_ms(&self) -> i64 {
+        self.snapshot_age_ms()
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+}
+
+/// What readiness depends on, and a few facts for people.
+#[derive(Debug)]
+pub struct ReadinessState {
+    start: Instant,
+    turned_ms: AtomicU64,
+    certificate: AtomicBool,
+    leading: AtomicBool,
+    stopping: CancellationToken,
+}
+
+impl Default for ReadinessState {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            turned_ms: AtomicU64::new(0),
+            certificate: AtomicBool::new(false),
+            leading: AtomicBool::new(false),
+            stopping: CancellationToken::new(),
+        }
+    }
+}
+
+impl ReadinessState {
+    /// The loop turned once more.
+    pub fn turned(&self) {
+        self.turned_ms.store(self.uptime_ms(), Ordering::Relaxed);
+    }
+
+    /// How long ago the loop turned.
+    #[must_use]
+    pub fn since_turn(&self) -> Duration {
+        Duration::from_millis(
+            self.uptime_ms()
+                .saturating_sub(self.turned_ms.load(Ordering::Relaxed)),
+        )
+    }
+
+    /// A certificate is loaded.
+    pub fn set_certificate(&self, loaded: bool) {
+        self.certificate.store(loaded, Ordering::Relaxed);
+    }
+
+    /// This process leads.
+    pub fn set_leading(&self, leading: bool) {
+        self.leading.store(leading, Ordering::Relaxed);
+    }
+
+    /// Whether this process leads.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Relaxed)
+    }
+
+    /// Shutdown has begun.
+    pub fn set_stopping(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Waits until shutdown has begun: open streams end then.
+    pub(crate) async fn stopping(&self) {
+        self.stopping.cancelled().await;
+    }
+
+    /// What readiness still waits for; empty = ready.
+    #[must_use]
+    pub fn missing(&self, synced: bool) -> Vec<&'static str> {
+        let stopping = self.stopping.is_cancelled();
+        [
+            (
+                !self.certificate.load(Ordering::Relaxed),
+                "no certificate is loaded",
+            ),
+            (!synced, "not all watches are synced"),
+            (self.since_turn() >= LOOP_STALL, "the event loop is stalled"),
+            (stopping, "shutting down"),
+        ]
+        .into_iter()
+        .filter_map(|(missing, what)| missing.then_some(what))
+        .collect()
+    }
+
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,259 @@
+//! TLS settings that change while connections go on: a new connection sees the new certificate, an old one keeps its own.
+
+pub mod certificates;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::pem::{self, Files};
+
+/// Sessions remembered for resumption. A handful of API servers and schedulers call; more would only cost memory.
+const SESSIONS: usize = 64;
+
+/// Why files cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {message}")]
+pub struct TlsError {
+    /// Which file.
+    pub file: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// The settings in use.
+#[derive(Debug, Default)]
+pub struct Tls {
+    current: ArcSwapOption<ServerTls>,
+}
+
+/// Settings of new connections.
+#[derive(Debug)]
+pub(crate) struct ServerTls {
+    /// For the handshake.
+    pub(crate) config: Arc<ServerConfig>,
+    /// The names that the server certificate is for.
+    pub(crate) names: Vec<String>,
+    /// Who vouches for clients of the extender.
+    extender: Option<Arc<dyn ClientCertVerifier>>,
+    /// Who vouches for API servers.
+    admission: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl ServerTls {
+    /// The peer of a finished handshake. That one of our CAs signed its certificate was looked at there; here it is told
+    /// which, because none of them speaks for the other's clients.
+    pub(crate) fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
+        let Some([own, between @ ..]) = chain else {
+            return Peer::default();
+        };
+        let signed = |by: &Option<Arc<dyn ClientCertVerifier>>| {
+            by.as_ref()
+                .is_some_and(|by| by.verify_client_cert(own, between, UnixTime::now()).is_ok())
+        };
+        Peer {
+            names: client_names(own),
+            of_extender_ca: signed(&self.extender),
+            of_admission_ca: signed(&self.admission),
+        }
+    }
+}
+
+impl Tls {
+    /// No certificate yet: handshakes are refused.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The settings for the next connection.
+    #[must_use]
+    pub(crate) fn current(&self) -> Option<Arc<ServerTls>> {
+        self.current.load_full()
+    }
+
+    /// Puts files into use. When they do not fit together, nothing changes.
+    ///
+    /// # Errors
+    /// A file is missing or unreadable, or the key is not the certificate's.
+    pub fn load(&self, files: &Files) -> Result<(), TlsError> {
+        let extender = verifier(files, &[pem::EXTENDER_CA_CERT])?;
+        let admission = verifier(files, &[pem::ADMISSION_CA_CERT])?;
+        let config = Arc::new(server_config(files)?);
+        let chain = files
+            .get(pem::TLS_CERT)
+            .and_then(|pem| pem::chain(pem).ok());
+        let names = alternative_names(chain.as_deref());
+        self.current.store(Some(Arc::new(ServerTls {
+            config,
+            names,
+            extender,
+            admission,
+        })));
+        Ok(())
+    }
+}
+
+fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
+    let read = |file: &'static str| {
+        files.get(file).ok_or_else(|| TlsError {
+            file,
+            message: "is missing".to_owned(),
+        })
+    };
+    let chain = pem::chain(read(pem::TLS_CERT)?).map_err(|message| TlsError {
+        file: pem::TLS_CERT,
+        message,
+    })?;
+    let key = PrivateKeyDer::from_pem_slice(read(pem::TLS_KEY)?).map_err(|error| TlsError {
+        file: pem::TLS_KEY,
+        message: error.to_string(),
+    })?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError {
+            file: pem::TLS_CERT,
+            message: error.to_string(),
+        })?;
+    let all = [pem::EXTENDER_CA_CERT, pem::ADMISSION_CA_CERT];
+    let builder = match verifier(files, &all)? {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| TlsError {
+            file: pem::TLS_KEY,
+            message: error.to_string(),
+        })?;
+    // What both sides can do is taken in this order. kube-scheduler asks one question at a time, and its HTTP/2 client hands
+    // each over between threads several times: with HTTP/1.1 a call takes a third of the time (docs/benchmarks/extender.md).
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+    config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
+    Ok(config)
+}
+
+/// Vouches for clients of any CA in these files; `None` without any. Few callers have a certificate: who must have one is
+/// decided per path.
+fn verifier(
+    files: &Files,
+    of: &[&'static str],
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let mut last = None;
+    for &file in of {
+        let failed = |message| TlsError { file, message };
+        let Some(pem) = files.get(file) else {
+            continue;
+        };
+        for cert in pem::chain(pem).map_err(failed)? {
+            roots.add(cert).map_err(|error| failed(error.to_string()))?;
+        }
+        last = Some(file);
+    }
+    let Some(file) = last else {
+        return Ok(None);
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError {
+            file,
+            message: error.to_string(),
+        })?;
+    Ok(Some(verifier))
+}
+
+/// DNS names and addresses that the first certificate of a chain is for.
+fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
+    let parsed = chain
+        .and_then(|chain| chain.first())
+        .and_then(|der| X509Certificate::from_der(der).ok());
+    parsed.map_or_else(Vec::new, |(_, cert)| names_beside_subject(&cert))
+}
+
+fn names_beside_subject(cert: &X509Certificate<'_>) -> Vec<String> {
+    match cert.subject_alternative_name() {
+        Ok(Some(alternative)) => alternative
+            .value
+            .general_names
+            .iter()
+            .filter_map(pem::general_name)
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Who is at the other end of a connection, as far as a certificate of a CA that we know proves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Common name and DNS names of the verified client certificate; empty without one.
+    pub names: Vec<String>,
+    /// The extender's CA signed it.
+    pub of_extender_ca: bool,
+    /// The CA of API servers signed it.
+    pub of_admission_ca: bool,
+}
+
+impl Peer {
+    /// The extender's CA signed one of these names.
+    #[must_use]
+    pub fn is_one_of(&self, allowed: &[String]) -> bool {
+        self.of_extender_ca && self.has_one_of(allowed)
+    }
+
+    fn has_one_of(&self, allowed: &[String]) -> bool {
+        self.names.iter().any(|name| allowed.contains(name))
+    }
+}
+
+/// Which callers of admission count as API servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiServers {
+    /// Any: no CA was given that could tell.
+    Anybody,
+    /// Those with a certificate of the given CA and one of these names; any name when there is none here.
+    Named(Arc<[String]>),
+}
+
+impl ApiServers {
+    /// Whether a caller counts as one.
+    #[must_use]
+    pub fn trust(&self, peer: Option<&Peer>) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Named(names) => peer.is_some_and(|peer| {
+                peer.of_admission_ca && (names.is_empty() || peer.has_one_of(names))
+            }),
+        }
+    }
+
+    /// A caller has to show that it is one.
+    #[must_use]
+    pub const fn must_prove(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+}
+
+/// Common name and DNS names of a certificate.
+fn client_names(cert: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, cert)) = X509Certificate::from_der(cert) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = cert
+        .subject()
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok().map(str::to_owned))
+        .collect();
+    names.extend(names_beside_subject(&cert));
+    names
+}

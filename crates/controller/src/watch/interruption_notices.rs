@@ -1,0 +1,80 @@
+//! Messages of clouds: polled while this process leads, handed to the driver, acknowledged by a decider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mortise_core::cloud::{CloudProvider, Retry};
+use mortise_core::engine::EngineInput;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::backoff::Backoff;
+use crate::clock::until;
+use crate::driver_message::DriverMessage;
+use crate::error::RunError;
+use crate::service_state::ServiceState;
+
+/// How often a process that does not lead looks whether it does.
+const FOLLOWER: Duration = Duration::from_secs(1);
+
+/// Polls one provider until `end`. Returns at once when it sends no messages at all.
+///
+/// # Errors
+/// The very first answer of the queue is a refusal that will not change: it does not exist, or may not be read.
+pub(crate) async fn run(
+    provider: Arc<dyn CloudProvider>,
+    inputs: mpsc::Sender<DriverMessage>,
+    shared: Arc<ServiceState>,
+    end: CancellationToken,
+) -> Result<(), RunError> {
+    tokio::select! {
+        () = end.cancelled() => Ok(()),
+        result = poll(&*provider, &inputs, &shared) => result,
+    }
+}
+
+async fn poll(
+    provider: &dyn CloudProvider,
+    inputs: &mpsc::Sender<DriverMessage>,
+    shared: &ServiceState,
+) -> Result<(), RunError> {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    let mut answered = false;
+    loop {
+        if !shared.health.is_leading() {
+            tokio::time::sleep(FOLLOWER).await;
+            continue;
+        }
+        let Some(poll) = provider.notices() else {
+            return Ok(());
+        };
+        match poll.await {
+            Ok(notices) => {
+                answered = true;
+                backoff.reset();
+                for notice in notices {
+                    let age = notice.sent.map(|sent| until(sent, shared.now()));
+                    shared.metrics.cloud.notice(notice.kind, age);
+                    tracing::info!(provider = provider.name(), kind = notice.kind.label(), instances = ?notice.instances, "received interruption message");
+                    let input = EngineInput::Notice {
+                        provider: provider.name().into(),
+                        notice,
+                    };
+                    if inputs.send(DriverMessage::Input(input)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            Err(error) if error.retry == Retry::Never && !answered => {
+                return Err(RunError::Provider {
+                    provider: provider.name().to_owned(),
+                    message: format!("its queue cannot be read: {error}"),
+                });
+            }
+            Err(error) => {
+                tracing::warn!(provider = provider.name(), %error, "failed to receive interruption messages, retrying");
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
