@@ -59,9 +59,9 @@ crash-matrix SEEDS="1000":
 lease-matrix SEEDS="1000":
     MORTISE_LEASE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test lease_matrix
 
-# The leader killed ten times while so many machines come and go on a real control plane; each Lease runs out by itself
-failover MACHINES="200":
-    MORTISE_FAILOVER_NODES={{MACHINES}} cargo test --workspace --test stories failover -- --nocapture
+# The leader killed ten times while so many nodes come and go on a real control plane; each Lease runs out by itself
+failover NODES="200":
+    MORTISE_FAILOVER_NODES={{NODES}} cargo test --workspace --test stories failover -- --nocapture
 
 # The API server hangs for so many seconds, then a leader is cut off, then one hangs
 freeze SECONDS="30":
@@ -71,7 +71,7 @@ freeze SECONDS="30":
 demo *FLAGS:
     cargo run -- demo {{FLAGS}}
 
-# Benchmarks beside the recorded figures of the reference implementation, for example `just bench schedule --json`
+# Benchmarks next to the recorded figures of the reference implementation, for example `just bench schedule --json`
 bench *ARGS="schedule":
     cargo run -p mortise-bench --release -- {{ARGS}}
 

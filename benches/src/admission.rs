@@ -3,6 +3,7 @@
 //! Reviews are answered as the service answers them, from the bytes of the request to the answer; only TLS and HTTP are
 //! left out.
 
+use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -20,11 +21,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::inputs;
-use crate::machine::{Machine, cpu_seconds};
-use crate::recorded::Output;
+use crate::output::Output;
+use crate::report::{Benchmark, Results};
+use crate::test_host::cpu_seconds;
 
 /// Options of `admission`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct AdmissionArgs {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 2_000)]
@@ -42,6 +44,7 @@ pub(crate) struct AdmissionArgs {
     #[arg(long, default_value_t = 5)]
     previews: usize,
     #[command(flatten)]
+    #[serde(skip)]
     output: Output,
 }
 
@@ -58,10 +61,9 @@ struct Row {
     answer: Vec<String>,
 }
 
+/// All figures of a run, and the sizes of the cluster.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    inputs: &'static str,
+pub(crate) struct AdmissionResults {
     nodes: usize,
     pods: usize,
     pools: usize,
@@ -73,71 +75,83 @@ struct Results {
 const LIMITS: &str =
     "wanted: validation p99 <= 50 ms, 1,000 reviews/s on one processor, preview <= 1 s";
 
-/// Runs the benchmark.
-pub(crate) fn run(args: &AdmissionArgs) -> Result<()> {
-    let machine = Machine::here(&["../webhooks/src", "../crates", "src"]);
-    let (mut index, pool) = inputs::empty(&inputs::own_folder())?;
-    fill(&mut index, &pool, args)?;
-    index.set_synced();
-    let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
-    let types = snapshot
-        .catalog_of(&pool)
-        .map_or(0, |catalog| catalog.types().len());
-    let rules = rules();
-    let mut rows = Vec::new();
-    for (name, handler, body) in reviews(&pool)? {
-        rows.push(measure(name, args.runs, || {
-            answer(handler, &snapshot, &rules, &body)
-        })?);
+impl Benchmark for AdmissionArgs {
+    const NAME: &'static str = "admission";
+    const SOURCES: &'static [&'static str] = &["../webhooks/src", "../crates", "src"];
+    type Results = AdmissionResults;
+
+    fn output(&self) -> &Output {
+        &self.output
     }
-    for (name, body) in previews(&pool)? {
-        rows.push(measure(name, args.previews, || {
-            answer(Handler::Validate, &snapshot, &rules, &body)
-        })?);
+
+    fn seed(&self) -> Option<u64> {
+        None
     }
-    let results = Results {
-        machine,
-        inputs: "benches/inputs",
-        nodes: args.nodes,
-        pods: snapshot.pods.len(),
-        pools: snapshot.pools.len(),
-        instance_types: types,
-        rows,
-    };
-    if !args.output.json {
-        table(&mut std::io::stdout().lock(), &results)?;
+
+    fn is_complete(&self) -> bool {
+        true
     }
-    args.output.keep("admission", &results, true)
+
+    fn measure(&self) -> Result<AdmissionResults> {
+        let (mut index, pool) = inputs::empty(&inputs::own_folder())?;
+        fill(&mut index, &pool, self)?;
+        index.set_synced();
+        let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
+        let types = snapshot
+            .catalog_of(&pool)
+            .map_or(0, |catalog| catalog.types().len());
+        let rules = rules();
+        let mut rows = Vec::new();
+        for (name, handler, body) in reviews(&pool)? {
+            rows.push(measure(name, self.runs, || {
+                answer(handler, &snapshot, &rules, &body)
+            })?);
+        }
+        for (name, body) in previews(&pool)? {
+            rows.push(measure(name, self.previews, || {
+                answer(Handler::Validate, &snapshot, &rules, &body)
+            })?);
+        }
+        Ok(AdmissionResults {
+            nodes: self.nodes,
+            pods: snapshot.pods.len(),
+            pools: snapshot.pools.len(),
+            instance_types: types,
+            rows,
+        })
+    }
 }
 
-fn table(out: &mut impl std::io::Write, results: &Results) -> Result<()> {
-    let Results {
-        nodes,
-        pods,
-        pools,
-        instance_types,
-        ..
-    } = results;
-    let measured = format!(
-        "{nodes} nodes, {pods} pods, {pools} pools, {instance_types} instance types; {LIMITS}"
-    );
-    results.machine.heading(out, &measured)?;
-    writeln!(
-        out,
-        "{:<34}{:>7}{:>10}{:>10}{:>10}{:>12}  answer",
-        "review", "runs", "p50 ms", "p99 ms", "max ms", "per cpu s"
-    )?;
-    for row in &results.rows {
-        let (median, high, most) = row.milliseconds;
-        let rate = row.per_cpu_second.unwrap_or(f64::NAN);
-        let answer = row.answer.first().map_or("allowed", String::as_str);
+impl Results for AdmissionResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            nodes,
+            pods,
+            pools,
+            instance_types,
+            rows,
+        } = self;
         writeln!(
             out,
-            "{:<34}{:>7}{median:>10.3}{high:>10.3}{most:>10.3}{rate:>12.0}  {answer}",
-            row.review, row.runs
+            "{nodes} nodes, {pods} pods, {pools} pools, {instance_types} instance types; {LIMITS}"
         )?;
+        writeln!(
+            out,
+            "{:<34}{:>7}{:>10}{:>10}{:>10}{:>12}  answer",
+            "review", "runs", "p50 ms", "p99 ms", "max ms", "per cpu s"
+        )?;
+        for row in rows {
+            let (median, high, most) = row.milliseconds;
+            let rate = row.per_cpu_second.unwrap_or(f64::NAN);
+            let answer = row.answer.first().map_or("allowed", String::as_str);
+            writeln!(
+                out,
+                "{:<34}{:>7}{median:>10.3}{high:>10.3}{most:>10.3}{rate:>12.0}  {answer}",
+                row.review, row.runs
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[derive(Clone, Copy)]

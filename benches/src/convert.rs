@@ -1,13 +1,15 @@
 //! `convert`: what converting an object between `v1beta1` and `v1` costs.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Write};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_core::apis::conversion::convert;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::output::Output;
+use crate::report::{Benchmark, Results};
 
 /// Recorded objects: pools and classes with all kinds of fields.
 const RECORDED: [(&str, &str, &str, &[u8]); 2] = [
@@ -28,66 +30,110 @@ const RECORDED: [(&str, &str, &str, &[u8]); 2] = [
 const TARGET_MICROS: u128 = 1000;
 
 /// Options of `convert`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct ConvertArgs {
     /// Timed conversions of each object, each way.
     #[arg(long, default_value_t = 50)]
     runs: usize,
+    #[command(flatten)]
+    #[serde(skip)]
+    output: Output,
 }
 
-/// Converts every recorded object there and back again, and prints what one conversion costs.
-pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
-    let Machine {
-        cpu,
-        processors,
-        commit,
-        load,
-        debug_build,
-    } = Machine::here(&["../crates/apis/src/conversion", "src"]);
-    let mut micros: Vec<u128> = Vec::new();
-    let mut objects = 0;
-    for (field, kind, group, packed) in RECORDED {
-        let mut text = String::new();
-        flate2::read::GzDecoder::new(packed).read_to_string(&mut text)?;
-        for line in text.lines() {
-            let mut case: Value = serde_json::from_str(line)?;
-            let mut object = case[field].take();
-            objects += 1;
-            object["kind"] = kind.into();
-            object["apiVersion"] = format!("{group}/v1").into();
-            if !object["metadata"].is_object() {
-                object["metadata"] = serde_json::json!({});
-            }
-            object["metadata"]["name"] = "recorded".into();
-            let newer = format!("{group}/v1");
-            let older = format!("{group}/v1beta1");
-            for _ in 0..args.runs {
-                let (begun, input) = (Instant::now(), object.clone());
-                let down = convert(input, &older)?;
-                micros.push(begun.elapsed().as_micros());
-                let begun = Instant::now();
-                let up = convert(down, &newer)?;
-                micros.push(begun.elapsed().as_micros());
-                ensure!(up == object, "not what it was: {up} instead of {object}");
+/// What one conversion of an object takes, in microseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct ConvertResults {
+    objects: usize,
+    conversions: usize,
+    median_us: u128,
+    p99_us: u128,
+    max_us: u128,
+}
+
+impl Benchmark for ConvertArgs {
+    const NAME: &'static str = "convert";
+    const SOURCES: &'static [&'static str] = &["../crates/apis/src/conversion", "src"];
+    type Results = ConvertResults;
+
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn seed(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    /// Converts every recorded object there and back again.
+    fn measure(&self) -> Result<ConvertResults> {
+        let mut micros: Vec<u128> = Vec::new();
+        let mut objects = 0;
+        for (field, kind, group, packed) in RECORDED {
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(packed).read_to_string(&mut text)?;
+            for line in text.lines() {
+                let mut case: Value = serde_json::from_str(line)?;
+                let object = recorded(case[field].take(), kind, group);
+                objects += 1;
+                for _ in 0..self.runs {
+                    micros.extend(there_and_back(&object, group)?);
+                }
             }
         }
+        micros.sort_unstable();
+        let at = |percent: usize| {
+            let last = micros.len().checked_sub(1).context("no objects")?;
+            micros.get(last * percent / 100).copied().context("no time")
+        };
+        Ok(ConvertResults {
+            objects,
+            conversions: micros.len(),
+            median_us: at(50)?,
+            p99_us: at(99)?,
+            max_us: at(100)?,
+        })
     }
-    micros.sort_unstable();
-    let at = |percent: usize| micros.get((micros.len() - 1) * percent / 100).copied();
-    let (median, high, most) = (at(50), at(99), micros.last().copied());
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "machine {cpu}, {processors} processors, load {load}; commit {commit}; {objects} recorded objects, {} conversions{}",
-        micros.len(),
-        if debug_build { "; DEBUG BUILD" } else { "" },
-    )?;
-    let high = high.context("no objects")?;
-    writeln!(
-        out,
-        "microseconds an object: median {}, p99 {high}, most {}; at most {TARGET_MICROS} wanted at p99",
-        median.unwrap_or_default(),
-        most.unwrap_or_default(),
-    )?;
-    Ok(())
+}
+
+impl Results for ConvertResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            objects,
+            conversions,
+            median_us,
+            p99_us,
+            max_us,
+        } = self;
+        writeln!(
+            out,
+            "{objects} recorded objects, {conversions} conversions; microseconds an object: median {median_us}, p99 {p99_us}, most {max_us}; at most {TARGET_MICROS} wanted at p99"
+        )?;
+        Ok(())
+    }
+}
+
+/// A recorded object with what every object has.
+fn recorded(mut object: Value, kind: &str, group: &str) -> Value {
+    object["kind"] = kind.into();
+    object["apiVersion"] = format!("{group}/v1").into();
+    if !object["metadata"].is_object() {
+        object["metadata"] = serde_json::json!({});
+    }
+    object["metadata"]["name"] = "recorded".into();
+    object
+}
+
+/// Converts down and up again; the microseconds of each.
+fn there_and_back(object: &Value, group: &str) -> Result<[u128; 2]> {
+    let (begun, input) = (Instant::now(), object.clone());
+    let down = convert(input, &format!("{group}/v1beta1"))?;
+    let down_us = begun.elapsed().as_micros();
+    let begun = Instant::now();
+    let up = convert(down, &format!("{group}/v1"))?;
+    let up_us = begun.elapsed().as_micros();
+    ensure!(up == *object, "not what it was: {up} instead of {object}");
+    Ok([down_us, up_us])
 }

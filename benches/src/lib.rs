@@ -1,8 +1,11 @@
 //! Benchmarks of the pure core against recorded figures of the reference implementation, and of the whole program.
 //!
+//! Every command has one shape (`report.rs`): arguments, results, report. A report is text or JSON, and says the commit, the
+//! seed, the inputs and the test host that its figures belong to.
+//!
 //! `mortise-bench schedule` places the recorded benchmark pods (`inputs/`) at several sizes, each in a process of its own so
 //! that peak memory is that of the size, checks every plan with an independent verifier, and prints the reference's figures
-//! (`baselines.json`) beside ours. Figures of different machines compare as orders of magnitude only; prices and numbers of
+//! (`baselines.json`) next to ours. Figures of different test hosts compare as orders of magnitude only; prices and numbers of
 //! nodes compare exactly.
 //!
 //! `mortise-bench scale` does the same for large clusters made by arithmetic: many pools and types, affinity everywhere, one
@@ -12,26 +15,25 @@
 //! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
 //! reviews.
 //!
-//! `mortise-bench live` runs the program itself on a real control plane, `mortise-bench life` lets many nodes come and go
-//! there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains` disrupts
-//! machines while pods look for room. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the solver has placed, and
-//! with `--arrivals` whether every pod runs in the end when pods arrive over time.
+//! `mortise-bench end-to-end` runs the program itself on a real control plane, `mortise-bench lifecycle` creates and removes
+//! many nodes there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains`
+//! disrupts nodes while pods are scheduled. `mortise-bench agreement` asks the real kube-scheduler whether it binds what the
+//! solver has placed, and with `--arrivals` whether every pod runs in the end when pods arrive over time.
 
 mod admission;
 mod agreement;
-mod baseline;
 mod bound;
 mod compare;
 mod convert;
+mod end_to_end;
 mod extender;
 mod inputs;
-mod life;
-mod live;
-mod machine;
-mod recorded;
+mod lifecycle;
+mod output;
 mod report;
 mod scale;
 mod schedule;
+mod test_host;
 mod traces;
 mod verify;
 
@@ -60,8 +62,8 @@ enum Command {
     /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds;
     /// or lets pods arrive over time and counts those that wait for ever.
     Agreement(agreement::AgreementArgs),
-    /// Lets a thousand nodes come and go on a real control plane: time, processor, memory, writes.
-    Life(life::LifeArgs),
+    /// Creates a thousand nodes on a real control plane and removes them: time, processor, memory, writes.
+    Lifecycle(lifecycle::LifecycleArgs),
     /// The same workloads on real kube-schedulers that ask the extender, ask a part of it, or do not.
     Compare(compare::CompareArgs),
     /// Disrupts machines by the hundred while pods come and go, and looks who is bound to one that is being drained.
@@ -69,7 +71,7 @@ enum Command {
     /// Asks the extender while the cluster changes: time of answers, memory over a million of them, pods that are held back.
     Extender(extender::ExtenderArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
-    Live(live::LiveArgs),
+    EndToEnd(end_to_end::EndToEndArgs),
 }
 
 /// Runs the command line.
@@ -79,15 +81,15 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
-        Command::Convert(args) => convert::run(&args),
-        Command::Admission(args) => admission::run(&args),
+        Command::Convert(args) => report::run(&args),
+        Command::Admission(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
-        Command::Traces(args) => traces::run(&args),
+        Command::Traces(args) => report::run(&args),
         Command::Agreement(args) => agreement::run(&args),
-        Command::Life(args) => life::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Drains(args) => compare::drains::run(&args),
-        Command::Extender(args) => extender::run(&args),
-        Command::Live(args) => live::run(&args),
+        Command::Lifecycle(args) => report::run(&args),
+        Command::Compare(args) => report::run(&args),
+        Command::Drains(args) => report::run(&args),
+        Command::Extender(args) => report::run(&args),
+        Command::EndToEnd(args) => report::run(&args),
     }
 }

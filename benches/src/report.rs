@@ -1,110 +1,212 @@
-//! The table that people read.
+//! One shape for every command: arguments, results, report.
+//!
+//! A [`Benchmark`] is the arguments of a command; it measures and returns its [`Results`]. [`run`] adds where, from which source
+//! and from which inputs they were measured, and writes the [`Report`]: a text table, or JSON with `--json`, and the recorded
+//! file in `benches/results/`. What goes on meanwhile is said on standard error.
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::baseline::Baseline;
-use crate::machine::Machine;
-use crate::schedule::{Results, Row};
+use crate::output::Output;
+use crate::test_host::{TestHost, commit};
 
-/// What was measured, where and from what.
-pub(crate) fn heading(
-    out: &mut impl Write,
-    machine: &Machine,
-    inputs: &str,
-    seed: u64,
-    runs: usize,
-) -> Result<()> {
-    let measured = format!("seed {seed}; median of {runs} runs; inputs {inputs}");
-    machine.heading(out, &measured)?;
-    writeln!(
-        out,
-        "gap is what the plan costs above the linear-programming bound; speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"
-    )?;
-    writeln!(
-        out,
-        "{:<24}{:>7}{:>7}{:>9}{:>9}{:>10}{:>7}{:>10}{:>7}{:>8}{:>6} |{:>7}{:>7}{:>10}{:>6} |{:>6}{:>7}{:>6}",
-        "input",
-        "pods",
-        "placed",
-        "ms",
-        "cpu ms",
-        "pods/s",
-        "nodes",
-        "$/h",
-        "gap",
-        "MiB",
-        "viol.",
-        "pods/s",
-        "nodes",
-        "$/h",
-        "MiB",
-        "speed",
-        "price",
-        "MiB"
-    )?;
-    Ok(())
+/// Paths of everything that goes into the program, relative to this crate.
+pub(crate) const PROGRAM: &[&str] = &[
+    "../Cargo.toml",
+    "../Cargo.lock",
+    "../src",
+    "../crates",
+    "../webhooks",
+    "src",
+];
+
+/// Paths of everything that goes into a plan of the solver, relative to this crate.
+pub(crate) const SOLVER: &[&str] = &["../crates", "src"];
+
+/// Arguments of a command. Serialized, they are the inputs of its report.
+pub(crate) trait Benchmark: Serialize {
+    /// Name of the command and of the file with its recorded results.
+    const NAME: &'static str;
+    /// Paths that the figures depend on, relative to this crate.
+    const SOURCES: &'static [&'static str];
+    /// What it measures.
+    type Results: Results;
+
+    /// Where the report goes.
+    fn output(&self) -> &Output;
+
+    /// What fixes everything that is drawn; `None` where nothing is.
+    fn seed(&self) -> Option<u64>;
+
+    /// All of it is measured, in the sizes of the recorded results.
+    fn is_complete(&self) -> bool;
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// Inputs that cannot be read, or a process that failed.
+    fn measure(&self) -> Result<Self::Results>;
+
+    /// What follows from the results once they are reported, for instance that a rule is broken.
+    ///
+    /// # Errors
+    /// The results are not what they must be.
+    fn conclude(&self, _results: &Self::Results) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// One input, the reference's figures, and the ratios.
-pub(crate) fn row(out: &mut impl Write, row: &Row, baseline: Option<&Baseline>) -> Result<()> {
-    let peak = row.peak_mib.unwrap_or(f64::NAN);
-    let speed = row.pods_per_cpu_second.unwrap_or(row.pods_per_second);
-    write!(
-        out,
-        "{:<24}{:>7}{:>7}{:>9.2}{:>9.2}{:>10.0}{:>7}{:>10.3}{:>6.1}%{:>8.1}{:>6} |",
-        row.input,
-        row.pods,
-        row.placed,
-        row.seconds.1 * 1e3,
-        row.cpu_seconds.unwrap_or(f64::NAN) * 1e3,
-        speed,
-        row.nodes,
-        row.dollars_per_hour,
-        (row.dollars_per_hour / row.lower_bound - 1.0) * 100.0,
-        peak,
-        row.violations
-    )?;
-    match baseline {
-        Some(theirs) => writeln!(
-            out,
-            "{:>7.0}{:>7}{:>10.3}{:>6.0} |{:>5.0}x{:>7.3}{:>6.2}",
-            theirs.pods_per_second,
-            theirs.nodes,
-            theirs.dollars_per_hour.0,
-            theirs.peak_mib,
-            speed / theirs.pods_per_second,
-            row.dollars_per_hour / theirs.dollars_per_hour.0,
-            peak / theirs.peak_mib
-        )?,
-        None => writeln!(out, " no recorded figures")?,
+/// What a command measured.
+pub(crate) trait Results: Serialize {
+    /// The table that people read.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn write_table(&self, out: &mut dyn Write) -> Result<()>;
+}
+
+/// Results, and what they belong to.
+#[derive(Debug, Serialize)]
+struct Report<'a, I, R> {
+    command: &'static str,
+    /// Commit of the source, with `+` when files differ from it; empty outside a checkout.
+    commit: String,
+    seed: Option<u64>,
+    inputs: &'a I,
+    test_host: TestHost,
+    #[serde(flatten)]
+    results: &'a R,
+}
+
+/// Runs a command.
+pub(crate) fn run<B: Benchmark>(benchmark: &B) -> Result<()> {
+    // The load and the source are those before the measurement.
+    let (test_host, commit) = (TestHost::here(), commit(B::SOURCES));
+    let results = benchmark.measure()?;
+    let report = Report {
+        command: B::NAME,
+        commit,
+        seed: benchmark.seed(),
+        inputs: benchmark,
+        test_host,
+        results: &results,
+    };
+    let output = benchmark.output();
+    if !output.json {
+        report.write_text(&mut std::io::stdout().lock())?;
     }
-    if !row.unplaced.is_empty() {
-        let kinds: Vec<String> = row
-            .unplaced
-            .iter()
-            .map(|(kind, count)| format!("{kind} {count}"))
-            .collect();
-        writeln!(out, "    without a place: {}", kinds.join(", "))?;
-        for reason in row.reasons.iter().take(3) {
-            writeln!(out, "        {reason}")?;
+    output.keep(B::NAME, &report, benchmark.is_complete())?;
+    benchmark.conclude(&results)
+}
+
+impl<I: Serialize, R: Results> Report<'_, I, R> {
+    fn write_text(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            command,
+            commit,
+            seed,
+            inputs,
+            test_host,
+            results,
+        } = self;
+        let seed = seed.map_or_else(String::new, |seed| format!("; seed {seed}"));
+        let inputs = in_words(&serde_json::to_value(inputs)?);
+        writeln!(out, "{command}: commit {commit}{seed}{inputs}")?;
+        test_host.write_line(out)?;
+        results.write_table(out)
+    }
+}
+
+/// Inputs as `; name value, value`. What was not given is left out.
+fn in_words(inputs: &Value) -> String {
+    let word = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let fields = inputs.as_object().into_iter().flatten();
+    let words = fields.map(|(name, value)| match value {
+        Value::Null | Value::Bool(false) => String::new(),
+        Value::Bool(true) => format!("; {name}"),
+        Value::Array(values) if values.is_empty() => String::new(),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(word).collect();
+            format!("; {name} {}", values.join(", "))
+        }
+        value => format!("; {name} {}", word(value)),
+    });
+    words.collect()
+}
+
+/// One line about what goes on, on standard error.
+pub(crate) fn progress(line: &str) {
+    // A closed standard error must not stop a measurement.
+    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
+}
+
+/// Runs a measurement that talks to other programs.
+///
+/// # Errors
+/// The runtime does not start, or the measurement fails.
+pub(crate) fn block_on<T>(measurement: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime does not start")?;
+    runtime.block_on(Box::pin(measurement))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Figures;
+
+    impl Serialize for Figures {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serde_json::json!({ "rows": [1, 2] }).serialize(serializer)
         }
     }
-    for violation in &row.first_violations {
-        writeln!(out, "    broken: {violation}")?;
-    }
-    Ok(())
-}
 
-/// The sums.
-pub(crate) fn closing(out: &mut impl Write, results: &Results) -> Result<()> {
-    let violations: usize = results.rows.iter().map(|row| row.violations).sum();
-    let without: usize = results.rows.iter().map(|row| row.pods - row.placed).sum();
-    writeln!(
-        out,
-        "{} inputs, {without} pods without a place, {violations} rules broken",
-        results.rows.len()
-    )?;
-    Ok(())
+    impl Results for Figures {
+        fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+            Ok(writeln!(out, "1 2")?)
+        }
+    }
+
+    #[test]
+    fn both_forms_say_what_the_results_belong_to() {
+        let inputs = serde_json::json!({ "runs": 5, "only": [], "sizes": [1, 2], "full": true, "from": null });
+        let report = Report {
+            command: "schedule",
+            commit: "abc+".to_owned(),
+            seed: Some(42),
+            inputs: &inputs,
+            test_host: TestHost::here(),
+            results: &Figures,
+        };
+        let json = serde_json::to_value(&report).unwrap();
+        for (field, value) in [
+            ("command", serde_json::json!("schedule")),
+            ("commit", serde_json::json!("abc+")),
+            ("seed", serde_json::json!(42)),
+            ("inputs", inputs.clone()),
+            ("rows", serde_json::json!([1, 2])),
+        ] {
+            assert_eq!(json[field], value, "{field}");
+        }
+        assert!(json["test_host"]["processors"].is_number());
+        let mut text = Vec::new();
+        report.write_text(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "schedule: commit abc+; seed 42; full; runs 5; sizes 1, 2"
+        );
+        assert!(lines[1].starts_with("test host "), "{text}");
+        assert_eq!(lines.last(), Some(&"1 2"));
+    }
 }

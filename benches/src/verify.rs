@@ -256,6 +256,37 @@ impl<'a> Bound<'a> {
             }
         }
     }
+
+    /// Binds every pod that an order lets in: pods with constraints in turns, a `free` one when it is needed to even out.
+    fn bind_in_turns(&mut self, bound_by: &mut [Alike<'a>], free: &mut [Alike<'a>]) {
+        loop {
+            let mut progress = false;
+            for group in bound_by.iter_mut().filter(|group| !group.pods.is_empty()) {
+                if self.admits(group) {
+                    self.bind(group);
+                    progress = true;
+                }
+            }
+            if progress {
+                continue;
+            }
+            let waiting: BTreeSet<usize> = bound_by
+                .iter()
+                .filter(|group| !group.pods.is_empty())
+                .flat_map(|group| group.spreads.iter().map(|(selector, ..)| *selector))
+                .collect();
+            let evens_out = |group: &&mut Alike<'_>| {
+                let least =
+                    |selector: &&usize| self.of(**selector, group.zone) == self.least(**selector);
+                let mut wanted = group.counted_in.iter().filter(|at| waiting.contains(at));
+                !group.pods.is_empty() && wanted.any(|selector| least(&selector))
+            };
+            let Some(group) = free.iter_mut().find(evens_out) else {
+                break;
+            };
+            self.bind(group);
+        }
+    }
 }
 
 /// Whether there is an order in which the scheduler can bind every pod in the zone that the plan gives it. Pods with
@@ -282,6 +313,32 @@ fn zones<'a>(
         .filter(|term| term.key == ZONE)
         .map(|term| (term.selector.to_string(), term.selector))
         .collect();
+    let alike = group_by_zone(pods, claim_of, plan, &selectors, found);
+    let (mut free, mut bound_by): (Vec<Alike<'_>>, Vec<Alike<'_>>) =
+        alike.into_iter().partition(Alike::is_free);
+    let zones = || universe.iter().map(|zone| (*zone, 0)).collect();
+    let mut bound = Bound {
+        counts: selectors.iter().map(|_| zones()).collect(),
+    };
+    bound.bind_in_turns(&mut bound_by, &mut free);
+    for group in bound_by.iter().filter(|group| !group.pods.is_empty()) {
+        for pod in &group.pods {
+            found.push(format!(
+                "{} cannot be bound in {}: {:?} of {:?}",
+                pod.name, group.zone, group.spreads, bound.counts
+            ));
+        }
+    }
+}
+
+/// Pods with a machine, grouped by zone and by what the selectors say of them. A pod that needs a zone and has none is noted.
+fn group_by_zone<'a>(
+    pods: &'a [RawPod],
+    claim_of: &BTreeMap<&str, usize>,
+    plan: &'a LaunchPlan,
+    selectors: &BTreeMap<String, &Value>,
+    found: &mut Vec<String>,
+) -> Vec<Alike<'a>> {
     let selector_ids: BTreeMap<&String, usize> = selectors.keys().zip(0..).collect();
     let mut alike: BTreeMap<String, Alike<'_>> = BTreeMap::new();
     for pod in pods {
@@ -331,45 +388,5 @@ fn zones<'a>(
         });
         group.pods.push(pod);
     }
-    let (mut free, mut bound_by): (Vec<Alike<'_>>, Vec<Alike<'_>>) =
-        alike.into_values().partition(Alike::is_free);
-    let zones = || universe.iter().map(|zone| (*zone, 0)).collect();
-    let mut bound = Bound {
-        counts: selectors.iter().map(|_| zones()).collect(),
-    };
-    loop {
-        let mut progress = false;
-        for group in bound_by.iter_mut().filter(|group| !group.pods.is_empty()) {
-            if bound.admits(group) {
-                bound.bind(group);
-                progress = true;
-            }
-        }
-        if progress {
-            continue;
-        }
-        let waiting: BTreeSet<usize> = bound_by
-            .iter()
-            .filter(|group| !group.pods.is_empty())
-            .flat_map(|group| group.spreads.iter().map(|(selector, ..)| *selector))
-            .collect();
-        let evens_out = |group: &&mut Alike<'_>| {
-            let least =
-                |selector: &&usize| bound.of(**selector, group.zone) == bound.least(**selector);
-            let mut wanted = group.counted_in.iter().filter(|at| waiting.contains(at));
-            !group.pods.is_empty() && wanted.any(|selector| least(&selector))
-        };
-        let Some(group) = free.iter_mut().find(evens_out) else {
-            break;
-        };
-        bound.bind(group);
-    }
-    for group in bound_by.iter().filter(|group| !group.pods.is_empty()) {
-        for pod in &group.pods {
-            found.push(format!(
-                "{} cannot be bound in {}: {:?} of {:?}",
-                pod.name, group.zone, group.spreads, bound.counts
-            ));
-        }
-    }
+    alike.into_values().collect()
 }

@@ -59,7 +59,21 @@ fn conversion(objects: &[Value], desired: &str) -> Vec<u8> {
 /// Every kind of heavy body that is known, with so many of whatever there is many of.
 #[must_use]
 pub fn heavy(count: usize) -> Vec<Heavy> {
-    let of = |name, target, body| Heavy { name, target, body };
+    let admission = reviews(count).into_iter().map(|(name, body)| Heavy {
+        name,
+        target: "admission",
+        body,
+    });
+    let conversion = conversions(count).into_iter().map(|(name, body)| Heavy {
+        name,
+        target: "conversion",
+        body,
+    });
+    admission.chain(conversion).collect()
+}
+
+/// Admission reviews, each with what is heavy about it.
+fn reviews(count: usize) -> [(&'static str, Vec<u8>); 9] {
     let list = |value: i64| pool(&json!({ "requirements": many(count, |_| json!(value)) }));
     let zone = |n: usize| json!({ "key": "topology.kubernetes.io/zone", "operator": "Inn", "values": [format!("z{n}")] });
     let unknown = json!([{ "key": "node.kubernetes.io/instance-type", "operator": "In",
@@ -71,6 +85,68 @@ pub fn heavy(count: usize) -> Vec<Heavy> {
             spec.insert(format!("templates{n}"), json!([n]));
         }
     }
+    [
+        (
+            "a list far too long, every item new and wrong",
+            review("NodePool", &list(1), Some(&list(0))),
+        ),
+        (
+            "requirements, each wrong in several ways",
+            review(
+                "NodePool",
+                &pool(&json!({ "requirements": many(count, zone) })),
+                Some(&list(0)),
+            ),
+        ),
+        (
+            "values that no instance type has",
+            review("NodePool", &pool(&json!({ "requirements": unknown })), None),
+        ),
+        (
+            "taints that cannot be",
+            review(
+                "NodePool",
+                &pool(&json!({ "taints": many(count, taint) })),
+                None,
+            ),
+        ),
+        (
+            "limits on what no node has",
+            review(
+                "NodePool",
+                &json!({ "limits": names(count, &json!("1")), "template": pool(&json!({}))["template"] }),
+                None,
+            ),
+        ),
+        (
+            "fields that nobody knows",
+            review("NodePool", &beside, None),
+        ),
+        (
+            "kubelet settings that nobody knows",
+            review(
+                "EC2NodeClass",
+                &json!({ "kubelet": names(count, &json!(1)) }),
+                None,
+            ),
+        ),
+        (
+            "tags that are set for every machine",
+            review(
+                "EC2NodeClass",
+                &json!({ "tags": names(count, &json!(7)) }),
+                Some(&json!({ "tags": names(count, &json!(8)) })),
+            ),
+        ),
+        (
+            "one long name",
+            review("NodePool", &json!({ "x".repeat(count * 10): 1 }), None),
+        ),
+    ]
+}
+
+/// Conversion reviews, each with what is heavy about it.
+fn conversions(count: usize) -> [(&'static str, Vec<u8>); 3] {
     let kept = many(
         7_000,
         |n| json!({ "at": "/spec/tags", "item": n, "was": 1, "is": 2 }),
@@ -80,85 +156,17 @@ pub fn heavy(count: usize) -> Vec<Heavy> {
         "metadata": { "name": "heavy", "annotations": { "mortise.sh/v1beta1-fields": kept } },
         "spec": { "tags": many(count, |_| json!(0)) } });
     let small = json!({ "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": { "name": "p" }, "spec": {} });
-    vec![
-        of(
-            "a list far too long, every item new and wrong",
-            "admission",
-            review("NodePool", &list(1), Some(&list(0))),
-        ),
-        of(
-            "requirements, each wrong in several ways",
-            "admission",
-            review(
-                "NodePool",
-                &pool(&json!({ "requirements": many(count, zone) })),
-                Some(&list(0)),
-            ),
-        ),
-        of(
-            "values that no instance type has",
-            "admission",
-            review("NodePool", &pool(&json!({ "requirements": unknown })), None),
-        ),
-        of(
-            "taints that cannot be",
-            "admission",
-            review(
-                "NodePool",
-                &pool(&json!({ "taints": many(count, taint) })),
-                None,
-            ),
-        ),
-        of(
-            "limits on what no node has",
-            "admission",
-            review(
-                "NodePool",
-                &json!({ "limits": names(count, &json!("1")), "template": pool(&json!({}))["template"] }),
-                None,
-            ),
-        ),
-        of(
-            "fields that nobody knows",
-            "admission",
-            review("NodePool", &beside, None),
-        ),
-        of(
-            "kubelet settings that nobody knows",
-            "admission",
-            review(
-                "EC2NodeClass",
-                &json!({ "kubelet": names(count, &json!(1)) }),
-                None,
-            ),
-        ),
-        of(
-            "tags that are set for every machine",
-            "admission",
-            review(
-                "EC2NodeClass",
-                &json!({ "tags": names(count, &json!(7)) }),
-                Some(&json!({ "tags": names(count, &json!(8)) })),
-            ),
-        ),
-        of(
-            "one long name",
-            "admission",
-            review("NodePool", &json!({ "x".repeat(count * 10): 1 }), None),
-        ),
-        of(
+    [
+        (
             "kept items that are nowhere",
-            "conversion",
             conversion(&[class], "karpenter.k8s.aws/v1beta1"),
         ),
-        of(
+        (
             "many objects",
-            "conversion",
             conversion(&vec![small; count / 10], "karpenter.sh/v1"),
         ),
-        of(
+        (
             "numbers instead of objects",
-            "conversion",
             conversion(&vec![json!(0); count], "karpenter.sh/v1"),
         ),
     ]

@@ -1,20 +1,13 @@
 //! Mutation of JSON that leaves JSON: bytes changed at random rarely get past a parser.
 
+use mortise_core::values::SplitMix64;
 use serde_json::{Map, Number, Value};
 
-/// Numbers in a row that depends on nothing but the seed (xorshift).
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
-    const fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.roll() % (end.max(1) as u64)).unwrap_or(0)
+        usize::try_from(self.0.below(end.max(1) as u64)).unwrap_or(0)
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
@@ -89,7 +82,7 @@ fn value(dice: &mut Dice) -> Value {
         4 => Number::from_f64(0.5).map_or(Value::Null, Value::Number),
         5 => Value::from(i64::MIN),
         6 => Value::from(u64::MAX),
-        7 => Value::from(i64::try_from(dice.roll() % 1_000).unwrap_or(0) - 100),
+        7 => Value::from(dice.0.between(-100, 899)),
         _ => Value::from(dice.pick(TEXTS).copied().unwrap_or_default()),
     }
 }
@@ -164,7 +157,7 @@ fn change(root: &mut Value, dice: &mut Dice) {
 #[must_use]
 pub fn mutated(input: &[u8], seed: u32) -> Option<Vec<u8>> {
     let mut root: Value = serde_json::from_slice(input).ok()?;
-    let mut dice = Dice((u64::from(seed) << 1) | 1);
+    let mut dice = Dice(SplitMix64::new(seed.into()));
     for _ in 0..=dice.below(3) {
         change(&mut root, &mut dice);
     }

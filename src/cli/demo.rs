@@ -16,13 +16,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use jiff::Timestamp;
+use mortise_controller::pem::Files;
 use mortise_controller::{
-    ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState, Shutdown,
-    SystemClock, Tls, certificates, default_extender_clients, serve,
+    Addresses, ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState,
+    Shutdown, SystemClock, Tls, certificates, default_extender_clients, serve,
 };
 use mortise_core::labels::WellKnown;
+use mortise_webhooks::Counters;
 use mortise_webhooks::router::WebhookState;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use self::directory::Directory;
 use self::play::{Pace, Player, VirtualClock};
@@ -82,56 +86,20 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let settings = demo_cluster::settings();
     let options = demo_cluster::options(args.seed, &args.region, settings.clone())?;
     let types = options.catalog.len();
-
-    let directory = Directory::new()?;
-    let files = certificates::ensure_directory(directory.path(), &[], SystemClock.now())?;
-    let tls = Arc::new(Tls::new());
-    tls.load(&files)?;
-    let listeners = Listeners::bind(&ports()).await?;
-    let addresses = listeners.addresses();
-
-    let clock = Arc::new(VirtualClock::new(options.start));
     let effective = json!({
         "demo": { "speed": args.speed.to_string(), "seed": args.seed, "region": args.region, "instance_types": types },
         "settings": settings,
     });
-    let shared = ServiceState::new(
-        Arc::<VirtualClock>::clone(&clock),
-        WellKnown::aws(),
-        env!("CARGO_PKG_VERSION"),
-        effective,
-    );
-    shared.health.set_certificate(true);
-    shared.health.set_leading(true);
-    let webhooks = WebhookState {
-        world: Arc::<ServiceState>::clone(&shared),
-        counters: Arc::default(),
-        memory: Arc::default(),
-        rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
-            deny_unsatisfiable: false,
-            offline: false,
-            node_class_kinds: vec![demo_cluster::node_class_kind()],
-        }),
-        conversion: false,
-    };
-    let counters = Arc::clone(&webhooks.counters);
-    let service = HttpsService {
-        api_servers: ApiServers::Anybody,
-        shared: Arc::clone(&shared),
-        webhooks,
-        debug: Arc::new(DebugAccess::Loopback),
-        clients: default_extender_clients().into(),
-    };
-    let end_http = Shutdown::new();
-    let http = tokio::spawn(serve(service, tls, listeners, end_http.token()));
+    let service = DemoService::start(options.start, effective).await?;
 
     let mut simulation = mortise_sim::Simulation::new(options, mortise_core::deciders::all());
-    simulation.set_extender(Box::new(InProcess::new(Arc::clone(&counters))));
+    let extender = InProcess::new(Arc::clone(&service.counters));
+    simulation.set_extender(Box::new(extender));
     let (ready, first) = tokio::sync::oneshot::channel();
     let player = Player {
         simulation,
-        shared: Arc::clone(&shared),
-        clock,
+        shared: Arc::clone(&service.shared),
+        clock: Arc::clone(&service.clock),
         pace: args.speed,
         most: args
             .duration
@@ -144,20 +112,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     // The thread that plays drops the sender when it fails; then its own end tells why.
     let mut first_answer = None;
     if first.await.is_ok() {
-        let places = text::DemoEndpoints {
-            addresses,
-            directory: directory.path(),
-            speed: args.speed,
-            seed: args.seed,
-        };
-        let snapshot = shared.snapshot();
-        let asked = text::SampleRequests::about(&snapshot);
-        probe::ask(addresses.https, &files, &asked)
-            .await
-            .context("the service does not respond to the demo")?;
-        let took = begin.elapsed();
-        first_answer = Some(took);
-        args.say(&text::welcome(&places, &asked, &snapshot, took));
+        first_answer = Some(service.greet(args, begin).await?);
     }
     let real = args
         .duration
@@ -177,9 +132,8 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         }
     };
     let stats = played.context("the simulation exited")?;
-    shared.health.set_stopping();
-    end_http.trigger();
-    http.await.context("the HTTP service exited")?;
+    let counters = Arc::clone(&service.counters);
+    service.stop().await?;
 
     let summary = text::Summary {
         stats: &stats,
@@ -201,6 +155,94 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// The production HTTPS service, answering from what the simulation publishes.
+struct DemoService {
+    shared: Arc<ServiceState>,
+    clock: Arc<VirtualClock>,
+    counters: Arc<Counters>,
+    directory: Directory,
+    files: Files,
+    addresses: Addresses,
+    http: JoinHandle<()>,
+    end_http: Shutdown,
+}
+
+impl DemoService {
+    async fn start(start: Timestamp, effective: Value) -> anyhow::Result<Self> {
+        let directory = Directory::new()?;
+        let files = certificates::ensure_directory(directory.path(), &[], SystemClock.now())?;
+        let tls = Arc::new(Tls::new());
+        tls.load(&files)?;
+        let listeners = Listeners::bind(&ports()).await?;
+        let addresses = listeners.addresses();
+
+        let clock = Arc::new(VirtualClock::new(start));
+        let shared = ServiceState::new(
+            Arc::<VirtualClock>::clone(&clock),
+            WellKnown::aws(),
+            env!("CARGO_PKG_VERSION"),
+            effective,
+        );
+        shared.health.set_certificate(true);
+        shared.health.set_leading(true);
+        let webhooks = WebhookState {
+            world: Arc::<ServiceState>::clone(&shared),
+            counters: Arc::default(),
+            memory: Arc::default(),
+            rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
+                deny_unsatisfiable: false,
+                offline: false,
+                node_class_kinds: vec![demo_cluster::node_class_kind()],
+            }),
+            conversion: false,
+        };
+        let counters = Arc::clone(&webhooks.counters);
+        let service = HttpsService {
+            api_servers: ApiServers::Anybody,
+            shared: Arc::clone(&shared),
+            webhooks,
+            debug: Arc::new(DebugAccess::Loopback),
+            clients: default_extender_clients().into(),
+        };
+        let end_http = Shutdown::new();
+        let http = tokio::spawn(serve(service, tls, listeners, end_http.token()));
+        Ok(Self {
+            shared,
+            clock,
+            counters,
+            directory,
+            files,
+            addresses,
+            http,
+            end_http,
+        })
+    }
+
+    /// Calls the service as its clients do, says where it is, and returns how long after `begin` it answered.
+    async fn greet(&self, args: &DemoArgs, begin: Instant) -> anyhow::Result<Duration> {
+        let places = text::DemoEndpoints {
+            addresses: self.addresses,
+            directory: self.directory.path(),
+            speed: args.speed,
+            seed: args.seed,
+        };
+        let snapshot = self.shared.snapshot();
+        let asked = text::SampleRequests::about(&snapshot);
+        probe::ask(self.addresses.https, &self.files, &asked)
+            .await
+            .context("the service does not respond to the demo")?;
+        let took = begin.elapsed();
+        args.say(&text::welcome(&places, &asked, &snapshot, took));
+        Ok(took)
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.shared.health.set_stopping();
+        self.end_http.trigger();
+        self.http.await.context("the HTTP service exited")
+    }
 }
 
 /// The usual ports where they are free, any others where not.

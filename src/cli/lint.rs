@@ -15,7 +15,9 @@ use mortise_controller::RunError;
 use mortise_core::catalog::Catalog;
 use mortise_core::labels::WellKnown;
 use mortise_core::migrate::SourceFile;
-use mortise_webhooks::lint::{LintLevel, LintOptions, lint};
+use mortise_webhooks::lint::{
+    LintLevel, LintOptions, lint, render_json, render_sarif, render_table,
+};
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
 use super::{WITH_WARNINGS, WRONG, line, warning};
@@ -127,11 +129,12 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         },
     );
     match args.output {
-        LintReportFormat::Table => report.table().iter().for_each(|text| line(text)),
-        LintReportFormat::Json => line(&serde_json::to_string_pretty(&report.json())?),
-        LintReportFormat::Sarif => line(&serde_json::to_string_pretty(
-            &report.sarif(env!("CARGO_PKG_VERSION")),
-        )?),
+        LintReportFormat::Table => render_table(&report).iter().for_each(|text| line(text)),
+        LintReportFormat::Json => line(&serde_json::to_string_pretty(&render_json(&report))?),
+        LintReportFormat::Sarif => line(&serde_json::to_string_pretty(&render_sarif(
+            &report,
+            env!("CARGO_PKG_VERSION"),
+        ))?),
     }
     Ok(if report.count(LintLevel::Error) > 0 {
         ExitCode::from(WRONG)

@@ -12,6 +12,7 @@ use mortise_webhooks::manifests::{
 use mortise_webhooks::second_scheduler::{SecondScheduler, second_scheduler};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use serde_json::Value;
 
 use super::line;
 use super::rbac::{self, ServiceAccount};
@@ -28,142 +29,154 @@ pub(super) struct ManifestsArgs {
 
 #[derive(Subcommand)]
 enum ManifestTarget {
-    /// CustomResourceDefinitions
-    Crds {
-        /// Provider; the restricted label domains differ
-        #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
-        provider: String,
-        /// Serve v1beta1 in addition to v1, converted by the service (v1 is stored); apply it only while the service runs with
-        /// --conversion-webhook
-        #[arg(long)]
-        conversion: bool,
-        /// Conversion: base URL of the service; default: a reference to the Service
-        #[arg(long, requires = "conversion")]
-        url: Option<String>,
-        /// Conversion: namespace of the Service
-        #[arg(long, default_value = "kube-system")]
-        namespace: String,
-        /// Conversion: name of the Service
-        #[arg(long, default_value = "mortise")]
-        service: String,
-        /// Conversion: CA certificate file (PEM); default: a CA injector must set it
-        #[arg(long, value_name = "FILE", requires = "conversion")]
-        ca_file: Option<PathBuf>,
-    },
-    /// Admission webhook configurations
-    Webhooks {
-        /// Base URL of the service; default: a reference to the Service
-        #[arg(long)]
-        url: Option<String>,
-        /// Namespace of the Service
-        #[arg(long, default_value = "kube-system")]
-        namespace: String,
-        /// Name of the Service
-        #[arg(long, default_value = "mortise")]
-        service: String,
-        /// CA certificate file (PEM)
-        #[arg(long, value_name = "FILE")]
-        ca_file: Option<PathBuf>,
-        /// Reject creations and updates while the webhook is unavailable (default: accept them; CEL rules and conditions still apply)
-        #[arg(long)]
-        fail: bool,
-        /// User name of the service, whose own requests are excluded
-        #[arg(long)]
-        own_user: Option<String>,
-        /// Set schedulerName of new pods in namespaces with the label mortise.sh/scheduler-name to its value
-        #[arg(long)]
-        scheduler_names: bool,
-    },
-    /// ServiceAccount and RBAC permissions of the service
-    Rbac {
-        /// Namespace of the service account
-        #[arg(long, default_value = "kube-system")]
-        namespace: String,
-        /// Name of the service account
-        #[arg(long, default_value = "mortise")]
-        name: String,
-        /// Add permission to update the CA of CRDs written with --conversion
-        #[arg(long)]
-        conversion: bool,
-        /// Enabled providers: kwok creates Node objects, aws does not
-        #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
-        provider: Vec<String>,
-        /// The service's --karpenter-service: its Secret is NAME-cert
-        #[arg(long, default_value = "mortise", value_name = "NAME")]
-        service: String,
-        /// The service's --leader-election-name
-        #[arg(long, default_value = mortise_controller::LEASE_NAME, value_name = "NAME")]
-        lease: String,
-        /// Omit permissions for the Secret: the service reads its certificates from --cert-dir
-        #[arg(long)]
-        certificates_given: bool,
-    },
-    /// KubeSchedulerConfiguration with the extender, or a second scheduler that uses it
-    Scheduler {
-        /// Base URL of the service; default with --second-scheduler: the Service in the namespace
-        #[arg(long, default_value = FIRST_URL)]
-        url: String,
-        /// Directory of the service's --cert-dir, source of the three files
-        #[arg(long, value_name = "DIR", conflicts_with_all = ["ca_file", "cert_file", "key_file", "second_scheduler"])]
-        cert_dir: Option<PathBuf>,
-        /// CA of the service's certificate
-        #[arg(
-            long,
-            value_name = "FILE",
-            default_value = "/etc/kubernetes/mortise/ca.crt"
-        )]
-        ca_file: String,
-        /// Client certificate for kube-scheduler
-        #[arg(
-            long,
-            value_name = "FILE",
-            default_value = "/etc/kubernetes/mortise/client.crt"
-        )]
-        cert_file: String,
-        /// Key of the client certificate
-        #[arg(
-            long,
-            value_name = "FILE",
-            default_value = "/etc/kubernetes/mortise/client.key"
-        )]
-        key_file: String,
-        /// Name in the service's certificate, if it is not the host of the URL
-        #[arg(long, value_name = "NAME")]
-        server_name: Option<String>,
-        /// kubeconfig of kube-scheduler
-        #[arg(
-            long,
-            value_name = "FILE",
-            default_value = "/etc/kubernetes/scheduler.conf"
-        )]
-        kubeconfig: String,
-        /// Write a Deployment of a second kube-scheduler with RBAC, for clusters whose kube-scheduler cannot be configured
-        #[arg(long)]
-        second_scheduler: bool,
-        /// Second scheduler: name of all objects, and value of schedulerName
-        #[arg(
-            long,
-            default_value = "mortise-scheduler",
-            requires = "second_scheduler"
-        )]
-        name: String,
-        /// Second scheduler: namespace of all objects
-        #[arg(long, default_value = "kube-system", requires = "second_scheduler")]
-        namespace: String,
-        /// Second scheduler: kube-scheduler image with the cluster's version
-        #[arg(
-            long,
-            default_value = "registry.k8s.io/kube-scheduler:v1.36.3",
-            requires = "second_scheduler"
-        )]
-        image: String,
-        /// Second scheduler: Secret with ca.crt, extender-client.crt and extender-client.key
-        #[arg(long, default_value = "mortise-cert", requires = "second_scheduler")]
-        secret: String,
-        /// Second scheduler: number of replicas, one of which leads
-        #[arg(long, default_value_t = 2, requires = "second_scheduler")]
-        replicas: u32,
-    },
+    Crds(CrdsArgs),
+    Webhooks(WebhooksArgs),
+    Rbac(RbacArgs),
+    Scheduler(SchedulerArgs),
+}
+
+/// CustomResourceDefinitions
+#[derive(Args)]
+struct CrdsArgs {
+    /// Provider; the restricted label domains differ
+    #[arg(long, default_value = "kwok", value_parser = ["kwok", "aws"])]
+    provider: String,
+    /// Serve v1beta1 in addition to v1, converted by the service (v1 is stored); apply it only while the service runs with
+    /// --conversion-webhook
+    #[arg(long)]
+    conversion: bool,
+    /// Conversion: base URL of the service; default: a reference to the Service
+    #[arg(long, requires = "conversion")]
+    url: Option<String>,
+    /// Conversion: namespace of the Service
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+    /// Conversion: name of the Service
+    #[arg(long, default_value = "mortise")]
+    service: String,
+    /// Conversion: CA certificate file (PEM); default: a CA injector must set it
+    #[arg(long, value_name = "FILE", requires = "conversion")]
+    ca_file: Option<PathBuf>,
+}
+
+/// Admission webhook configurations
+#[derive(Args)]
+struct WebhooksArgs {
+    /// Base URL of the service; default: a reference to the Service
+    #[arg(long)]
+    url: Option<String>,
+    /// Namespace of the Service
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+    /// Name of the Service
+    #[arg(long, default_value = "mortise")]
+    service: String,
+    /// CA certificate file (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Reject creations and updates while the webhook is unavailable (default: accept them; CEL rules and conditions still apply)
+    #[arg(long)]
+    fail: bool,
+    /// User name of the service, whose own requests are excluded
+    #[arg(long)]
+    own_user: Option<String>,
+    /// Set schedulerName of new pods in namespaces with the label mortise.sh/scheduler-name to its value
+    #[arg(long)]
+    scheduler_names: bool,
+}
+
+/// ServiceAccount and RBAC permissions of the service
+#[derive(Args)]
+struct RbacArgs {
+    /// Namespace of the service account
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+    /// Name of the service account
+    #[arg(long, default_value = "mortise")]
+    name: String,
+    /// Add permission to update the CA of CRDs written with --conversion
+    #[arg(long)]
+    conversion: bool,
+    /// Enabled providers: kwok creates Node objects, aws does not
+    #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
+    provider: Vec<String>,
+    /// The service's --karpenter-service: its Secret is NAME-cert
+    #[arg(long, default_value = "mortise", value_name = "NAME")]
+    service: String,
+    /// The service's --leader-election-name
+    #[arg(long, default_value = mortise_controller::LEASE_NAME, value_name = "NAME")]
+    lease: String,
+    /// Omit permissions for the Secret: the service reads its certificates from --cert-dir
+    #[arg(long)]
+    certificates_given: bool,
+}
+
+/// KubeSchedulerConfiguration with the extender, or a second scheduler that uses it
+#[derive(Args)]
+struct SchedulerArgs {
+    /// Base URL of the service; default with --second-scheduler: the Service in the namespace
+    #[arg(long, default_value = FIRST_URL)]
+    url: String,
+    /// Directory of the service's --cert-dir, source of the three files
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ca_file", "cert_file", "key_file", "second_scheduler"])]
+    cert_dir: Option<PathBuf>,
+    /// CA of the service's certificate
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/kubernetes/mortise/ca.crt"
+    )]
+    ca_file: String,
+    /// Client certificate for kube-scheduler
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/kubernetes/mortise/client.crt"
+    )]
+    cert_file: String,
+    /// Key of the client certificate
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/kubernetes/mortise/client.key"
+    )]
+    key_file: String,
+    /// Name in the service's certificate, if it is not the host of the URL
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// kubeconfig of kube-scheduler
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/kubernetes/scheduler.conf"
+    )]
+    kubeconfig: String,
+    /// Write a Deployment of a second kube-scheduler with RBAC, for clusters whose kube-scheduler cannot be configured
+    #[arg(long)]
+    second_scheduler: bool,
+    /// Second scheduler: name of all objects, and value of schedulerName
+    #[arg(
+        long,
+        default_value = "mortise-scheduler",
+        requires = "second_scheduler"
+    )]
+    name: String,
+    /// Second scheduler: namespace of all objects
+    #[arg(long, default_value = "kube-system", requires = "second_scheduler")]
+    namespace: String,
+    /// Second scheduler: kube-scheduler image with the cluster's version
+    #[arg(
+        long,
+        default_value = "registry.k8s.io/kube-scheduler:v1.36.3",
+        requires = "second_scheduler"
+    )]
+    image: String,
+    /// Second scheduler: Secret with ca.crt, extender-client.crt and extender-client.key
+    #[arg(long, default_value = "mortise-cert", requires = "second_scheduler")]
+    secret: String,
+    /// Second scheduler: number of replicas, one of which leads
+    #[arg(long, default_value_t = 2, requires = "second_scheduler")]
+    replicas: u32,
 }
 
 fn endpoint(url: Option<&str>, namespace: &str, service: &str) -> Endpoint {
@@ -213,118 +226,97 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
     Ok(absolute.display().to_string())
 }
 
+impl CrdsArgs {
+    fn documents(&self) -> anyhow::Result<Vec<Value>> {
+        let set = if self.provider == "aws" {
+            CrdSet::Aws
+        } else {
+            CrdSet::Kwok
+        };
+        if !self.conversion {
+            let manifests = set.manifests().iter();
+            return Ok(manifests
+                .map(|manifest| manifest.definition.clone())
+                .collect());
+        }
+        let endpoint = endpoint(self.url.as_deref(), &self.namespace, &self.service);
+        let ca_bundle = self.ca_file.as_deref().map(ca_bundle).transpose()?;
+        let client = conversion_client_config(&endpoint, ca_bundle.as_deref());
+        Ok(with_conversion(set, &client))
+    }
+}
+
+impl WebhooksArgs {
+    fn documents(&self) -> anyhow::Result<Vec<Value>> {
+        let ca_bundle = self.ca_file.as_deref().map(ca_bundle).transpose()?;
+        Ok(webhook_configurations(&WebhookOptions {
+            endpoint: endpoint(self.url.as_deref(), &self.namespace, &self.service),
+            ca_bundle,
+            fail: self.fail,
+            own_user: self.own_user.clone(),
+            node_classes: node_classes(),
+            scheduler_names: self.scheduler_names.then(|| self.namespace.clone()),
+        }))
+    }
+}
+
+impl RbacArgs {
+    fn documents(&self) -> Vec<Value> {
+        rbac::manifests(&ServiceAccount {
+            namespace: &self.namespace,
+            account: &self.name,
+            name: &self.name,
+            lease: &self.lease,
+            secret: &format!("{}-cert", self.service),
+            providers: &self.provider.iter().map(String::as_str).collect::<Vec<_>>(),
+            conversion: self.conversion,
+            own_certificates: !self.certificates_given,
+        })
+    }
+}
+
+impl SchedulerArgs {
+    fn documents(&self) -> anyhow::Result<Vec<Value>> {
+        if self.second_scheduler {
+            return Ok(self.of_second_scheduler());
+        }
+        let files = self.files()?;
+        Ok(vec![scheduler_configuration(&self.url, &files)])
+    }
+
+    fn of_second_scheduler(&self) -> Vec<Value> {
+        let given = Some(&self.url).filter(|url| *url != FIRST_URL);
+        let service = format!("https://mortise.{}.svc:8443", self.namespace);
+        second_scheduler(&SecondScheduler {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            image: self.image.clone(),
+            secret: self.secret.clone(),
+            url: given.cloned().unwrap_or(service),
+            server_name: self.server_name.clone(),
+            replicas: self.replicas,
+        })
+    }
+
+    fn files(&self) -> anyhow::Result<SchedulerFiles> {
+        let made = |name: &str| Some(self.cert_dir.as_ref()?.join(name));
+        let of = |name: &str, file: &String| absolute(&made(name).unwrap_or_else(|| file.into()));
+        Ok(SchedulerFiles {
+            ca: of("ca.crt", &self.ca_file)?,
+            cert: of("extender-client.crt", &self.cert_file)?,
+            key: of("extender-client.key", &self.key_file)?,
+            server_name: self.server_name.clone(),
+            kubeconfig: absolute(Path::new(&self.kubeconfig))?,
+        })
+    }
+}
+
 pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
     let documents = match &args.what {
-        ManifestTarget::Crds {
-            provider,
-            conversion,
-            url,
-            namespace,
-            service,
-            ca_file,
-        } => {
-            let set = if provider == "aws" {
-                CrdSet::Aws
-            } else {
-                CrdSet::Kwok
-            };
-            if *conversion {
-                let endpoint = endpoint(url.as_deref(), namespace, service);
-                let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
-                with_conversion(
-                    set,
-                    &conversion_client_config(&endpoint, ca_bundle.as_deref()),
-                )
-            } else {
-                set.manifests()
-                    .iter()
-                    .map(|manifest| manifest.definition.clone())
-                    .collect()
-            }
-        }
-        ManifestTarget::Webhooks {
-            url,
-            namespace,
-            service,
-            ca_file,
-            fail,
-            own_user,
-            scheduler_names,
-        } => {
-            let endpoint = endpoint(url.as_deref(), namespace, service);
-            let ca_bundle = ca_file.as_deref().map(ca_bundle).transpose()?;
-            webhook_configurations(&WebhookOptions {
-                endpoint,
-                ca_bundle,
-                fail: *fail,
-                own_user: own_user.clone(),
-                node_classes: node_classes(),
-                scheduler_names: scheduler_names.then(|| namespace.clone()),
-            })
-        }
-        ManifestTarget::Rbac {
-            namespace,
-            name,
-            conversion,
-            provider,
-            service,
-            lease,
-            certificates_given,
-        } => rbac::manifests(&ServiceAccount {
-            namespace,
-            account: name,
-            name,
-            lease,
-            secret: &format!("{service}-cert"),
-            providers: &provider.iter().map(String::as_str).collect::<Vec<_>>(),
-            conversion: *conversion,
-            own_certificates: !certificates_given,
-        }),
-        ManifestTarget::Scheduler {
-            second_scheduler: true,
-            url,
-            server_name,
-            name,
-            namespace,
-            image,
-            secret,
-            replicas,
-            ..
-        } => {
-            let given = Some(url).filter(|url| *url != FIRST_URL);
-            let service = format!("https://mortise.{namespace}.svc:8443");
-            second_scheduler(&SecondScheduler {
-                namespace: namespace.clone(),
-                name: name.clone(),
-                image: image.clone(),
-                secret: secret.clone(),
-                url: given.cloned().unwrap_or(service),
-                server_name: server_name.clone(),
-                replicas: *replicas,
-            })
-        }
-        ManifestTarget::Scheduler {
-            url,
-            ca_file,
-            cert_file,
-            key_file,
-            server_name,
-            kubeconfig,
-            cert_dir,
-            ..
-        } => {
-            let made = |name: &str| Some(cert_dir.as_ref()?.join(name));
-            let of =
-                |name: &str, file: &String| absolute(&made(name).unwrap_or_else(|| file.into()));
-            let files = SchedulerFiles {
-                ca: of("ca.crt", ca_file)?,
-                cert: of("extender-client.crt", cert_file)?,
-                key: of("extender-client.key", key_file)?,
-                server_name: server_name.clone(),
-                kubeconfig: absolute(Path::new(kubeconfig))?,
-            };
-            vec![scheduler_configuration(url, &files)]
-        }
+        ManifestTarget::Crds(args) => args.documents()?,
+        ManifestTarget::Webhooks(args) => args.documents()?,
+        ManifestTarget::Rbac(args) => args.documents(),
+        ManifestTarget::Scheduler(args) => args.documents()?,
     };
     for document in documents {
         line("---");

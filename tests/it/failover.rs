@@ -1,7 +1,7 @@
 //! Two processes while many machines come and go, and the one that leads is killed again and again: nothing is lost and
 //! nothing is made twice.
 //!
-//! The story is small by default. `just failover` plays it with 200 machines and lets every Lease run out by itself.
+//! The story is small by default. `just failover` plays it with 200 nodes and lets every Lease run out by itself.
 
 use std::time::Duration;
 

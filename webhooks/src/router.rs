@@ -182,20 +182,8 @@ fn may_preview(handler: Handler, body: &[u8]) -> bool {
 }
 
 fn call(app: &WebhookState, input: Input<'_>) -> Response {
-    let Input {
-        handler,
-        body,
-        trusted,
-        preview,
-    } = input;
-    let WebhookState {
-        world,
-        counters,
-        memory,
-        rules,
-        conversion: _,
-    } = app;
-    let world = &**world;
+    let Input { handler, body, .. } = input;
+    let counters = &app.counters;
     let of_review = matches!(
         handler,
         Handler::Validate | Handler::Default | Handler::SchedulerName
@@ -210,86 +198,27 @@ fn call(app: &WebhookState, input: Input<'_>) -> Response {
         Handler::Filter | Handler::SimulateFilter => {
             let real = handler == Handler::Filter;
             counters.filter.add(u64::from(real));
-            parsed::<wire::Args<'_>>(counters, body, |args| {
-                let begun = Instant::now();
-                if real {
-                    called(world, memory, &args.pod);
-                }
-                let answer = extender::filter(world, memory, counters, &args, real);
-                if real {
-                    let mut denied = BTreeMap::new();
-                    let failed = answer.failed_and_unresolvable_nodes.iter();
-                    for (_, message) in failed.flat_map(|failed| &failed.0) {
-                        *denied.entry(*message).or_insert(0) += 1;
-                    }
-                    let nodes = args.names().len();
-                    let call = asked(world, "filter", &args.pod, nodes, begun);
-                    memory.calls.keep(ExtenderCall {
-                        nominated_node: answer.nominated_node,
-                        denied,
-                        ..call
-                    });
-                }
-                json(&answer)
-            })
+            parsed::<wire::Args<'_>>(counters, body, |args| filter(app, &args, real))
         }
         Handler::Prioritize | Handler::SimulatePrioritize => {
             let real = handler == Handler::Prioritize;
             counters.prioritize.add(u64::from(real));
-            parsed::<wire::Args<'_>>(counters, body, |args| {
-                let begun = Instant::now();
-                if real {
-                    called(world, memory, &args.pod);
-                }
-                let answer = extender::prioritize(world, memory, counters, &args);
-                if real {
-                    let best = answer.iter().map(|each| each.score).max();
-                    let call = asked(world, "prioritize", &args.pod, answer.len(), begun);
-                    memory.calls.keep(ExtenderCall { best, ..call });
-                }
-                json(&answer)
-            })
+            parsed::<wire::Args<'_>>(counters, body, |args| prioritize(app, &args, real))
         }
         Handler::Preempt => {
             counters.preempt.inc();
-            parsed::<wire::PreemptionArgs>(counters, body, |args| {
-                let begun = Instant::now();
-                called(world, memory, &args.pod);
-                let call = asked(world, "preempt", &args.pod, args.len(), begun);
-                let answer = extender::preempt(world, memory, counters, args);
-                let micros = micros_since(begun);
-                memory.calls.keep(ExtenderCall { micros, ..call });
-                json(&answer)
-            })
+            parsed::<wire::PreemptionArgs>(counters, body, |args| preempt(app, args))
         }
         Handler::Validate => {
             counters.validate.inc();
-            counters.withheld.add(u64::from(!trusted));
-            json(&admission::review(body, counters, |request| {
-                let begun = Instant::now();
-                let snapshot = match trusted {
-                    true => world.snapshot(),
-                    // Nothing but how labels are read.
-                    false => {
-                        Snapshot::unseen(world.snapshot().well_known.clone(), world.now()).into()
-                    }
-                };
-                admission::validate(
-                    &AdmissionContext {
-                        snapshot: &snapshot,
-                        rules,
-                        now: world.now(),
-                        stop: &|| !preview || begun.elapsed() > PREVIEW,
-                    },
-                    request,
-                )
-            }))
+            counters.withheld.add(u64::from(!input.trusted));
+            validate(app, input)
         }
         Handler::SchedulerName => {
             counters.scheduler_name.inc();
             json(&admission::review(body, counters, |request| {
-                match trusted {
-                    true => admission::scheduler_name(&world.snapshot(), request),
+                match input.trusted {
+                    true => admission::scheduler_name(&app.world.snapshot(), request),
                     // The label of a namespace is a fact of the cluster too.
                     false => admission::AdmissionResult::default(),
                 }
@@ -302,10 +231,81 @@ fn call(app: &WebhookState, input: Input<'_>) -> Response {
         Handler::Default => {
             counters.default.inc();
             json(&admission::review(body, counters, |request| {
-                admission::default(rules, &world.snapshot().well_known, request)
+                admission::default(&app.rules, &app.world.snapshot().well_known, request)
             }))
         }
     }
+}
+
+fn filter(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
+    let (world, memory) = (&*app.world, &app.memory);
+    let begun = Instant::now();
+    if real {
+        called(world, memory, &args.pod);
+    }
+    let answer = extender::filter(world, memory, &app.counters, args, real);
+    if real {
+        let mut denied = BTreeMap::new();
+        let failed = answer.failed_and_unresolvable_nodes.iter();
+        for (_, message) in failed.flat_map(|failed| &failed.0) {
+            *denied.entry(*message).or_insert(0) += 1;
+        }
+        let nodes = args.names().len();
+        let call = asked(world, "filter", &args.pod, nodes, begun);
+        memory.calls.keep(ExtenderCall {
+            nominated_node: answer.nominated_node,
+            denied,
+            ..call
+        });
+    }
+    json(&answer)
+}
+
+fn prioritize(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
+    let (world, memory) = (&*app.world, &app.memory);
+    let begun = Instant::now();
+    if real {
+        called(world, memory, &args.pod);
+    }
+    let answer = extender::prioritize(world, memory, &app.counters, args);
+    if real {
+        let best = answer.iter().map(|each| each.score).max();
+        let call = asked(world, "prioritize", &args.pod, answer.len(), begun);
+        memory.calls.keep(ExtenderCall { best, ..call });
+    }
+    json(&answer)
+}
+
+fn preempt(app: &WebhookState, args: wire::PreemptionArgs) -> Response {
+    let (world, memory) = (&*app.world, &app.memory);
+    let begun = Instant::now();
+    called(world, memory, &args.pod);
+    let call = asked(world, "preempt", &args.pod, args.len(), begun);
+    let answer = extender::preempt(world, memory, &app.counters, args);
+    let micros = micros_since(begun);
+    memory.calls.keep(ExtenderCall { micros, ..call });
+    json(&answer)
+}
+
+fn validate(app: &WebhookState, input: Input<'_>) -> Response {
+    let world = &*app.world;
+    json(&admission::review(input.body, &app.counters, |request| {
+        let begun = Instant::now();
+        let snapshot = match input.trusted {
+            true => world.snapshot(),
+            // Nothing but how labels are read.
+            false => Snapshot::unseen(world.snapshot().well_known.clone(), world.now()).into(),
+        };
+        admission::validate(
+            &AdmissionContext {
+                snapshot: &snapshot,
+                rules: &app.rules,
+                now: world.now(),
+                stop: &|| !input.preview || begun.elapsed() > PREVIEW,
+            },
+            request,
+        )
+    }))
 }
 
 /// A scheduler asks.

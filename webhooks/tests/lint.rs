@@ -19,7 +19,9 @@ use mortise_core::cloud::NodeClassKind;
 use mortise_core::labels::WellKnown;
 use mortise_core::migrate::{self, SourceFile, migrate};
 use mortise_webhooks::admission::Check;
-use mortise_webhooks::lint::{LintFinding, LintLevel, LintOptions, LintReport, lint};
+use mortise_webhooks::lint::{
+    LintFinding, LintLevel, LintOptions, LintReport, lint, render_json, render_sarif, render_table,
+};
 use serde_json::{Value, json};
 use world::{EC2, KWOK, catalog, good, merged};
 
@@ -243,7 +245,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             assert!(answered, "{name}: nothing is said about {change:?}");
         }
         let stem = name.trim_end_matches(".yaml");
-        let mut text = report.table().join("\n");
+        let mut text = render_table(&report).join("\n");
         text.push('\n');
         expect_file![folder.join(format!("linted/{stem}.txt"))].assert_eq(&text);
         // Once converted, nothing of it is old any more, and what is still wrong is what only its author can know.
@@ -334,7 +336,7 @@ fn files_are_looked_at_together() {
             ..options(&[EC2])
         },
     );
-    let mut text = report.table().join("\n");
+    let mut text = render_table(&report).join("\n");
     text.push('\n');
     expect![[r#"
         pools.yaml:7: warning: NodePool first spec.weight: overlaps NodePool "second" at equal weight 10: the last by name is used; give them different weights [overlap]
@@ -458,7 +460,7 @@ fn sarif_is_what_its_schema_asks_for() {
         ],
         &options(&[EC2]),
     );
-    let log = report.sarif("1.2.3");
+    let log = render_sarif(&report, "1.2.3");
     assert_eq!(
         (&log["version"], &log["runs"][0]["tool"]["driver"]["name"]),
         (&json!("2.1.0"), &json!("mortise"))
@@ -483,7 +485,7 @@ fn sarif_is_what_its_schema_asks_for() {
         );
         assert!(place["region"]["startLine"].as_u64().unwrap() >= 1);
     }
-    let json = report.json();
+    let json = render_json(&report);
     assert_eq!(json["findings"].as_array().unwrap().len(), results.len());
     assert_eq!(json["calendars"][0]["nodePool"], "first");
     let typed = json["findings"]

@@ -11,11 +11,12 @@ use mortise_tests::agreement::Advice;
 use mortise_tests::agreement::arrivals::{Field, Kind, Known, Played, Timetable};
 use serde::Serialize;
 
-use super::{AgreementArgs, SOURCES, progress};
-use crate::machine::{Machine, runtime};
+use super::{AgreementArgs, SOURCES};
+use crate::output::Output;
+use crate::report::{self, Benchmark, Results, progress};
 
 /// Options of `agreement --arrivals`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(super) struct ArrivalArgs {
     /// Plan nothing beforehand: pods arrive over time, mortise itself runs, and pods are counted that do not run 60 s after
     /// the last machine was ready and the last other pod ran.
@@ -54,55 +55,63 @@ struct Round {
     seconds: u64,
 }
 
+/// `agreement` in the form in which pods arrive over time.
+#[derive(Serialize)]
+pub(super) struct Arrivals<'a>(pub(super) &'a AgreementArgs);
+
 /// All results.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    seed: u64,
-    lanes: u16,
-    busy: u16,
+pub(crate) struct ArrivalResults {
     rounds: Vec<Round>,
 }
 
-/// Plays the scenarios; an error when a pod waits.
-pub(super) fn run(args: &AgreementArgs) -> Result<()> {
-    let ArrivalArgs { lanes, busy, .. } = args.arrivals;
-    let timetables = timetables(args);
-    let machine = Machine::here(&SOURCES);
-    let runtime = runtime()?;
-    let both = [Advice::None, Advice::Promises];
-    let advice = if args.advice.is_empty() {
-        &both[..]
-    } else {
-        &args.advice
-    };
-    let load = BusyLoops::start(busy)?;
-    let mut rounds = Vec::new();
-    for advice in advice {
-        let round = round(*advice, &timetables, usize::from(lanes));
-        rounds.push(runtime.block_on(Box::pin(round))?);
+impl Benchmark for Arrivals<'_> {
+    const NAME: &'static str = "agreement-arrivals";
+    const SOURCES: &'static [&'static str] = SOURCES;
+    type Results = ArrivalResults;
+
+    fn output(&self) -> &Output {
+        &self.0.output
     }
-    drop(load);
-    let results = Results {
-        machine,
-        seed: args.seed,
-        lanes,
-        busy,
-        rounds,
-    };
-    let out = &mut std::io::stdout();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&results)?)?;
-    } else {
-        table(out, &results)?;
+
+    fn seed(&self) -> Option<u64> {
+        Some(self.0.seed)
     }
-    let waiting: usize = results.rounds.iter().map(|round| round.waiting).sum();
-    let broken: usize = results.rounds.iter().map(|round| round.broken.len()).sum();
-    ensure!(
-        waiting + broken == 0,
-        "{waiting} pods wait, {broken} scenarios came to no end"
-    );
-    Ok(())
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    fn measure(&self) -> Result<ArrivalResults> {
+        let ArrivalArgs { lanes, busy, .. } = self.0.arrivals;
+        let timetables = timetables(self.0);
+        let both = [Advice::None, Advice::Promises];
+        let advice = if self.0.advice.is_empty() {
+            &both[..]
+        } else {
+            &self.0.advice
+        };
+        let load = BusyLoops::start(busy)?;
+        let rounds = report::block_on(async {
+            let mut rounds = Vec::new();
+            for advice in advice {
+                rounds.push(Box::pin(round(*advice, &timetables, usize::from(lanes))).await?);
+            }
+            Ok(rounds)
+        })?;
+        drop(load);
+        Ok(ArrivalResults { rounds })
+    }
+
+    fn conclude(&self, results: &ArrivalResults) -> Result<()> {
+        let waiting: usize = results.rounds.iter().map(|round| round.waiting).sum();
+        let broken: usize = results.rounds.iter().map(|round| round.broken.len()).sum();
+        ensure!(
+            waiting + broken == 0,
+            "{waiting} pods wait, {broken} scenarios came to no end"
+        );
+        Ok(())
+    }
 }
 
 fn timetables(args: &AgreementArgs) -> Vec<Timetable> {
@@ -160,59 +169,52 @@ async fn round(advice: Advice, timetables: &[Timetable], lanes: usize) -> Result
     })
 }
 
-fn table(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        seed,
-        lanes,
-        busy,
-        rounds,
-    } = results;
-    let measured = format!("arrivals, seed {seed}, {lanes} at a time, {busy} busy loops beside");
-    machine.heading(out, &measured)?;
-    for round in rounds {
-        let Round {
-            advice,
-            pods,
-            waiting,
-            played,
-            broken,
-            seconds,
-        } = round;
-        writeln!(out)?;
-        writeln!(out, "{advice}")?;
-        writeln!(out, "{:<34}{:>8}{:>9}", "pods with", "pods", "waiting")?;
-        for kind in Kind::ALL {
-            let all = played.iter().flat_map(|each| &each.pods);
-            let all: usize = all
-                .filter(|(of, _)| *of == kind)
-                .map(|(_, count)| count)
-                .sum();
-            let late = played.iter().flat_map(|each| &each.waiting);
-            let late = late.filter(|each| each.kind == kind).count();
-            if all > 0 {
-                writeln!(out, "{:<34}{all:>8}{late:>9}", kind.label())?;
+impl Results for ArrivalResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        for round in &self.rounds {
+            let Round {
+                advice,
+                pods,
+                waiting,
+                played,
+                broken,
+                seconds,
+            } = round;
+            writeln!(out)?;
+            writeln!(out, "{advice}")?;
+            writeln!(out, "{:<34}{:>8}{:>9}", "pods with", "pods", "waiting")?;
+            for kind in Kind::ALL {
+                let all = played.iter().flat_map(|each| &each.pods);
+                let all: usize = all
+                    .filter(|(of, _)| *of == kind)
+                    .map(|(_, count)| count)
+                    .sum();
+                let late = played.iter().flat_map(|each| &each.waiting);
+                let late = late.filter(|each| each.kind == kind).count();
+                if all > 0 {
+                    writeln!(out, "{:<34}{all:>8}{late:>9}", kind.label())?;
+                }
+            }
+            writeln!(out, "{:<34}{pods:>8}{waiting:>9}", "all")?;
+            let machines: usize = played.iter().map(|each| each.machines).sum();
+            let settled = played.iter().filter_map(|each| each.settled_ms).max();
+            let late: usize = played.iter().map(|each| each.late).sum();
+            writeln!(
+                out,
+                "{} scenarios, {machines} machines; {late} pods ran late or wait; all others ran {} ms at most after the last arrival and the longest boot; {seconds} s",
+                played.len(),
+                settled.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
+            )?;
+            for Broken { replay, error } in broken {
+                writeln!(out, "came to no end: {error}")?;
+                writeln!(out, "    {replay}")?;
+            }
+            for each in played.iter().filter(|each| !each.waiting.is_empty()) {
+                write!(out, "{each}")?;
             }
         }
-        writeln!(out, "{:<34}{pods:>8}{waiting:>9}", "all")?;
-        let machines: usize = played.iter().map(|each| each.machines).sum();
-        let settled = played.iter().filter_map(|each| each.settled_ms).max();
-        let late: usize = played.iter().map(|each| each.late).sum();
-        writeln!(
-            out,
-            "{} scenarios, {machines} machines; {late} pods ran late or wait; all others ran {} ms at most after the last arrival and the longest boot; {seconds} s",
-            played.len(),
-            settled.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
-        )?;
-        for Broken { replay, error } in broken {
-            writeln!(out, "came to no end: {error}")?;
-            writeln!(out, "    {replay}")?;
-        }
-        for each in played.iter().filter(|each| !each.waiting.is_empty()) {
-            write!(out, "{each}")?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Threads that do nothing as fast as they can, until this is dropped.

@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result};
 use mortise_tests::agreement::{Advice, Arena, Feature, Landing, Outcome, Scenario};
 use serde::Serialize;
 
-use crate::machine::{Machine, runtime};
-use arrivals::ArrivalArgs;
+use crate::output::Output;
+use crate::report::{self, Benchmark, Results, progress};
+use arrivals::{ArrivalArgs, Arrivals};
 
 /// Options of `agreement`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct AgreementArgs {
     /// How many scenarios.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
@@ -22,19 +23,22 @@ pub(crate) struct AgreementArgs {
     first: u64,
     /// What scenarios are drawn from.
     #[arg(long, default_value_t = 1)]
+    #[serde(skip)]
     seed: u64,
     /// Whom kube-scheduler asks. Repeatable; the default is all three, one after the other, and with --arrivals none and
     /// promises.
     #[arg(long, value_enum)]
     advice: Vec<Advice>,
-    /// Print the results as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
     /// Print the objects of the scenarios, one a line, instead of playing them.
     #[arg(long, conflicts_with_all = ["advice", "json"])]
+    #[serde(skip)]
     show: bool,
     #[command(flatten)]
+    #[serde(flatten)]
     arrivals: ArrivalArgs,
+    #[command(flatten)]
+    #[serde(skip)]
+    output: Output,
 }
 
 /// The scenarios with one kind of advice.
@@ -48,16 +52,12 @@ struct Round {
 
 /// All results.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    seed: u64,
-    first: u64,
-    scenarios: u64,
+pub(crate) struct AgreementResults {
     rounds: Vec<Round>,
 }
 
 /// Everything that goes into the answer.
-const SOURCES: [&str; 6] = [
+const SOURCES: &[&str] = &[
     "../Cargo.lock",
     "../crates",
     "../src",
@@ -66,46 +66,49 @@ const SOURCES: [&str; 6] = [
     "src",
 ];
 
-/// Runs the scenarios.
+/// Runs the command in one of its three forms.
 pub(crate) fn run(args: &AgreementArgs) -> Result<()> {
     if args.arrivals.arrivals {
-        return arrivals::run(args);
-    }
-    if args.show {
-        return show(args);
-    }
-    let machine = Machine::here(&SOURCES);
-    let runtime = runtime()?;
-    let all = [Advice::None, Advice::Plan, Advice::Promises];
-    let advice = if args.advice.is_empty() {
-        &all[..]
+        report::run(&Arrivals(args))
+    } else if args.show {
+        show(args)
     } else {
-        &args.advice
-    };
-    let mut rounds = Vec::new();
-    for advice in advice {
-        rounds.push(runtime.block_on(Box::pin(round(args, *advice)))?);
+        report::run(args)
     }
-    let AgreementArgs {
-        scenarios,
-        first,
-        seed,
-        json,
-        ..
-    } = *args;
-    let results = Results {
-        machine,
-        seed,
-        first,
-        scenarios,
-        rounds,
-    };
-    let out = &mut std::io::stdout();
-    if json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&results)?)?;
-        return Ok(());
+}
+
+impl Benchmark for AgreementArgs {
+    const NAME: &'static str = "agreement";
+    const SOURCES: &'static [&'static str] = SOURCES;
+    type Results = AgreementResults;
+
+    fn output(&self) -> &Output {
+        &self.output
     }
-    table(out, &results)
+
+    fn seed(&self) -> Option<u64> {
+        Some(self.seed)
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    fn measure(&self) -> Result<AgreementResults> {
+        let all = [Advice::None, Advice::Plan, Advice::Promises];
+        let advice = if self.advice.is_empty() {
+            &all[..]
+        } else {
+            &self.advice
+        };
+        report::block_on(async {
+            let mut rounds = Vec::new();
+            for advice in advice {
+                rounds.push(Box::pin(round(self, *advice)).await?);
+            }
+            Ok(AgreementResults { rounds })
+        })
+    }
 }
 
 fn show(args: &AgreementArgs) -> Result<()> {
@@ -164,56 +167,46 @@ struct Row {
     landed: usize,
 }
 
-fn table(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        seed,
-        first,
-        scenarios,
-        rounds,
-    } = results;
-    let measured = format!(
-        "seed {seed}, scenarios {first} to {}",
-        first + scenarios - 1
-    );
-    machine.heading(out, &measured)?;
-    for round in rounds {
-        let Round {
-            advice,
-            pods,
-            landed,
-            outcomes,
-        } = round;
-        writeln!(out)?;
-        writeln!(out, "{advice}")?;
-        writeln!(
-            out,
-            "{:<32}{:>10}{:>8}{:>8}{:>9}",
-            "pods that use", "scenarios", "pods", "landed", "share"
-        )?;
-        for feature in Feature::ALL {
-            line(out, feature.label(), &row(outcomes, feature))?;
+impl Results for AgreementResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        for round in &self.rounds {
+            let Round {
+                advice,
+                pods,
+                landed,
+                outcomes,
+            } = round;
+            writeln!(out)?;
+            writeln!(out, "{advice}")?;
+            writeln!(
+                out,
+                "{:<32}{:>10}{:>8}{:>8}{:>9}",
+                "pods that use", "scenarios", "pods", "landed", "share"
+            )?;
+            for feature in Feature::ALL {
+                line(out, feature.label(), &row(outcomes, feature))?;
+            }
+            let all = Row {
+                scenarios: outcomes.len(),
+                pods: *pods,
+                landed: *landed,
+            };
+            line(out, "all", &all)?;
+            let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
+            let millis: u64 = outcomes.iter().map(|each| each.millis).sum();
+            writeln!(
+                out,
+                "{} nodes were there, {} were planned; {} pods had no place in the plan, {} of them landed when all others had; {} ms a scenario",
+                sum(|each| each.old_nodes),
+                sum(|each| each.new_nodes),
+                sum(|each| each.refused),
+                sum(|each| each.strays.len()),
+                millis / u64::try_from(outcomes.len().max(1)).unwrap_or(1)
+            )?;
+            missing(out, outcomes)?;
         }
-        let all = Row {
-            scenarios: outcomes.len(),
-            pods: *pods,
-            landed: *landed,
-        };
-        line(out, "all", &all)?;
-        let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
-        let millis: u64 = outcomes.iter().map(|each| each.millis).sum();
-        writeln!(
-            out,
-            "{} nodes were there, {} were planned; {} pods had no place in the plan, {} of them landed when all others had; {} ms a scenario",
-            sum(|each| each.old_nodes),
-            sum(|each| each.new_nodes),
-            sum(|each| each.refused),
-            sum(|each| each.strays.len()),
-            millis / u64::try_from(outcomes.len().max(1)).unwrap_or(1)
-        )?;
-        missing(out, outcomes)?;
+        Ok(())
     }
-    Ok(())
 }
 
 fn row(outcomes: &[Outcome], feature: Feature) -> Row {
@@ -228,7 +221,7 @@ fn row(outcomes: &[Outcome], feature: Feature) -> Row {
     row
 }
 
-fn line(out: &mut impl Write, name: &str, row: &Row) -> Result<()> {
+fn line(out: &mut dyn Write, name: &str, row: &Row) -> Result<()> {
     let Row {
         scenarios,
         pods,
@@ -244,7 +237,7 @@ fn line(out: &mut impl Write, name: &str, row: &Row) -> Result<()> {
 }
 
 /// Every pod that did not land with the scheduler's message, and every one that landed without a plan.
-fn missing(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
+fn missing(out: &mut dyn Write, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         for each in outcome.missing() {
             let message = each.message.as_deref().unwrap_or("no word");
@@ -263,10 +256,4 @@ fn missing(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// One line about what goes on, on standard error.
-fn progress(line: &str) {
-    // A closed standard error must not stop a measurement.
-    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
 }

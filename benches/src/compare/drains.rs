@@ -15,12 +15,12 @@ use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, w
 use serde::Serialize;
 use serde_json::json;
 
+use super::Way;
 use super::provisioning::{self, Claims, SeenClaim, act, deployment};
 use super::script::Script;
 use super::seen::{self, SeenPod};
-use super::{SOURCES, Way, progress};
-use crate::machine::{Machine, runtime};
-use crate::recorded::Output;
+use crate::output::Output;
+use crate::report::{self, Benchmark, Results, progress};
 
 /// A wave of replacements that takes longer is stuck.
 const WAVE: Duration = Duration::from_mins(5);
@@ -32,7 +32,7 @@ const SERVICE_CPU: u64 = 9_000;
 const SCRIPT_SECONDS: u32 = 3_600;
 
 /// Options of `drains`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct DrainsArgs {
     /// Machines, all of which are replaced at once.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
@@ -45,15 +45,16 @@ pub(crate) struct DrainsArgs {
     rate: u32,
     /// Fixes what comes and goes when.
     #[arg(long, default_value_t = 42)]
+    #[serde(skip)]
     seed: u64,
     #[command(flatten)]
+    #[serde(skip)]
     output: Output,
 }
 
 /// What became of all of them.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
+pub(crate) struct DrainsResults {
     kubernetes: String,
     nodes: u32,
     /// Machines that were drained.
@@ -69,39 +70,53 @@ struct Results {
     counts: BTreeMap<String, u64>,
 }
 
-/// Runs the benchmark.
-pub(crate) fn run(args: &DrainsArgs) -> Result<()> {
-    let machine = Machine::here(&SOURCES);
-    let runtime = runtime()?;
-    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let is_default = (args.nodes, args.disruptions, args.rate) == (50, 1_000, 30);
-    if !args.output.json {
-        table(&mut std::io::stdout(), &results)?;
+impl Benchmark for DrainsArgs {
+    const NAME: &'static str = "drains";
+    const SOURCES: &'static [&'static str] = report::PROGRAM;
+    type Results = DrainsResults;
+
+    fn output(&self) -> &Output {
+        &self.output
     }
-    args.output.keep("drains", &results, is_default)
+
+    fn seed(&self) -> Option<u64> {
+        Some(self.seed)
+    }
+
+    fn is_complete(&self) -> bool {
+        (self.nodes, self.disruptions, self.rate) == (50, 1_000, 30)
+    }
+
+    fn measure(&self) -> Result<DrainsResults> {
+        report::block_on(measure(self))
+    }
 }
 
-fn table(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        kubernetes,
-        nodes,
-        drained,
-        bound_in_drain,
-        bound,
-        evictions,
-        seconds,
-        counts: _,
-    } = results;
-    machine.heading(out, "control plane, mortise and this client share it")?;
-    writeln!(
-        out,
-        "Kubernetes {kubernetes}: {drained} machines drained in {seconds:.0} s, {nodes} at a time; {bound} pods bound meanwhile, {evictions} evicted; {bound_in_drain} bound to a machine that was being drained (wanted: 0)"
-    )?;
-    Ok(())
+impl Results for DrainsResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            kubernetes,
+            nodes,
+            drained,
+            bound_in_drain,
+            bound,
+            evictions,
+            seconds,
+            counts: _,
+        } = self;
+        writeln!(
+            out,
+            "control plane, mortise and this client share the test host; Kubernetes {kubernetes}"
+        )?;
+        writeln!(
+            out,
+            "{drained} nodes drained in {seconds:.0} s, {nodes} at a time; {bound} pods bound meanwhile, {evictions} evicted; {bound_in_drain} bound to a node that was being drained (wanted: 0)"
+        )?;
+        Ok(())
+    }
 }
 
-async fn measure(args: &DrainsArgs, machine: Machine) -> Result<Results> {
+async fn measure(args: &DrainsArgs) -> Result<DrainsResults> {
     let crds = Mortise::output(&["manifests", "crds", "--provider", "kwok"]).await?;
     let builder = ControlPlane::builder()
         .full()
@@ -148,8 +163,7 @@ async fn measure(args: &DrainsArgs, machine: Machine) -> Result<Results> {
     let (drained, bound_in_drain) = provisioning::drained(&all, &claims);
     mortise.kill9().await;
     plane.stop().await;
-    Ok(Results {
-        machine,
+    Ok(DrainsResults {
         kubernetes,
         nodes: args.nodes,
         drained,

@@ -18,7 +18,6 @@ mod seen;
 mod table;
 mod throughput;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -26,18 +25,8 @@ use mortise_tests::harness::{Mortise, SchedulerOptions, Verbs, mortise_binary};
 use serde::Serialize;
 
 use self::pass_through::PassThrough;
-use crate::machine::{Machine, runtime};
-use crate::recorded::Output;
-
-/// Everything that goes into the binaries.
-const SOURCES: [&str; 6] = [
-    "../Cargo.toml",
-    "../Cargo.lock",
-    "../src",
-    "../crates",
-    "../webhooks",
-    "src",
-];
+use crate::output::Output;
+use crate::report::{self, Benchmark, progress};
 
 // Default sizes, which are those of the recorded results.
 const NODES: [u32; 2] = [200, 1_000];
@@ -48,7 +37,7 @@ const SECONDS: u32 = 150;
 const RATE: u32 = 100;
 
 /// Options of `compare`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct CompareArgs {
     /// Throughput: numbers of nodes; 0 = without this part.
     #[arg(long, value_delimiter = ',', default_values_t = NODES, value_parser = clap::value_parser!(u32).range(0..=5_000))]
@@ -73,21 +62,15 @@ pub(crate) struct CompareArgs {
     rate: u32,
     /// Fixes what comes and goes when.
     #[arg(long, default_value_t = 42)]
+    #[serde(skip)]
     seed: u64,
     #[command(flatten)]
+    #[serde(skip)]
     output: Output,
     /// Directory for the plots (SVG). Default: docs/benchmarks/plots in the source, if the sizes are the default ones.
     #[arg(long, value_name = "DIR")]
+    #[serde(skip)]
     plots: Option<PathBuf>,
-}
-
-impl CompareArgs {
-    fn has_default_sizes(&self) -> bool {
-        self.nodes == NODES
-            && self.ways == Way::ALL
-            && (self.pods, self.runs, self.services) == (PODS, RUNS, SERVICES)
-            && (self.seconds, self.rate) == (SECONDS, RATE)
-    }
 }
 
 /// How kube-scheduler asks the extender.
@@ -198,74 +181,67 @@ impl Way {
     }
 }
 
-/// All figures of a run.
+/// All figures of a run, and what was run with which settings.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    inputs: Inputs,
+pub(crate) struct CompareResults {
+    kubernetes: String,
+    settings: &'static str,
     throughput: Vec<throughput::Row>,
     provisioning: Vec<provisioning::Row>,
-}
-
-/// What was played.
-#[derive(Debug, Serialize)]
-pub(crate) struct Inputs {
-    seed: u64,
-    kubernetes: String,
-    nodes: Vec<u32>,
-    pods: u32,
-    runs: u32,
-    services: u32,
-    seconds: u32,
-    rate: u32,
-    settings: &'static str,
 }
 
 const SETTINGS: &str = "kube-scheduler with default plugins and back-off of 1 to 2 s; mortise runs in every way, with default flags but for \
      --bind-grace-period 2s and --disruption-cooldown 30s in provisioning; extender of weight 5 with nodeCacheCapable, mutual TLS";
 
-/// Runs the benchmark.
-pub(crate) fn run(args: &CompareArgs) -> Result<()> {
-    let machine = Machine::here(&SOURCES);
-    let runtime = runtime()?;
-    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks/plots");
-    let plots = args
-        .plots
-        .clone()
-        .or_else(|| args.has_default_sizes().then_some(own));
-    if let Some(dir) = plots {
-        plot::write(&dir, &results)?;
+impl Benchmark for CompareArgs {
+    const NAME: &'static str = "compare";
+    const SOURCES: &'static [&'static str] = report::PROGRAM;
+    type Results = CompareResults;
+
+    fn output(&self) -> &Output {
+        &self.output
     }
-    args.output
-        .keep("compare", &results, args.has_default_sizes())
+
+    fn seed(&self) -> Option<u64> {
+        Some(self.seed)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.nodes == NODES
+            && self.ways == Way::ALL
+            && (self.pods, self.runs, self.services) == (PODS, RUNS, SERVICES)
+            && (self.seconds, self.rate) == (SECONDS, RATE)
+    }
+
+    fn measure(&self) -> Result<CompareResults> {
+        report::block_on(measure(self))
+    }
+
+    /// Draws the plots.
+    fn conclude(&self, results: &CompareResults) -> Result<()> {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks/plots");
+        let given = self.plots.clone();
+        match given.or_else(|| self.is_complete().then_some(own)) {
+            Some(dir) => plot::write(&dir, results),
+            None => Ok(()),
+        }
+    }
 }
 
-async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
-    let out = &mut std::io::stdout();
+async fn measure(args: &CompareArgs) -> Result<CompareResults> {
     progress("building mortise, if it is not up to date");
     mortise_binary().await?;
     let pass_through = PassThrough::start().await?;
-    let mut results = Results {
-        machine,
-        inputs: Inputs {
-            seed: args.seed,
-            kubernetes: String::new(),
-            nodes: args.nodes.clone(),
-            pods: args.pods,
-            runs: args.runs,
-            services: args.services,
-            seconds: args.seconds,
-            rate: args.rate,
-            settings: SETTINGS,
-        },
+    let mut results = CompareResults {
+        kubernetes: String::new(),
+        settings: SETTINGS,
         throughput: Vec::new(),
         provisioning: Vec::new(),
     };
     for nodes in args.nodes.iter().filter(|nodes| **nodes > 0) {
         let measured = throughput::measure(&pass_through, *nodes, args);
         let (version, rows) = Box::pin(measured).await?;
-        results.inputs.kubernetes = version;
+        results.kubernetes = version;
         results.throughput.extend(rows);
     }
     if args.services > 0 {
@@ -281,21 +257,12 @@ async fn measure(args: &CompareArgs, machine: Machine) -> Result<Results> {
                     round + 1
                 ));
                 let (version, row) = Box::pin(provisioning::play(way, round, &script)).await?;
-                results.inputs.kubernetes = version;
+                results.kubernetes = version;
                 results.provisioning.push(row);
             }
         }
     }
-    if !args.output.json {
-        table::write(out, &results)?;
-    }
     Ok(results)
-}
-
-/// One line about what goes on, on standard error.
-fn progress(line: &str) {
-    // A closed standard error must not stop a measurement.
-    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
 }
 
 /// The middle one of these; of an even number the mean of both. `NaN` of none.

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::progress;
+use crate::report::progress;
 
 /// Longest question: 5,000 names and a pod are a quarter of it.
 const LONGEST: usize = 1 << 20;

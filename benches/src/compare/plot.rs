@@ -6,13 +6,13 @@ use anyhow::{Context as _, Result};
 
 use super::chart::{Bar, Group, bars};
 use super::provisioning::Row;
-use super::{Results, Way, median};
+use super::{CompareResults, Way, median};
 
 /// A figure of a run, and its name.
 type Figure<'a> = (&'a str, &'a dyn Fn(&Row) -> f64);
 
 /// Writes every plot for which there are figures.
-pub(crate) fn write(dir: &Path, results: &Results) -> Result<()> {
+pub(crate) fn write(dir: &Path, results: &CompareResults) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     if !results.throughput.is_empty() {
         let mut sizes: Vec<u32> = results.throughput.iter().map(|row| row.nodes).collect();

@@ -19,10 +19,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::Way;
 use super::script::{Action, Script};
 use super::seen::{self, SeenPod};
-use super::{Way, progress};
-use crate::live::quantiles::Quantiles;
+use crate::end_to_end::quantiles::Quantiles;
+use crate::report::progress;
 
 const LONG: Duration = Duration::from_mins(5);
 /// A machine that has no pod but DaemonSet pods so long after it is ready came for nothing.

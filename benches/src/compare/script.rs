@@ -1,5 +1,7 @@
 //! What comes and goes when: the same for every way of asking, whatever becomes of it.
 
+use mortise_core::values::SplitMix64;
+
 /// Short-lived pods live so long, in milliseconds.
 const JOB_LIFE_MS: (u64, u64) = (8_000, 25_000);
 /// They ask for so much CPU, in thousandths.
@@ -38,7 +40,7 @@ pub(crate) struct Script {
 impl Script {
     /// Services come in the first 60 % of the time; every second one goes after 30 % of it.
     pub(crate) fn new(services: u32, seconds: u32, rate: u32, seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(SplitMix64::new(seed));
         let length = u64::from(seconds) * 1_000;
         let services = u64::from(services);
         let mut actions = Vec::new();
@@ -69,7 +71,13 @@ impl Script {
     /// Short-lived pods at one rate, and nothing else.
     pub(crate) fn steady(seconds: u32, rate: u32, seed: u64) -> Self {
         let length = u64::from(seconds) * 1_000;
-        Self::with_jobs(Vec::new(), length, rate, &mut Dice(seed), |_| true)
+        Self::with_jobs(
+            Vec::new(),
+            length,
+            rate,
+            &mut Dice(SplitMix64::new(seed)),
+            |_| true,
+        )
     }
 
     fn with_jobs(
@@ -101,20 +109,11 @@ impl Script {
     }
 }
 
-/// Numbers that look like chance (SplitMix64).
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn within(&mut self, (least, most): (u64, u64)) -> u64 {
-        least + self.next() % (most - least + 1)
+    const fn within(&mut self, (least, most): (u64, u64)) -> u64 {
+        least + self.0.below(most - least + 1)
     }
 }
 

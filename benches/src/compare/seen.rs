@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::progress;
+use crate::report::progress;
 
 /// One pod, as long as it was there and after.
 #[derive(Clone, Debug)]

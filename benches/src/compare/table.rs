@@ -4,47 +4,39 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::{Inputs, Results, Way, median, provisioning, throughput};
+use super::{CompareResults, Way, median, provisioning, throughput};
+use crate::report::Results;
 
 /// What the project wants to hold of the middle rate, by number of nodes.
 const WANTED: [(u32, f64); 2] = [(200, 80.0), (1_000, 70.0)];
 
-/// Writes everything.
-pub(crate) fn write(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        inputs,
-        throughput,
-        provisioning,
-    } = results;
-    let Inputs {
-        seed,
-        kubernetes,
-        runs,
-        settings,
-        ..
-    } = inputs;
-    let measured = format!(
-        "control plane, mortise and this client share it; seed {seed}; {runs} runs of each way in turn, medians"
-    );
-    machine.heading(out, &measured)?;
-    writeln!(out, "Kubernetes {kubernetes}; {settings}")?;
-    for nodes in &inputs.nodes {
-        let rows: Vec<_> = throughput
-            .iter()
-            .filter(|row| row.nodes == *nodes)
-            .collect();
-        if !rows.is_empty() {
-            rates(out, *nodes, &rows)?;
+impl Results for CompareResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            kubernetes,
+            settings,
+            throughput,
+            provisioning,
+        } = self;
+        writeln!(
+            out,
+            "control plane, mortise and this client share the test host; medians of runs, each way in turn"
+        )?;
+        writeln!(out, "Kubernetes {kubernetes}; {settings}")?;
+        let mut sizes: Vec<u32> = throughput.iter().map(|row| row.nodes).collect();
+        sizes.dedup();
+        for nodes in sizes {
+            let rows: Vec<_> = throughput.iter().filter(|row| row.nodes == nodes).collect();
+            rates(out, nodes, &rows)?;
         }
+        if !provisioning.is_empty() {
+            bought(out, provisioning)?;
+        }
+        Ok(())
     }
-    if !provisioning.is_empty() {
-        bought(out, inputs, provisioning)?;
-    }
-    Ok(())
 }
 
-fn rates(out: &mut impl Write, nodes: u32, rows: &[&throughput::Row]) -> Result<()> {
+fn rates(out: &mut dyn Write, nodes: u32, rows: &[&throughput::Row]) -> Result<()> {
     let of = |way: Way, figure: fn(&throughput::Row) -> f64| {
         median(
             rows.iter()
@@ -96,16 +88,10 @@ fn rates(out: &mut impl Write, nodes: u32, rows: &[&throughput::Row]) -> Result<
     Ok(())
 }
 
-fn bought(out: &mut impl Write, inputs: &Inputs, rows: &[provisioning::Row]) -> Result<()> {
-    let Inputs {
-        services,
-        seconds,
-        rate,
-        ..
-    } = inputs;
+fn bought(out: &mut dyn Write, rows: &[provisioning::Row]) -> Result<()> {
     writeln!(
         out,
-        "\n{services} services over {seconds} s, short-lived pods at up to {rate}/s\n{:<18}{:>9}{:>7}{:>10}{:>8}{:>9}{:>8}{:>8}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}",
+        "\nservices come and go while short-lived pods arrive\n{:<18}{:>9}{:>7}{:>10}{:>8}{:>9}{:>8}{:>8}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}",
         "",
         "launched",
         "empty",

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use super::binds::Binds;
 use super::pass_through::PassThrough;
 use super::seen::{self, Counts, Watching};
-use super::{CompareArgs, Way, progress};
-use crate::live::process::cpu_seconds;
+use super::{CompareArgs, Way};
+use crate::end_to_end::process::cpu_seconds;
+use crate::report::progress;
 
 /// For everything that the whole cluster takes part in.
 const LONG: Duration = Duration::from_mins(10);

@@ -12,8 +12,8 @@ use mortise_tests::harness::{Mortise, wait_until};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::progress;
-use crate::live::cluster::stage;
+use crate::end_to_end::cluster::stage;
+use crate::report::progress;
 
 const LONG: Duration = Duration::from_mins(5);
 const WRITERS: usize = 16;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::progress;
-use crate::live::cluster::Cluster;
-use crate::live::process::{Memory, cpu_seconds};
+use crate::end_to_end::cluster::Cluster;
+use crate::end_to_end::process::{Memory, cpu_seconds};
+use crate::report::progress;
 
 /// Between two changes of the cluster.
 const CHANGE: Duration = Duration::from_millis(100);

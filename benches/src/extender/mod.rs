@@ -9,18 +9,9 @@ use std::io::Write;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::live::cluster::Cluster;
-use crate::machine::{Machine, runtime};
-use crate::recorded::Output;
-
-const SOURCES: [&str; 6] = [
-    "../Cargo.toml",
-    "../Cargo.lock",
-    "../src",
-    "../crates",
-    "../webhooks",
-    "src",
-];
+use crate::end_to_end::cluster::Cluster;
+use crate::output::Output;
+use crate::report::{self, Benchmark, Results, progress};
 
 // Default sizes, which are those of the recorded results.
 const NODES: u32 = 500;
@@ -30,7 +21,7 @@ const CALLS: u32 = 1_000_000;
 const HELD: u32 = 1_000;
 
 /// Options of `extender`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct ExtenderArgs {
     /// Machines in the cluster, and node names in each question.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=2_000))]
@@ -48,11 +39,33 @@ pub(crate) struct ExtenderArgs {
     #[arg(long, default_value_t = HELD, value_parser = clap::value_parser!(u32).range(0..=5_000))]
     held: u32,
     #[command(flatten)]
+    #[serde(skip)]
     output: Output,
 }
 
-impl ExtenderArgs {
-    fn has_default_sizes(&self) -> bool {
+/// All figures of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExtenderResults {
+    kubernetes: String,
+    load: Vec<load::Row>,
+    flat: Option<load::Flat>,
+    held: Option<held::Held>,
+}
+
+impl Benchmark for ExtenderArgs {
+    const NAME: &'static str = "extender";
+    const SOURCES: &'static [&'static str] = report::PROGRAM;
+    type Results = ExtenderResults;
+
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn seed(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_complete(&self) -> bool {
         (
             self.nodes,
             self.many_nodes,
@@ -61,37 +74,19 @@ impl ExtenderArgs {
             self.held,
         ) == (NODES, MANY_NODES, SECONDS, CALLS, HELD)
     }
-}
 
-/// All figures of a run.
-#[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    kubernetes: String,
-    load: Vec<load::Row>,
-    flat: Option<load::Flat>,
-    held: Option<held::Held>,
-}
-
-/// Runs the benchmark.
-pub(crate) fn run(args: &ExtenderArgs) -> Result<()> {
-    ensure!(
-        args.many_nodes == 0 || args.many_nodes >= args.nodes,
-        "--many-nodes={} is less than --nodes={}; give at least as many, or 0",
-        args.many_nodes,
-        args.nodes
-    );
-    let machine = Machine::here(&SOURCES);
-    let runtime = runtime()?;
-    let results = runtime.block_on(Box::pin(measure(args, machine)))?;
-    if !args.output.json {
-        table(&mut std::io::stdout(), &results)?;
+    fn measure(&self) -> Result<ExtenderResults> {
+        ensure!(
+            self.many_nodes == 0 || self.many_nodes >= self.nodes,
+            "--many-nodes={} is less than --nodes={}; give at least as many, or 0",
+            self.many_nodes,
+            self.nodes
+        );
+        report::block_on(measure(self))
     }
-    args.output
-        .keep("extender", &results, args.has_default_sizes())
 }
 
-async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
+async fn measure(args: &ExtenderArgs) -> Result<ExtenderResults> {
     let mut cluster = Box::pin(Cluster::start()).await?;
     let kubernetes = cluster.version().await?;
     progress(&format!("{} machines", args.nodes));
@@ -114,8 +109,7 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
         0 => None,
         pods => Some(Box::pin(held::measure(pods)).await?),
     };
-    Ok(Results {
-        machine,
+    Ok(ExtenderResults {
         kubernetes,
         load,
         flat,
@@ -126,80 +120,77 @@ async fn measure(args: &ExtenderArgs, machine: Machine) -> Result<Results> {
 /// What is wanted of the 99th per cent, in milliseconds.
 const WANTED_MS: [(u32, f64); 2] = [(500, 2.0), (5_000, 5.0)];
 
-fn table(out: &mut impl Write, results: &Results) -> Result<()> {
-    let Results {
-        machine,
-        kubernetes,
-        load,
-        flat,
-        held,
-    } = results;
-    machine.heading(out, "control plane, mortise and this client share it; one connection over mutual TLS, one question after the other")?;
-    writeln!(out, "Kubernetes {kubernetes}")?;
-    writeln!(
-        out,
-        "\n{:<12}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
-        "",
-        "names",
-        "nominations",
-        "pictures/s",
-        "calls",
-        "mean",
-        "p50",
-        "p99",
-        "p99.9",
-        "max ms",
-        "calls/s",
-        "cpu us"
-    )?;
-    for row in load {
-        let wanted = WANTED_MS.iter().find(|(names, _)| row.names <= *names);
-        let verdict = match wanted {
-            Some((_, most)) if row.p99_ms <= *most => format!("  (wanted: p99 {most} ms)"),
-            Some((_, most)) => format!("  MISSED (wanted: p99 {most} ms)"),
-            None => String::new(),
-        };
+impl Results for ExtenderResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        let Self {
+            kubernetes,
+            load,
+            flat,
+            held,
+        } = self;
         writeln!(
             out,
-            "{:<12}{:>7}{:>10}{:>11.1}{:>9}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}{:>9.0}{:>8.0}{verdict}",
-            row.call,
-            row.names,
-            row.nominations,
-            row.pictures_per_s,
-            row.calls,
-            row.mean_ms,
-            row.p50_ms,
-            row.p99_ms,
-            row.p999_ms,
-            row.max_ms,
-            row.calls_per_s,
-            row.cpu_us_per_call
+            "control plane, mortise and this client share the test host; one connection over mutual TLS, one question after the other; Kubernetes {kubernetes}"
         )?;
-    }
-    if let Some(flat) = flat {
         writeln!(
             out,
-            "\n{} calls: resident memory {:.1} MiB after a tenth of them, {:.1} MiB after all ({:+.1} %; wanted: within 5 %); {:.0} calls/s, {:.0} per second of mortise's processor time",
-            flat.calls,
-            flat.early_mib,
-            flat.late_mib,
-            flat.growth_percent,
-            flat.calls_per_s,
-            flat.calls_per_cpu_s
+            "\n{:<12}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
+            "",
+            "names",
+            "nominations",
+            "pictures/s",
+            "calls",
+            "mean",
+            "p50",
+            "p99",
+            "p99.9",
+            "max ms",
+            "calls/s",
+            "cpu us"
         )?;
+        for row in load {
+            let wanted = WANTED_MS.iter().find(|(names, _)| row.names <= *names);
+            let verdict = match wanted {
+                Some((_, most)) if row.p99_ms <= *most => format!("  (wanted: p99 {most} ms)"),
+                Some((_, most)) => format!("  MISSED (wanted: p99 {most} ms)"),
+                None => String::new(),
+            };
+            writeln!(
+                out,
+                "{:<12}{:>7}{:>10}{:>11.1}{:>9}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}{:>9.0}{:>8.0}{verdict}",
+                row.call,
+                row.names,
+                row.nominations,
+                row.pictures_per_s,
+                row.calls,
+                row.mean_ms,
+                row.p50_ms,
+                row.p99_ms,
+                row.p999_ms,
+                row.max_ms,
+                row.calls_per_s,
+                row.cpu_us_per_call
+            )?;
+        }
+        if let Some(flat) = flat {
+            writeln!(
+                out,
+                "\n{} calls: resident memory {:.1} MiB after a tenth of them, {:.1} MiB after all ({:+.1} %; wanted: within 5 %); {:.0} calls/s, {:.0} per second of mortise's processor time",
+                flat.calls,
+                flat.early_mib,
+                flat.late_mib,
+                flat.growth_percent,
+                flat.calls_per_s,
+                flat.calls_per_cpu_s
+            )?;
+        }
+        if let Some(held) = held {
+            writeln!(
+                out,
+                "{} pods held back for {} s on a quiet cluster: {:.1} filter calls/s in the first half, {:.1} in the second (wanted: at most 110, not growing)",
+                held.pods, held.seconds, held.first_per_s, held.second_per_s
+            )?;
+        }
+        Ok(())
     }
-    if let Some(held) = held {
-        writeln!(
-            out,
-            "{} pods held back for {} s on a quiet cluster: {:.1} filter calls/s in the first half, {:.1} in the second (wanted: at most 110, not growing)",
-            held.pods, held.seconds, held.first_per_s, held.second_per_s
-        )?;
-    }
-    Ok(())
-}
-
-/// One line about what goes on, on standard error.
-fn progress(line: &str) {
-    // A closed standard error must not stop a measurement.
-    writeln!(std::io::stderr(), "mortise-bench: {line}").ok();
 }

@@ -5,7 +5,7 @@
 mod one;
 mod world;
 
-use std::io::Write as _;
+use std::io::Write;
 use std::process::Command;
 use std::time::Instant;
 
@@ -14,26 +14,30 @@ use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
 use mortise_core::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, cpu_seconds, peak_mib, resident_mib};
-use crate::recorded::Output;
+use crate::output::Output;
+use crate::report::{self, Benchmark, Results};
+use crate::test_host::{cpu_seconds, peak_mib, resident_mib};
 use world::{Mix, World};
 
 /// Options of `scale`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct ScaleArgs {
     /// Timed runs per case; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// From which the clusters are made.
     #[arg(long, default_value_t = 42)]
+    #[serde(skip)]
     seed: u64,
     /// Only cases whose name contains this: pending, plain, affinity, field, one, memory.
     #[arg(long)]
     only: Option<String>,
     #[command(flatten)]
+    #[serde(skip)]
     output: Output,
     /// Run this one case in this process and print its rows as JSON.
     #[arg(long, hide = true)]
+    #[serde(skip)]
     measure: Option<String>,
 }
 
@@ -83,10 +87,7 @@ struct Row {
 
 /// All figures of a run.
 #[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    seed: u64,
-    runs: usize,
+pub(crate) struct ScaleResults {
     rows: Vec<Row>,
 }
 
@@ -232,61 +233,82 @@ fn in_child(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("rows of {case}"))
 }
 
-/// Runs the cases.
+/// Runs the command, or measures one case for the process that does.
 pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    if let Some(case) = &args.measure {
-        let rows = measure(args, case)?;
-        writeln!(out, "{}", serde_json::to_string(&rows)?)?;
-        return Ok(());
-    }
-    let machine = Machine::here(&["../crates", "src"]);
-    if !args.output.json {
-        let measured = format!(
-            "seed {}; times in ms: least, median, most of {} runs (one pod: p99), by processor time from 20 ms on",
-            args.seed, args.runs
-        );
-        machine.heading(&mut out, &measured)?;
-    }
-    let wanted = |case: &str| args.only.as_deref().is_none_or(|only| case.contains(only));
-    let mut rows: Vec<Row> = Vec::new();
-    for (case, inputs) in CASES.into_iter().filter(|(case, _)| wanted(case)) {
-        let mut measured = in_child(args, case)?;
-        let plain = rows
-            .iter()
-            .find(|row| row.case == "plain")
-            .map(|row| row.ms.1);
-        if let ("affinity", Some(plain)) = (case, plain) {
-            measured = measured
-                .into_iter()
-                .map(|row| row.within(plain * 3.0))
-                .collect();
-        }
-        if !args.output.json {
-            writeln!(out, "{case}: {inputs}")?;
-            for row in &measured {
-                show(&mut out, row)?;
-            }
-        }
-        rows.extend(measured);
-    }
-    if rows.is_empty() {
-        bail!(
-            "no case is named {:?}; there are {}",
-            args.only,
-            CASES.map(|(name, _)| name).join(", ")
-        );
-    }
-    let results = Results {
-        machine,
-        seed: args.seed,
-        runs: args.runs,
-        rows,
+    let Some(case) = &args.measure else {
+        return report::run(args);
     };
-    args.output.keep("scale", &results, args.only.is_none())
+    let rows = measure(args, case)?;
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&rows)?)?;
+    Ok(())
 }
 
-fn show(out: &mut impl std::io::Write, row: &Row) -> Result<()> {
+impl Benchmark for ScaleArgs {
+    const NAME: &'static str = "scale";
+    const SOURCES: &'static [&'static str] = report::SOLVER;
+    type Results = ScaleResults;
+
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn seed(&self) -> Option<u64> {
+        Some(self.seed)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.only.is_none()
+    }
+
+    fn measure(&self) -> Result<ScaleResults> {
+        let is_wanted = |case: &str| self.only.as_deref().is_none_or(|only| case.contains(only));
+        let mut rows: Vec<Row> = Vec::new();
+        for (case, inputs) in CASES.into_iter().filter(|(case, _)| is_wanted(case)) {
+            report::progress(&format!("{case}: {inputs}"));
+            let mut measured = in_child(self, case)?;
+            let plain = rows
+                .iter()
+                .find(|row| row.case == "plain")
+                .map(|row| row.ms.1);
+            if let ("affinity", Some(plain)) = (case, plain) {
+                measured = measured
+                    .into_iter()
+                    .map(|row| row.within(plain * 3.0))
+                    .collect();
+            }
+            rows.extend(measured);
+        }
+        if rows.is_empty() {
+            bail!(
+                "no case is named {:?}; there are {}",
+                self.only,
+                CASES.map(|(name, _)| name).join(", ")
+            );
+        }
+        Ok(ScaleResults { rows })
+    }
+}
+
+impl Results for ScaleResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(
+            out,
+            "times in ms: least, median, most of all runs (one pod: p99), by processor time from 20 ms on"
+        )?;
+        for (case, inputs) in CASES {
+            let mut rows = self.rows.iter().filter(|row| row.case == case).peekable();
+            if rows.peek().is_some() {
+                writeln!(out, "{case}: {inputs}")?;
+            }
+            for row in rows {
+                write_row(out, row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_row(out: &mut dyn Write, row: &Row) -> Result<()> {
     let (least, median, most) = row.ms;
     writeln!(
         out,

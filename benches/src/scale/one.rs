@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Row;
 use super::world::{Mix, TEAMS, World, apart, pod, read, spread, together};
-use crate::machine::{peak_mib, resident_mib};
+use crate::test_host::{peak_mib, resident_mib};
 
 /// An app of which 200 pods run.
 const APP: &str = "app-40";

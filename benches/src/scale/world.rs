@@ -18,6 +18,7 @@ use mortise_core::requirements::{Operator, Requirement};
 use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::resources::Resources;
 use mortise_core::settings::Settings;
+use mortise_core::values::SplitMix64;
 use serde_json::{Value, json};
 
 const ZONES: [&str; 4] = ["zone-a", "zone-b", "zone-c", "zone-d"];
@@ -31,16 +32,12 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// A number below `below` that depends on nothing but the seed and `of` (splitmix64).
+/// A number below `below` that depends on nothing but the seed and `of`.
 fn draw(seed: u64, of: [usize; 2], below: usize) -> usize {
-    let mut z = seed;
-    for each in of {
-        z = (z ^ each as u64).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
-    }
-    usize::try_from(z % below.max(1) as u64).unwrap_or(0)
+    let mixed = of.into_iter().fold(seed, |mixed, each| {
+        SplitMix64::new(mixed ^ each as u64).next_u64()
+    });
+    usize::try_from(mixed % below.max(1) as u64).unwrap_or(0)
 }
 
 /// Types of four families in eight sizes and more generations than any region has, at prices that follow their size.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, ObjectRef, PodKey};
-use mortise_apis::values::{GoDuration, NillableDuration, after};
+use mortise_apis::values::{GoDuration, NillableDuration, SplitMix64, after};
 use mortise_apis::{DurationText, labels};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Effect;
@@ -35,7 +35,7 @@ const MAX_RECORDED: usize = 20;
 /// Chooses names of claims that nobody has.
 #[derive(Clone, Debug)]
 pub(crate) struct NameGenerator {
-    state: u64,
+    random: SplitMix64,
     used: BTreeSet<ClaimName>,
 }
 
@@ -43,25 +43,16 @@ impl NameGenerator {
     /// Names that follow from the seed of a step.
     pub(crate) const fn new(seed: u64) -> Self {
         Self {
-            state: seed,
+            random: SplitMix64::new(seed),
             used: BTreeSet::new(),
         }
-    }
-
-    /// SplitMix64.
-    const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 
     /// A name that begins with the pool's.
     pub(crate) fn claim(&mut self, pool: &str, snapshot: &Snapshot) -> ClaimName {
         let prefix: String = pool.chars().take(PREFIX).collect();
         loop {
-            let mut rest = self.next();
+            let mut rest = self.random.next_u64();
             let suffix: String = (0..5)
                 .map(|_| {
                     let letters = LETTERS.len() as u64;

@@ -1,51 +1,78 @@
 //! What must hold at every moment, whatever happens. Checked once per virtual second; a breach goes into
 //! [`Stats::violations`](crate::Stats).
 
-use std::collections::BTreeMap;
+mod pending_pods;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_core::decider_id::DeciderId;
 use mortise_core::disruption::budget_states;
 use mortise_core::effect::{Effect, Event};
 use mortise_core::engine::EffectRequest;
+use mortise_core::freshness::{Freshness, HOLDING};
 use mortise_core::labels;
-use mortise_core::names::ObjectRef;
+use mortise_core::names::{ClaimName, ObjectRef};
 use mortise_core::resource_kinds::ObjectKey;
 use mortise_core::resources::Resources;
 use mortise_core::snapshot::{PoolUsage, Snapshot};
 use mortise_core::values::since;
 use serde_json::Value;
 
-use crate::simulation::Simulation;
+use crate::cluster::{Cluster, is_deleting};
+use crate::replicas::Replicas;
+use pending_pods::PendingPods;
 
-/// A machine that no claim speaks of must be found and ended within this: garbage collection looks every two minutes, and
-/// leaves young machines alone.
+/// An instance that no claim speaks of must be found and ended within this: garbage collection looks every two minutes, and
+/// leaves young instances alone.
 const ORPHAN_MS: i64 = 6 * 60_000;
 /// Breaches written down; one is enough to fail a test, and thousands would fill the memory.
 const MOST: usize = 20;
 
-impl Simulation {
-    pub(crate) fn check(&mut self) {
+/// What is remembered from one check to the next.
+#[derive(Default)]
+pub(crate) struct Invariants {
+    /// Breaches that are known: the same one a second later is not written down again.
+    breaches: BTreeSet<String>,
+    pending_pods: PendingPods,
+    /// Claims that disruption deleted and that are still there, with their pools.
+    disrupted: BTreeMap<ClaimName, String>,
+    /// The most that budgets of a pool ever allowed.
+    most_allowed: BTreeMap<String, i64>,
+}
+
+impl Invariants {
+    /// Everything that can be checked at any moment.
+    pub(crate) fn check(&mut self, cluster: &mut Cluster, replicas: &mut Replicas) {
         let mut found = Vec::new();
-        self.check_capacity(&mut found);
-        self.check_machines(&mut found);
-        self.check_limits(&mut found);
-        self.check_waiting(&mut found);
+        let now = cluster.now();
+        let snapshot = replicas.snapshot(now);
+        check_capacity(&snapshot, &mut found);
+        check_instances(cluster, &mut found);
+        check_limits(&snapshot, cluster, &mut found);
+        if replicas.has_lease() {
+            self.pending_pods.check(&snapshot, now, &mut found);
+        }
         for text in found {
-            self.breach(text);
+            self.breach(text, cluster);
         }
     }
 
     /// An event is what the table of events says.
-    pub(crate) fn check_event(&mut self, event: &Event) {
+    pub(crate) fn check_event(&mut self, event: &Event, cluster: &mut Cluster) {
         if let Some(text) = mortise_core::events::fault(event) {
-            self.breach(text);
+            self.breach(text, cluster);
         }
-        self.note_told(event);
+        self.pending_pods.note_event(event, cluster.now());
     }
 
     /// What disruption deletes keeps within its pool's budget and holds no pod that must not be disrupted, whoever decided it
     /// and whenever.
-    pub(crate) fn check_disruption(&mut self, order: &EffectRequest) {
+    pub(crate) fn check_disruption(
+        &mut self,
+        order: &EffectRequest,
+        cluster: &mut Cluster,
+        replicas: &mut Replicas,
+    ) {
         let Effect::Delete {
             target: ObjectRef::Claim(name),
             ..
@@ -54,28 +81,32 @@ impl Simulation {
             return;
         };
         let key = ObjectKey::Claim(name.clone());
-        let Some(claim) = self.store.get(&key).cloned() else {
+        let Some(claim) = cluster.api_server.get(&key).cloned() else {
             return;
         };
-        if order.decider != DeciderId::Disruption || crate::api_server::is_going(&claim) {
+        if order.decider != DeciderId::Disruption || is_deleting(&claim) {
             return;
         }
         let node = claim.pointer("/status/nodeName").cloned();
-        let is_protected = self.store.iter().any(|(key, pod)| {
+        let is_protected = cluster.api_server.iter().any(|(key, pod)| {
             let here = node.is_some() && pod.pointer("/spec/nodeName") == node.as_ref();
             let annotations = pod.pointer("/metadata/annotations");
             matches!(key, ObjectKey::Pod(_))
                 && here
-                && !crate::api_server::is_going(pod)
+                && !is_deleting(pod)
                 && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
         });
         if is_protected && !is_true(&claim, "Drifted") {
-            self.breach(format!("claim {name} was deleted with a protected pod"));
+            self.breach(
+                format!("claim {name} was deleted with a protected pod"),
+                cluster,
+            );
         }
-        let snapshot = self.snapshot();
+        let now = cluster.now();
+        let snapshot = replicas.snapshot(now);
         let pool = claim.pointer("/metadata/labels/karpenter.sh~1nodepool");
         let pool = pool.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let reasons = budget_states(&snapshot, self.now());
+        let reasons = budget_states(&snapshot, now);
         let allowed = reasons
             .iter()
             .filter(|state| state.pool.as_str() == pool)
@@ -86,7 +117,7 @@ impl Simulation {
         let most = *most;
         // A node whose instance terminates counts neither as there nor as going.
         self.disrupted.retain(|name, _| {
-            let claim = self.store.get(&ObjectKey::Claim(name.clone()));
+            let claim = cluster.api_server.get(&ObjectKey::Claim(name.clone()));
             claim.is_some_and(|claim| !is_true(claim, "InstanceTerminating"))
         });
         self.disrupted.insert(name.clone(), pool.clone());
@@ -94,114 +125,134 @@ impl Simulation {
         let going = i64::try_from(going.count()).unwrap_or(i64::MAX);
         if going > most {
             let text = format!("pool {pool}: {going} nodes go at once, {most} may");
-            self.breach(text);
+            self.breach(text, cluster);
         }
     }
 
-    fn breach(&mut self, text: String) {
-        // The same breach a second later is no news.
-        if self.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
-            let line = format!("{}: {text}", self.now());
-            self.stats.violations.push(line);
+    fn breach(&mut self, text: String, cluster: &mut Cluster) {
+        if cluster.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
+            cluster.violation(&text);
         }
     }
+}
 
-    /// No node holds more than it has.
-    fn check_capacity(&mut self, found: &mut Vec<String>) {
-        let snapshot = self.snapshot();
-        for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
-            if let Some(resource) = node.used.exceeds_first(&node.allocatable) {
+/// No decider requests what cannot be undone while a watch that it depends on is old.
+pub(crate) fn check_freshness(
+    orders: &[EffectRequest],
+    freshness: &Freshness,
+    cluster: &mut Cluster,
+) {
+    for order in orders.iter().filter(|order| is_final(order)) {
+        let by = order.decider;
+        if let Some(old) = freshness.holds(by, cluster.now()) {
+            let effect = order.effect.label();
+            cluster.violation(&format!("{by} orders {effect} although {old}"));
+        }
+    }
+}
+
+/// It ends something, by one of those who hold.
+fn is_final(order: &EffectRequest) -> bool {
+    HOLDING.contains(&order.decider)
+        && match &*order.effect {
+            Effect::Terminate { .. } | Effect::Evict { .. } => true,
+            Effect::Delete { target, .. } => match target {
+                ObjectRef::Pod(_) => true,
+                // A claim goes with its Node, whose deletion was decided elsewhere.
+                ObjectRef::Claim(_) => order.decider != DeciderId::Termination,
+                _ => false,
+            },
+            _ => false,
+        }
+}
+
+/// No node holds more than it has.
+fn check_capacity(snapshot: &Snapshot, found: &mut Vec<String>) {
+    for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
+        if let Some(resource) = node.used.exceeds_first(&node.allocatable) {
+            found.push(format!(
+                "node {} holds more {resource} than it has",
+                node.name()
+            ));
+        }
+    }
+}
+
+/// One instance per claim, and one claim per instance.
+fn check_instances(cluster: &Cluster, found: &mut Vec<String>) {
+    let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
+    let staying = cluster.cloud.machines();
+    for (id, machine) in staying.filter(|(_, machine)| machine.ends.is_none()) {
+        *by_claim.entry(&machine.claim).or_default() += 1;
+        let claim = ObjectKey::Claim(machine.claim.as_str().into());
+        let is_known = cluster.api_server.get(&claim).is_some();
+        if !is_known && since(cluster.now(), machine.launched) > ORPHAN_MS {
+            found.push(format!("machine {id} of claim {} is leaked", machine.claim));
+        }
+    }
+    for (claim, machines) in by_claim.into_iter().filter(|(_, machines)| *machines > 1) {
+        found.push(format!("claim {claim} has {machines} machines"));
+    }
+}
+
+/// No pool has more than it may. Instances that terminate count as gone, as they do for the service.
+fn check_limits(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>) {
+    let mut used: BTreeMap<&str, (i64, Resources)> = BTreeMap::new();
+    for (_, machine) in cluster.cloud.machines() {
+        let Some(pool) = machine.labels.get(labels::NODEPOOL) else {
+            continue;
+        };
+        let claim = ObjectKey::Claim(machine.claim.as_str().into());
+        let going = cluster.api_server.get(&claim).is_none_or(is_deleting);
+        if going || machine.ends.is_some() {
+            continue;
+        }
+        let (nodes, capacity) = used.entry(pool).or_default();
+        *nodes += 1;
+        capacity.add_assign(&machine.instance_type.capacity);
+    }
+    check_counted(snapshot, cluster, found);
+    for (name, pool) in snapshot.pools.iter() {
+        let Some((nodes, capacity)) = used.get(name.as_str()) else {
+            continue;
+        };
+        let limits = pool.limits();
+        if limits.nodes.is_some_and(|limit| *nodes > limit) {
+            found.push(format!(
+                "pool {name} has {nodes} nodes, limit {:?}",
+                limits.nodes
+            ));
+        }
+        for (resource, limit) in &limits.resources {
+            if capacity.get(resource) > *limit {
                 found.push(format!(
-                    "node {} holds more {resource} than it has",
-                    node.name()
+                    "pool {name} has {} of {resource}, limit {limit}",
+                    capacity.get(resource)
                 ));
             }
         }
     }
+}
 
-    /// One machine per claim, and one claim per machine.
-    fn check_machines(&self, found: &mut Vec<String>) {
-        let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
-        for (id, machine) in self
-            .cloud
-            .machines()
-            .filter(|(_, machine)| machine.ends.is_none())
-        {
-            *by_claim.entry(&machine.claim).or_default() += 1;
-            let known = self
-                .store
-                .get(&ObjectKey::Claim(machine.claim.as_str().into()))
-                .is_some();
-            if !known && since(self.now(), machine.launched) > ORPHAN_MS {
-                found.push(format!("machine {id} of claim {} is leaked", machine.claim));
-            }
-        }
-        for (claim, machines) in by_claim.into_iter().filter(|(_, machines)| *machines > 1) {
-            found.push(format!("claim {claim} has {machines} machines"));
+/// What runs for a pool's claims is counted against its limits, whoever has been killed in the meantime.
+fn check_counted(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>) {
+    let mut running: BTreeMap<&str, Resources> = BTreeMap::new();
+    for (_, machine) in cluster.cloud.machines() {
+        let known = snapshot.claims.get(machine.claim.as_str()).is_some();
+        let node = snapshot.node_of_claim(&machine.claim);
+        let stays = known && node.is_some_and(|node| !node.deleting) && machine.ends.is_none();
+        if let (Some(pool), true) = (machine.labels.get(labels::NODEPOOL), stays) {
+            let sum = running.entry(pool).or_default();
+            sum.add_assign(&machine.instance_type.capacity);
         }
     }
-
-    /// No pool has more than it may. Machines that are on their way out count as gone, as they do for the service.
-    fn check_limits(&mut self, found: &mut Vec<String>) {
-        let snapshot = self.snapshot();
-        let mut used: BTreeMap<&str, (i64, Resources)> = BTreeMap::new();
-        for (_, machine) in self.cloud.machines() {
-            let Some(pool) = machine.labels.get(labels::NODEPOOL) else {
-                continue;
-            };
-            let going = self
-                .store
-                .get(&ObjectKey::Claim(machine.claim.as_str().into()))
-                .is_none_or(crate::api_server::is_going);
-            if going || machine.ends.is_some() {
-                continue;
-            }
-            let (nodes, capacity) = used.entry(pool).or_default();
-            *nodes += 1;
-            capacity.add_assign(&machine.instance_type.capacity);
-        }
-        self.check_counted(&snapshot, found);
-        for (name, pool) in snapshot.pools.iter() {
-            let Some((nodes, capacity)) = used.get(name.as_str()) else {
-                continue;
-            };
-            let limits = pool.limits();
-            if limits.nodes.is_some_and(|limit| *nodes > limit) {
-                found.push(format!(
-                    "pool {name} has {nodes} nodes, limit {:?}",
-                    limits.nodes
-                ));
-            }
-            for (resource, limit) in &limits.resources {
-                if capacity.get(resource) > *limit {
-                    found.push(format!(
-                        "pool {name} has {} of {resource}, limit {limit}",
-                        capacity.get(resource)
-                    ));
-                }
-            }
-        }
-    }
-    /// What runs for a pool's claims is counted against its limits, whoever has been killed in the meantime.
-    fn check_counted(&self, snapshot: &Snapshot, found: &mut Vec<String>) {
-        let mut running: BTreeMap<&str, Resources> = BTreeMap::new();
-        for (_, machine) in self.cloud.machines() {
-            let known = snapshot.claims.get(machine.claim.as_str()).is_some();
-            let node = snapshot.node_of_claim(&machine.claim);
-            let stays = known && node.is_some_and(|node| !node.deleting) && machine.ends.is_none();
-            if let (Some(pool), true) = (machine.labels.get(labels::NODEPOOL), stays) {
-                let sum = running.entry(pool).or_default();
-                sum.add_assign(&machine.instance_type.capacity);
-            }
-        }
-        let counted = PoolUsage::all(snapshot);
-        for (pool, running) in running {
-            let none = Resources::zero();
-            let counted = counted.get(pool).map_or(&none, |usage| &usage.capacity);
-            let short = running.exceeds_first(counted);
-            if let Some(resource) = short {
-                found.push(format!("pool {pool} runs more {resource} than is counted"));
-            }
+    let counted = PoolUsage::all(snapshot);
+    for (pool, running) in running {
+        let none = Resources::zero();
+        let counted = counted.get(pool).map_or(&none, |usage| &usage.capacity);
+        let short = running.exceeds_first(counted);
+        if let Some(resource) = short {
+            found.push(format!("pool {pool} runs more {resource} than is counted"));
         }
     }
 }
@@ -225,6 +276,7 @@ mod tests {
     use mortise_core::requirements::{Requirement, Requirements};
     use mortise_core::resources::Resources;
     use mortise_core::settings::Settings;
+    use mortise_core::values::{SplitMix64, after};
     use serde_json::json;
 
     use crate::{Options, Simulation};
@@ -271,24 +323,23 @@ mod tests {
         let mut simulation = simulation();
         for uid in ["1", "2"] {
             let claim = serde_json::from_value(json!({ "metadata": { "name": "c", "uid": uid, "labels": { "karpenter.sh/nodepool": "p" } }, "spec": {} })).unwrap();
-            let (now, mut rng) = (simulation.now(), simulation.rng.clone());
-            simulation.cloud.launch(&claim, now, &mut rng).unwrap();
+            let (now, mut random) = (simulation.now(), SplitMix64::new(1));
+            let cloud = &mut simulation.cluster.cloud;
+            cloud.launch(&claim, now, &mut random).unwrap();
         }
         let claim = mortise_core::resource_kinds::ObjectKey::Claim("c".into());
         simulation
-            .store
+            .cluster
+            .api_server
             .create(
                 claim.clone(),
                 json!({ "metadata": { "name": "c" } }),
                 Timestamp::UNIX_EPOCH,
             )
             .unwrap();
-        simulation.run_until(mortise_core::values::after(Timestamp::UNIX_EPOCH, 10_000));
-        simulation.store.erase(&claim);
-        simulation.run_until(mortise_core::values::after(
-            Timestamp::UNIX_EPOCH,
-            10 * 60_000,
-        ));
+        simulation.run_until(after(Timestamp::UNIX_EPOCH, 10_000));
+        simulation.cluster.api_server.erase(&claim);
+        simulation.run_until(after(Timestamp::UNIX_EPOCH, 10 * 60_000));
         let seen = simulation.stats().violations.join("\n");
         for breach in [
             "claim c has 2 machines",

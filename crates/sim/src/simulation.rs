@@ -1,118 +1,48 @@
 //! The event loop: virtual time, the production engine, and everything around it.
 
-mod replicas;
+mod execution;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::InterruptionNotice;
 use mortise_core::deciders::Decider;
-use mortise_core::effect::{Effect, EffectError, Outcome};
-use mortise_core::engine::{EffectRequest, Engine, EngineInput};
-use mortise_core::freshness::{Freshness, WatchState};
-use mortise_core::names::{ClaimName, PodKey, ProviderId};
+use mortise_core::effect::EffectError;
+use mortise_core::engine::EngineInput;
+use mortise_core::freshness::WatchState;
 use mortise_core::record::Record;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_core::resource_kinds::{ObjectKey, ObjectKind};
 use mortise_core::snapshot::Snapshot;
-use mortise_core::values::{after, since};
+use mortise_core::values::since;
 use serde_json::{Value, json};
 
-use crate::api_server::{ApiServer, Change, object};
-use crate::cloud::Cloud;
-use crate::extender::Extender;
-use crate::faults::Planned;
+use crate::clock::Action;
+use crate::cluster::{
+    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, WorkloadControllers,
+    instance_gone, latency, node_ready, pod_done, pod_stopped,
+};
+use crate::faults::{FaultInjector, WatchFault};
+use crate::invariants::{Invariants, check_freshness};
 use crate::options::Options;
-use crate::rng::Rng;
-use crate::scheduler::{Scheduler, Verdict};
-use crate::stats::Stats;
-use crate::watches::WatchFault;
-use crate::workload_controllers::WorkloadControllers;
+use crate::replicas::Replicas;
+use crate::stats::{CostMeter, Stats};
+use crate::watches::{Watches, say};
 
-/// Controllers look around this often.
+/// Controllers look at the cluster this often.
 const TICK_MS: i64 = 1_000;
-/// One scheduling cycle.
-const CYCLE_MS: i64 = 10;
-/// More steps of deciders than this at one moment are a loop without end.
-const STEPS: usize = 10_000;
-
-/// Something that will happen.
-pub(crate) enum Action {
-    /// A watch shows changes.
-    Watch(Vec<Change>),
-    /// An effect of a replica arrives at whoever carries it out.
-    Carry(usize, EffectRequest),
-    /// The outcome of an effect arrives at the replica that asked for it.
-    Answer(usize, EffectRequest, Box<Outcome>),
-    /// The leader hears that the lease is lost.
-    LeaseLost,
-    /// A replica gets the lease.
-    LeaseWon(usize),
-    /// A machine is up far enough to make its Node.
-    NodeAppears(ProviderId),
-    /// The kubelet reports ready.
-    NodeReady(ProviderId),
-    /// A machine is gone.
-    MachineGone(ProviderId),
-    /// A pod's containers run.
-    PodRuns(PodKey),
-    /// A pod has ended by itself.
-    PodDone(PodKey),
-    /// A pod's containers have stopped.
-    PodStopped(PodKey, String),
-    /// A watch says up to which version it has shown everything.
-    Bookmark(ObjectKind, u64),
-    /// Owners look around.
-    Tick,
-    /// The scheduler takes the next pod.
-    Schedule,
-    /// The cloud takes a machine back.
-    Interrupt,
-}
 
 /// A virtual cluster with the production deciders in it.
 pub struct Simulation {
-    pub(crate) options: Options,
-    pub(crate) store: ApiServer,
-    pub(crate) cloud: Cloud,
-    pub(crate) rng: Rng,
-    pub(crate) stats: Stats,
-    /// The processes of the service, each with its own picture of the same objects.
-    pub(crate) replicas: Vec<Engine>,
-    /// The one that leads, or led last.
-    pub(crate) leader: usize,
-    /// Whether the leader still has the lease: without it, nothing that it asks for is done.
-    pub(crate) has_lease: bool,
-    /// Whose effect is carried out.
-    writer: usize,
-    scheduler: Scheduler,
-    owners: WorkloadControllers,
-    extender: Option<Box<dyn Extender>>,
-    queue: BTreeMap<(Timestamp, u64), Action>,
-    serial: u64,
-    now: Timestamp,
+    options: Options,
+    pub(crate) cluster: Cluster,
+    kubelets: Kubelets,
+    kube_scheduler: KubeScheduler,
+    workloads: WorkloadControllers,
+    replicas: Replicas,
+    watches: Watches,
+    faults: FaultInjector,
+    invariants: Invariants,
+    cost: CostMeter,
     records: Vec<Record>,
-    scheduling_at: Option<Timestamp>,
-    job_runs: BTreeMap<PodKey, i64>,
-    generation: u64,
-    spent_since: Timestamp,
-    spent_rest: i128,
-    pub(crate) planned: Option<Planned>,
-    pub(crate) breaches: BTreeSet<String>,
-    pub(crate) waiting: crate::waiting::Waiting,
-    /// Claims that disruption deleted and that are still there, with their pools, and the most that budgets of a pool ever
-    /// allowed.
-    pub(crate) disrupted: BTreeMap<ClaimName, String>,
-    pub(crate) most_allowed: BTreeMap<String, i64>,
-    /// Machines that start do not join.
-    pub(crate) images_are_bad: bool,
-    /// How much less CPU and memory nodes have than their types say, in percent.
-    pub(crate) withheld: i64,
-    /// Watches with which something is wrong, and what they hold back.
-    pub(crate) watch_faults: BTreeMap<ObjectKind, WatchFault>,
-    pub(crate) held_back: BTreeMap<ObjectKind, Vec<Change>>,
-    /// Messages of the cloud that nobody has acknowledged.
-    pub(crate) notices: BTreeMap<Arc<str>, InterruptionNotice>,
 }
 
 impl Simulation {
@@ -120,45 +50,24 @@ impl Simulation {
     #[must_use]
     pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
         let now = options.start;
-        let mut engine = replicas::engine(&options, deciders, now);
-        engine.apply(EngineInput::Leading(true), now);
         let mut simulation = Self {
-            store: ApiServer::default(),
-            cloud: Cloud::new(options.catalog.clone(), options.shortage_per_mille),
-            rng: Rng::new(options.seed),
-            stats: Stats::default(),
-            replicas: vec![engine],
-            leader: 0,
-            has_lease: true,
-            writer: 0,
-            scheduler: Scheduler::default(),
-            owners: WorkloadControllers::new(&options),
-            extender: None,
-            queue: BTreeMap::new(),
-            serial: 0,
-            now,
+            cluster: Cluster::new(&options),
+            kubelets: Kubelets::default(),
+            kube_scheduler: KubeScheduler::default(),
+            workloads: WorkloadControllers::new(&options),
+            replicas: Replicas::new(&options, deciders, now),
+            watches: Watches::default(),
+            faults: FaultInjector::default(),
+            invariants: Invariants::default(),
+            cost: CostMeter::new(now),
             records: Vec::new(),
-            scheduling_at: None,
-            job_runs: BTreeMap::new(),
-            generation: 0,
-            spent_since: now,
-            spent_rest: 0,
-            planned: None,
-            images_are_bad: false,
-            withheld: 0,
-            watch_faults: BTreeMap::new(),
-            held_back: BTreeMap::new(),
-            breaches: BTreeSet::new(),
-            waiting: crate::waiting::Waiting::default(),
-            disrupted: BTreeMap::new(),
-            most_allowed: BTreeMap::new(),
-            notices: BTreeMap::new(),
             options,
         };
+        let api_server = &mut simulation.cluster.api_server;
         simulation
-            .owners
-            .install(&simulation.options, &mut simulation.store, now);
-        simulation.at(now, Action::Tick);
+            .workloads
+            .install(&simulation.options, api_server, now);
+        simulation.cluster.clock.at(now, Action::Tick);
         simulation.plan_interruption();
         simulation
     }
@@ -166,19 +75,12 @@ impl Simulation {
     /// Virtual time.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
-        self.now
+        self.cluster.now()
     }
 
     /// The cluster as the deciders see it.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
-        let now = self.now;
-        self.engine().snapshot(now)
-    }
-
-    /// The engine of the replica that leads, or led last.
-    fn engine(&mut self) -> &mut Engine {
-        let at = self.leader.min(self.replicas.len().saturating_sub(1));
-        &mut self.replicas[at]
+        self.replicas.snapshot(self.cluster.now())
     }
 
     /// Decisions since the last call.
@@ -190,84 +92,115 @@ impl Simulation {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            virtual_seconds: since(self.now, self.options.start) / 1000,
-            ..self.stats.clone()
+            virtual_seconds: since(self.now(), self.options.start) / 1000,
+            ..self.cluster.stats.clone()
         }
     }
 
     /// The cloud.
     #[must_use]
     pub const fn cloud(&self) -> &Cloud {
-        &self.cloud
+        &self.cluster.cloud
     }
 
     /// The objects.
     #[must_use]
     pub const fn store(&self) -> &ApiServer {
-        &self.store
+        &self.cluster.api_server
     }
 
     /// Lets the scheduler ask an extender.
     pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
-        self.extender = Some(extender);
+        self.kube_scheduler.set_extender(extender);
     }
 
-    /// From now on machines start and never join as nodes, or do so again.
+    /// From now on instances start and never join as nodes, or do so again.
     pub const fn break_images(&mut self, are_bad: bool) {
-        self.images_are_bad = are_bad;
+        self.kubelets.break_images(are_bad);
     }
 
     /// From now on nodes join with so much less CPU and memory than their types say.
     pub const fn withhold(&mut self, percent: i64) {
-        self.withheld = percent;
+        self.kubelets.withhold(percent);
     }
 
-    /// Somebody changes an object by a merge patch, its specification among it.
+    /// A user changes an object by a merge patch, its specification among it.
     ///
     /// # Errors
     /// There is no such object.
     pub fn edit(&mut self, key: &ObjectKey, mut merge: Value) -> Result<(), EffectError> {
-        let generation = self
-            .store
+        let api_server = &mut self.cluster.api_server;
+        let generation = api_server
             .get(key)
             .and_then(|object| object.pointer("/metadata/generation")?.as_i64());
         merge["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
-        self.store.patch(key, &merge, None).map(drop)
+        api_server.patch(key, &merge, None).map(drop)
     }
 
     /// Scales every workload, in per cent of its normal size; 0 = nothing runs.
     pub fn apply_scale(&mut self, percent: u32) {
-        self.owners.scale_percent = percent;
+        self.workloads.scale_percent = percent;
         if percent == 0 {
-            let jobs: Vec<PodKey> = self.job_runs.keys().cloned().collect();
-            for pod in jobs {
-                self.at(self.now, Action::PodDone(pod));
+            let clock = &mut self.cluster.clock;
+            let now = clock.now();
+            for pod in self.kubelets.waiting_jobs() {
+                clock.at(now, Action::PodDone(pod.clone()));
             }
         }
     }
 
     /// Gives a workload a size, as `kubectl scale` does.
     pub fn scale(&mut self, deployment: &str, replicas: u32) {
-        let scaled = &mut self.owners.scaled;
+        let scaled = &mut self.workloads.scaled;
         scaled.insert(deployment.to_owned(), replicas);
     }
 
-    /// Effects that were ordered and have not arrived.
-    pub(crate) fn on_their_way(&self) -> Vec<Arc<Effect>> {
-        let effects = self.queue.values().filter_map(|action| match action {
-            Action::Carry(_, order) => Some(Arc::clone(&order.effect)),
-            _ => None,
-        });
-        effects.collect()
+    /// The cloud announces that it reclaims a spot instance, and does so two minutes later. `false`: there is none.
+    pub fn interrupt_one(&mut self) -> bool {
+        let Cluster {
+            cloud,
+            clock,
+            stats,
+            ..
+        } = &mut self.cluster;
+        let Some(notice) = cloud.interrupt(clock) else {
+            return false;
+        };
+        stats.interruptions += 1;
+        self.replicas.deliver(notice, clock.now());
+        true
+    }
+
+    /// Starts one more replica, which waits for the lease.
+    pub fn add_replica(&mut self, deciders: Vec<Box<dyn Decider>>) {
+        self.replicas
+            .add(&self.options, deciders, &mut self.cluster);
+    }
+
+    /// How many replicas there are.
+    #[must_use]
+    pub const fn replicas(&self) -> usize {
+        self.replicas.count()
+    }
+
+    /// Kills the replica that leads and starts it again: memory is lost, objects and instances stay. It leads again.
+    pub fn restart_engine(&mut self, deciders: Vec<Box<dyn Decider>>) {
+        self.replicas
+            .restart(&self.options, deciders, &mut self.cluster);
+    }
+
+    /// From now on something is wrong with the watch of a kind, or nothing is any more: what it has not shown is shown then.
+    pub fn disturb_watch(&mut self, kind: &ObjectKind, fault: Option<WatchFault>) {
+        self.watches
+            .disturb(kind, fault, &mut self.cluster, &mut self.replicas);
     }
 
     /// Plays until a time.
     pub fn run_until(&mut self, end: Timestamp) {
         loop {
             self.pump();
-            let event = self.queue.keys().next().map(|(at, _)| *at);
-            let wakes = self.replicas.iter().filter_map(Engine::next_wake);
-            let wake = wakes.min().map(|at| at.max(self.now));
+            let event = self.cluster.clock.next_at();
+            let wake = self.replicas.next_wake().map(|at| at.max(self.now()));
             let next = match (event, wake) {
                 (Some(event), Some(wake)) => event.min(wake),
                 (Some(at), None) | (None, Some(at)) => at,
@@ -278,168 +211,87 @@ impl Simulation {
                 return;
             }
             self.advance(next);
-            while let Some(((at, serial), _)) = self.queue.first_key_value() {
-                if *at > self.now {
-                    break;
-                }
-                let key = (*at, *serial);
-                if let Some(action) = self.queue.remove(&key) {
-                    self.act(action);
-                }
+            while let Some(action) = self.cluster.clock.take_due() {
+                self.act(action);
             }
         }
     }
 
-    /// Time passes; machines cost.
+    /// Time passes; instances cost.
     fn advance(&mut self, to: Timestamp) {
-        let passed = since(to, self.spent_since).max(0);
-        let price = self.cloud.price().0;
-        self.stats.price_micro_usd = price;
-        self.stats.peak_price_micro_usd = self.stats.peak_price_micro_usd.max(price);
-        let cost = i128::from(price) * i128::from(passed) + self.spent_rest;
-        self.stats.spent_micro_usd += i64::try_from(cost / 3_600_000).unwrap_or(i64::MAX);
-        self.spent_rest = cost % 3_600_000;
-        self.spent_since = to;
-        self.now = to;
+        let Cluster {
+            cloud,
+            clock,
+            stats,
+            ..
+        } = &mut self.cluster;
+        self.cost.charge(cloud.price(), to, stats);
+        clock.advance(to);
     }
 
-    /// Tells every replica.
-    pub(crate) fn input(&mut self, input: impl Fn() -> EngineInput) {
-        for engine in &mut self.replicas {
-            engine.apply(input(), self.now);
-        }
-    }
-
-    /// How fresh a replica's watches are.
-    pub(crate) fn freshness(&self, replica: usize) -> &Freshness {
-        self.replicas[replica].freshness()
-    }
-
-    pub(crate) fn at(&mut self, at: Timestamp, action: Action) {
-        self.serial += 1;
-        self.queue.insert((at, self.serial), action);
-    }
-
-    pub(crate) fn in_ms(&mut self, ms: i64, action: Action) {
-        let at = after(self.now, ms.max(0));
-        self.at(at, action);
-    }
-
-    /// Steps what is due, sends its orders on their way, and lets watches see what was written.
+    /// Steps what is due, sends its requests on their way, and lets watches see what was written.
     fn pump(&mut self) {
-        let changes = self.store.take_changes();
-        if !changes.is_empty() {
-            self.scheduler.observe(&changes, self.now);
-            self.plan_scheduling();
-        }
-        self.send_changes(changes);
-        for replica in 0..self.replicas.len() {
-            let turn = self.replicas[replica].turn(self.now, STEPS, &|| false);
+        let cluster = &mut self.cluster;
+        let events = cluster.api_server.take_changes();
+        self.kube_scheduler.observe(&events, &mut cluster.clock);
+        self.watches.send(events, &mut cluster.clock);
+        for replica in 0..self.replicas.count() {
+            let turn = self.replicas.turn(replica, cluster.now());
             for record in &turn.records {
-                let decisions = &mut self.stats.decisions;
+                let decisions = &mut cluster.stats.decisions;
                 *decisions.entry(record.verdict.label()).or_default() += 1;
             }
             self.records.extend(turn.records);
-            self.check_held(replica, &turn.orders);
+            check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
             for order in turn.orders {
-                let ms = self.latency(&order);
-                self.in_ms(ms, Action::Carry(replica, order));
+                let ms = latency(&order.effect, &mut cluster.clock.random);
+                cluster.clock.in_ms(ms, Action::Execute(replica, order));
             }
         }
-        let snapshot = self.snapshot();
-        if snapshot.generation != self.generation {
-            self.generation = snapshot.generation;
-            self.plan_scheduling();
-        }
-    }
-
-    fn plan_scheduling(&mut self) {
-        if let Some(due) = self.scheduler.next_due(self.now) {
-            let at = due.max(after(self.now, CYCLE_MS));
-            if self
-                .scheduling_at
-                .is_none_or(|planned| planned > at || planned < self.now)
-            {
-                self.scheduling_at = Some(at);
-                self.at(at, Action::Schedule);
-            }
-        }
+        let snapshot = self.replicas.snapshot(cluster.now());
+        self.kube_scheduler
+            .observe_snapshot(snapshot.generation, &mut cluster.clock);
     }
 
     fn plan_interruption(&mut self) {
-        if self.options.interruption_every_s > 0 {
-            let ms = self.rng.millis(
-                self.options.interruption_every_s * 500,
-                self.options.interruption_every_s * 1500,
-            );
-            self.in_ms(ms, Action::Interrupt);
-        }
-    }
-
-    /// Shows changes to every replica, as watches do.
-    fn show(&mut self, changes: Vec<Change>) {
-        for Change {
-            key,
-            object: value,
-            version,
-        } in changes
-        {
-            for replica in 0..self.replicas.len() {
-                let news = match value.clone().map(|value| self.readable(&key, value)) {
-                    Some(Some(object)) => ObjectEvent::Applied(object, EventSource::Watch),
-                    Some(None) => break,
-                    None => ObjectEvent::Deleted(key.clone(), Some(version)),
-                };
-                self.replicas[replica].apply(EngineInput::News(news), self.now);
-            }
-        }
-    }
-
-    /// An object as the service reads it; one that it cannot read is a fault of this world.
-    fn readable(&mut self, key: &ObjectKey, value: Value) -> Option<Object> {
-        match object(key, value) {
-            Ok(object) => Some(object),
-            Err(error) => {
-                let line = format!("{}: {key:?} cannot be read: {error}", self.now);
-                self.stats.violations.push(line);
-                None
-            }
+        let every_s = self.options.interruption_every_s;
+        if every_s > 0 {
+            let clock = &mut self.cluster.clock;
+            let ms = clock.random.between(every_s * 500, every_s * 1500);
+            clock.in_ms(ms, Action::Interrupt);
         }
     }
 
     fn act(&mut self, action: Action) {
+        let Self {
+            cluster,
+            kubelets,
+            replicas,
+            ..
+        } = self;
+        let now = cluster.now();
         match action {
-            Action::Watch(changes) => {
-                self.show(changes);
-                for engine in &mut self.replicas {
-                    engine.apply(EngineInput::Synced, self.now);
-                }
-            }
-            Action::Carry(replica, order) => {
-                self.writer = replica;
-                self.carry(replica, order);
-            }
+            Action::Watch(events) => replicas.show(events, cluster),
+            Action::Execute(replica, order) => self.execute(replica, order),
             Action::Answer(replica, order, outcome) => {
                 let answer = EngineInput::Outcome {
                     decider: order.decider,
                     term: order.term,
                     outcome: *outcome,
                 };
-                self.replicas[replica].apply(answer, self.now);
+                replicas.apply(replica, now, answer);
             }
-            Action::LeaseLost => {
-                let now = self.now;
-                self.engine().apply(EngineInput::Leading(false), now);
-            }
-            Action::LeaseWon(replica) => self.lease_won(replica),
-            Action::NodeAppears(id) => self.node_appears(&id),
-            Action::NodeReady(id) => self.node_ready(&id),
-            Action::MachineGone(id) => self.machine_gone(&id),
-            Action::PodRuns(pod) => self.pod_runs(&pod),
-            Action::PodDone(pod) => self.pod_done(&pod),
-            Action::PodStopped(pod, uid) => self.pod_stopped(&pod, &uid),
+            Action::LeaseLost => replicas.apply_leader(now, EngineInput::Leading(false)),
+            Action::LeaseWon(replica) => replicas.win_lease(replica, cluster),
+            Action::NodeAppears(id) => kubelets.node_appears(&id, cluster),
+            Action::NodeReady(id) => node_ready(&id, cluster),
+            Action::InstanceGone(id) => instance_gone(&id, cluster),
+            Action::PodRuns(pod) => kubelets.pod_runs(&pod, cluster),
+            Action::PodDone(pod) => pod_done(&pod, cluster),
+            Action::PodStopped(pod, uid) => pod_stopped(&pod, &uid, cluster),
             Action::Bookmark(kind, version) => {
-                self.say(&kind, WatchState::Bookmark(Some(version)));
+                let bookmark = WatchState::Bookmark(Some(version));
+                say(&kind, bookmark, cluster, replicas);
             }
             Action::Tick => self.tick(),
             Action::Schedule => self.schedule(),
@@ -451,99 +303,31 @@ impl Simulation {
     }
 
     fn tick(&mut self) {
-        for run in self.owners.tick(&mut self.store, self.now, &mut self.rng) {
-            self.job_runs.insert(run.pod, run.ms);
+        let Self {
+            cluster,
+            kubelets,
+            replicas,
+            ..
+        } = self;
+        let now = cluster.now();
+        let random = &mut cluster.clock.random;
+        let started = self.workloads.tick(&mut cluster.api_server, now, random);
+        for run in started {
+            kubelets.expect_job(run.pod, run.ms);
         }
-        self.kubelets();
-        self.tick_watches();
-        self.check();
-        self.in_ms(TICK_MS, Action::Tick);
+        kubelets.tick(cluster);
+        self.watches.tick(cluster, replicas);
+        self.invariants.check(cluster, replicas);
+        cluster.clock.in_ms(TICK_MS, Action::Tick);
     }
 
     fn schedule(&mut self) {
-        self.scheduling_at = None;
-        let snapshot = self.snapshot();
-        let store = &self.store;
-        let body = |key: &PodKey| {
-            store
-                .get(&ObjectKey::Pod(key.clone()))
-                .and_then(|value| serde_json::from_value(value.clone()).ok())
-        };
-        match self
-            .scheduler
-            .cycle(&snapshot, self.now, self.extender.as_deref(), body)
-        {
-            Some(Verdict::Bind(pod, uid, node)) => {
-                if self.extender.is_some() {
-                    let at = self.now;
-                    self.engine()
-                        .apply(EngineInput::Feasible { pod: uid, at }, at);
-                }
-                self.stats.pods_placed += 1;
-                let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": self.now.to_string() }]);
-                self.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
-                let ms = self.rng.millis(800, 2_500);
-                self.in_ms(ms, Action::PodRuns(pod));
-            }
-            Some(Verdict::Unschedulable(pod)) => self.fits_nowhere(pod, &snapshot),
-            None => {}
+        let now = self.cluster.now();
+        let snapshot = self.replicas.snapshot(now);
+        let advised = self.kube_scheduler.cycle(&snapshot, &mut self.cluster);
+        if let Some(pod) = advised {
+            let feasible = EngineInput::Feasible { pod, at: now };
+            self.replicas.apply_leader(now, feasible);
         }
-        self.plan_scheduling();
-    }
-
-    /// Says that a pod was tried in vain, as kube-scheduler does: only when the words change, which count the nodes.
-    fn fits_nowhere(&mut self, pod: PodKey, snapshot: &Snapshot) {
-        let key = ObjectKey::Pod(pod);
-        let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());
-        let message = format!("0/{} nodes are available", nodes.count());
-        let said = self.store.get(&key);
-        let said = said.and_then(|pod| pod.pointer("/status/conditions/0"));
-        if said.is_some_and(|said| said["message"] == message.as_str()) {
-            return;
-        }
-        let since = said.filter(|said| said["status"] == "False");
-        let since = since.map_or_else(
-            || json!(self.now.to_string()),
-            |said| said["lastTransitionTime"].clone(),
-        );
-        let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": since }]);
-        self.write(&key, &json!({ "status": { "conditions": condition } }));
-    }
-
-    /// A controller's own write. The object may have gone in between, which is what writers must live with.
-    pub(crate) fn write(&mut self, key: &ObjectKey, merge: &Value) {
-        if self.store.get(key).is_some()
-            && let Err(error) = self.store.patch(key, merge, None)
-        {
-            self.stats
-                .violations
-                .push(format!("{}: {key:?} was not written: {error}", self.now));
-        }
-    }
-
-    /// The picture of the replica that wrote, right after its write.
-    pub(crate) fn show_write(&mut self, key: &ObjectKey, value: Value) {
-        if let Some(object) = self.readable(key, value) {
-            let news = ObjectEvent::Applied(object, EventSource::Write);
-            let writer = self.writer.min(self.replicas.len().saturating_sub(1));
-            self.replicas[writer].apply(EngineInput::News(news), self.now);
-        }
-    }
-
-    /// A message of the cloud. It stays in the queue until it is acknowledged.
-    pub(crate) fn notify(&mut self, notice: InterruptionNotice) {
-        self.notices.insert(Arc::clone(&notice.id), notice.clone());
-        self.deliver(notice);
-    }
-
-    fn deliver(&mut self, notice: InterruptionNotice) {
-        let (provider, now) = ("sim".into(), self.now);
-        self.engine()
-            .apply(EngineInput::Notice { provider, notice }, now);
-    }
-
-    /// How long a pod of a job runs once it has started.
-    pub(crate) fn job_run(&mut self, pod: &PodKey) -> Option<i64> {
-        self.job_runs.remove(pod)
     }
 }

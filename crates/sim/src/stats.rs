@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use mortise_core::money::MicroUsd;
+use mortise_core::values::since;
 use serde::Serialize;
 
 /// Sums since the start.
@@ -38,4 +41,33 @@ pub struct Stats {
     pub events: BTreeMap<Cow<'static, str>, u64>,
     /// Times an invariant did not hold, with what and when. Empty in a right world.
     pub violations: Vec<String>,
+}
+
+/// Adds up what instances cost while time passes.
+#[derive(Debug)]
+pub(crate) struct CostMeter {
+    /// Up to when everything is paid.
+    since: Timestamp,
+    /// What is left of a micro-dollar, in micro-dollars times milliseconds an hour.
+    rest: i128,
+}
+
+impl CostMeter {
+    pub(crate) const fn new(start: Timestamp) -> Self {
+        Self {
+            since: start,
+            rest: 0,
+        }
+    }
+
+    /// Instances of this price have run until `to`.
+    pub(crate) fn charge(&mut self, price: MicroUsd, to: Timestamp, stats: &mut Stats) {
+        let passed = since(to, self.since).max(0);
+        stats.price_micro_usd = price.0;
+        stats.peak_price_micro_usd = stats.peak_price_micro_usd.max(price.0);
+        let cost = i128::from(price.0) * i128::from(passed) + self.rest;
+        stats.spent_micro_usd += i64::try_from(cost / 3_600_000).unwrap_or(i64::MAX);
+        self.rest = cost % 3_600_000;
+        self.since = to;
+    }
 }

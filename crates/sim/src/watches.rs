@@ -1,18 +1,17 @@
 //! The watches of the virtual API server: what each shows when, bookmarks, and what can be wrong with one of them alone.
 //!
-//! The virtual scheduler reads the same picture as the service, so a watch of pods that is disturbed here disturbs both.
+//! The virtual scheduler is shown every change at once: a watch that is disturbed here disturbs the service alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::Effect;
-use mortise_core::engine::{EffectRequest, EngineInput};
-use mortise_core::freshness::{HOLDING, WatchState};
-use mortise_core::names::ObjectRef;
+use mortise_core::engine::EngineInput;
+use mortise_core::freshness::WatchState;
 use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 
-use crate::api_server::{Change, object};
-use crate::simulation::{Action, Simulation};
+use crate::clock::{Action, Clock, StoreEvent};
+use crate::cluster::{Cluster, object};
+use crate::faults::WatchFault;
+use crate::replicas::{FOLLOWED, Replicas};
 
 /// A watch shows a change after this.
 const WATCH_MS: i64 = 5;
@@ -21,82 +20,68 @@ const BOOKMARK_S: i64 = 60;
 /// A watch that is too old again and again is listed again this often, in seconds.
 const RELIST_S: i64 = 15;
 
-/// What is wrong with one watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchFault {
-    /// It stands and shows nothing.
-    Silent,
-    /// Everything comes so many milliseconds later.
-    Late(i64),
-    /// It is too old whenever it begins (410); only lists come.
-    Expired,
+/// Watches with which something is wrong, and what they have not shown.
+#[derive(Default)]
+pub(crate) struct Watches {
+    faults: BTreeMap<ObjectKind, WatchFault>,
+    delayed: BTreeMap<ObjectKind, Vec<StoreEvent>>,
 }
 
-/// Kinds whose watches say how they are.
-pub(crate) const FOLLOWED: [ObjectKind; 5] = [
-    ObjectKind::Pod,
-    ObjectKind::Node,
-    ObjectKind::Claim,
-    ObjectKind::Pool,
-    ObjectKind::Pdb,
-];
-
-impl Simulation {
-    /// From now on something is wrong with the watch of a kind, or nothing is any more: what it held back is shown then.
-    pub fn disturb_watch(&mut self, kind: &ObjectKind, fault: Option<WatchFault>) {
-        let before = self.watch_faults.remove(kind);
-        let held_back = self.held_back.remove(kind).unwrap_or_default();
+impl Watches {
+    /// From now on something is wrong with the watch of a kind, or nothing is any more: what it has not shown is shown then.
+    pub(crate) fn disturb(
+        &mut self,
+        kind: &ObjectKind,
+        fault: Option<WatchFault>,
+        cluster: &mut Cluster,
+        replicas: &mut Replicas,
+    ) {
+        let before = self.faults.remove(kind);
+        let delayed = self.delayed.remove(kind).unwrap_or_default();
         if let Some(fault) = fault {
-            self.watch_faults.insert(kind.clone(), fault);
+            self.faults.insert(kind.clone(), fault);
         }
         match (before, fault) {
-            (_, Some(WatchFault::Expired)) => self.say(kind, WatchState::Broke),
+            (_, Some(WatchFault::Expired)) => say(kind, WatchState::Broke, cluster, replicas),
             (Some(WatchFault::Expired), None) => {
-                self.list(kind);
-                self.say(kind, WatchState::Stands);
+                list(kind, cluster, replicas);
+                say(kind, WatchState::Stands, cluster, replicas);
             }
             _ => {}
         }
-        if !held_back.is_empty() {
-            self.in_ms(WATCH_MS, Action::Watch(held_back));
+        if !delayed.is_empty() {
+            cluster.clock.in_ms(WATCH_MS, Action::Watch(delayed));
         }
     }
 
-    pub(crate) fn say(&mut self, kind: &ObjectKind, state: WatchState) {
-        self.input(|| EngineInput::Watch {
-            kind: kind.clone(),
-            state,
-        });
-    }
-
     /// Sends what was written on its way to the service.
-    pub(crate) fn send_changes(&mut self, changes: Vec<Change>) {
+    pub(crate) fn send(&mut self, events: Vec<StoreEvent>, clock: &mut Clock) {
         let mut usual = Vec::new();
-        for change in changes {
-            let kind = change.key.kind();
-            match self.watch_faults.get(&kind) {
-                None => usual.push(change),
-                Some(WatchFault::Silent) => self.held_back.entry(kind).or_default().push(change),
+        for event in events {
+            let kind = event.key.kind();
+            match self.faults.get(&kind) {
+                None => usual.push(event),
+                Some(WatchFault::Silent) => self.delayed.entry(kind).or_default().push(event),
                 Some(WatchFault::Late(ms)) => {
-                    self.in_ms(WATCH_MS + ms, Action::Watch(vec![change]));
+                    clock.in_ms(WATCH_MS + ms, Action::Watch(vec![event]));
                 }
                 Some(WatchFault::Expired) => {} // in the next list
             }
         }
         if !usual.is_empty() {
-            self.in_ms(WATCH_MS, Action::Watch(usual));
+            clock.in_ms(WATCH_MS, Action::Watch(usual));
         }
     }
 
     /// Bookmarks, and lists in place of watches, when it is time; called every second.
-    pub(crate) fn tick_watches(&mut self) {
-        let second = self.now().as_second();
+    pub(crate) fn tick(&self, cluster: &mut Cluster, replicas: &mut Replicas) {
+        let second = cluster.now().as_second();
         for kind in FOLLOWED {
-            let late = match self.watch_faults.get(&kind) {
+            let late = match self.faults.get(&kind) {
                 Some(WatchFault::Silent) => continue,
                 Some(WatchFault::Expired) => {
                     if second % RELIST_S == 0 {
-                        self.list(&kind);
+                        list(&kind, cluster, replicas);
                     }
                     continue;
                 }
@@ -104,63 +89,51 @@ impl Simulation {
                 None => 0,
             };
             if second % BOOKMARK_S == 0 {
-                let version = self.store.version();
+                let version = cluster.api_server.version();
                 // After whatever was written until now.
-                self.in_ms(late + WATCH_MS + 1, Action::Bookmark(kind, version));
-            }
-        }
-    }
-
-    /// Reads a kind anew, as a watch does that is too old.
-    pub(crate) fn list(&mut self, kind: &ObjectKind) {
-        let of_kind = self.store.iter().filter(|(key, _)| key.kind() == *kind);
-        let all: Vec<_> = of_kind
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        let keys: BTreeSet<ObjectKey> = all.iter().map(|(key, _)| key.clone()).collect();
-        let version = Some(self.store.version());
-        for (key, value) in all {
-            self.input(|| {
-                EngineInput::News(match object(&key, value.clone()) {
-                    Ok(object) => ObjectEvent::Applied(object, EventSource::Watch),
-                    Err(_) => ObjectEvent::Unreadable(key.clone()),
-                })
-            });
-        }
-        self.input(|| {
-            EngineInput::News(ObjectEvent::Listed {
-                kind: kind.clone(),
-                keys: keys.clone(),
-                version,
-            })
-        });
-    }
-
-    /// No decider does what cannot be taken back while a watch that it depends on is old.
-    pub(crate) fn check_held(&mut self, replica: usize, orders: &[EffectRequest]) {
-        for order in orders.iter().filter(|order| is_final(order)) {
-            let (by, now) = (order.decider, self.now());
-            if let Some(old) = self.freshness(replica).holds(by, now) {
-                let effect = order.effect.label();
-                self.stats
-                    .violations
-                    .push(format!("{now}: {by} orders {effect} although {old}"));
+                let bookmark = Action::Bookmark(kind, version);
+                cluster.clock.in_ms(late + WATCH_MS + 1, bookmark);
             }
         }
     }
 }
 
-/// It ends something, by one of those who hold.
-fn is_final(order: &EffectRequest) -> bool {
-    HOLDING.contains(&order.decider)
-        && match &*order.effect {
-            Effect::Terminate { .. } | Effect::Evict { .. } => true,
-            Effect::Delete { target, .. } => match target {
-                ObjectRef::Pod(_) => true,
-                // A claim goes with its Node, which somebody deleted: nothing is decided there.
-                ObjectRef::Claim(_) => order.decider != DeciderId::Termination,
-                _ => false,
-            },
-            _ => false,
-        }
+/// Says how the watch of a kind is.
+pub(crate) fn say(
+    kind: &ObjectKind,
+    state: WatchState,
+    cluster: &Cluster,
+    replicas: &mut Replicas,
+) {
+    replicas.apply_all(cluster.now(), || EngineInput::Watch {
+        kind: kind.clone(),
+        state,
+    });
+}
+
+/// Lists a kind, as a watch does that is too old.
+fn list(kind: &ObjectKind, cluster: &Cluster, replicas: &mut Replicas) {
+    let now = cluster.now();
+    let all = cluster
+        .api_server
+        .iter()
+        .filter(|(key, _)| key.kind() == *kind);
+    let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
+    for (key, value) in all {
+        keys.insert(key.clone());
+        replicas.apply_all(now, || {
+            EngineInput::News(match object(key, value.clone()) {
+                Ok(object) => ObjectEvent::Applied(object, EventSource::Watch),
+                Err(_) => ObjectEvent::Unreadable(key.clone()),
+            })
+        });
+    }
+    let version = Some(cluster.api_server.version());
+    replicas.apply_all(now, || {
+        EngineInput::News(ObjectEvent::Listed {
+            kind: kind.clone(),
+            keys: keys.clone(),
+            version,
+        })
+    });
 }

@@ -12,8 +12,9 @@
 
 mod world;
 
+use mortise_core::values::SplitMix64;
 use mortise_core::{deciders, labels};
-use mortise_sim::{Deployment, Options, Rng, Simulation};
+use mortise_sim::{Deployment, Options, Simulation};
 use serde_json::{Value, json};
 use world::matrix::each_seed;
 use world::{options, stuck, template};
@@ -52,9 +53,9 @@ fn constraint(kind: u64, app: &str, other: &str) -> Value {
     }
 }
 
-fn drawn(seed: u64, rng: &mut Rng) -> Options {
+fn drawn(seed: u64, rng: &mut SplitMix64) -> Options {
     let name = |at: u64| format!("d{at}");
-    let deployment = |at: u64, rng: &mut Rng| {
+    let deployment = |at: u64, rng: &mut SplitMix64| {
         let cpu = ["100m", "500m", "1500m"][usize::try_from(rng.below(3)).unwrap()];
         let mut template = template(&name(at), cpu, "256Mi");
         // The partner of an affinity term has none of its own, or a circle could never begin.
@@ -82,7 +83,7 @@ fn drawn(seed: u64, rng: &mut Rng) -> Options {
 
 /// Plays a seed; what is wrong at its end.
 fn play(seed: u64) -> Vec<String> {
-    let mut rng = Rng::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let options = drawn(seed, &mut rng);
     let mut simulation = Simulation::new(options, deciders::all());
     let mut sizes = vec![0; usize::try_from(WORKLOADS).unwrap()];
@@ -99,7 +100,7 @@ fn play(seed: u64) -> Vec<String> {
     for at in order {
         sizes[at] += 1;
         simulation.scale(&format!("d{at}"), sizes[at]);
-        let ms = rng.millis(0, pause);
+        let ms = rng.between(0, pause);
         simulation.run_until(mortise_core::values::after(simulation.now(), ms));
     }
     simulation.run_until(mortise_core::values::after(simulation.now(), PATIENCE_MS));

@@ -240,13 +240,10 @@ mod tests {
     fn it_is_a_map() {
         use std::collections::BTreeMap;
 
-        let mut dice = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut roll = |below: u64| {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            dice % below
-        };
+        use mortise_apis::values::SplitMix64;
+
+        let mut random = SplitMix64::new(1);
+        let mut roll = |below: u64| random.below(below);
         let mut table = ShardedMap::<String, u64>::default();
         let mut map = BTreeMap::new();
         for turn in 0..20_000 {

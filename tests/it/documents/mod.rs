@@ -112,8 +112,8 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
     let all = all.replace("~1", "/");
     let page = Page::open("reference/annotations.md")?;
     for file in [
-        "crates/core/src/labels.rs",
-        "crates/core/src/apis/conversion/annotations.rs",
+        "crates/apis/src/labels.rs",
+        "crates/apis/src/conversion/annotations.rs",
     ] {
         let text = std::fs::read_to_string(repository().join(file))?;
         let keys = literals(&text, &["mortise.sh/", "registration.mortise.sh/"]);

@@ -31,7 +31,8 @@ use super::plan::Plan;
 use crate::harness::ExtenderConfig;
 
 /// Whether kube-scheduler asks somebody, and what it hears.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Advice {
     /// It asks nobody: it may put a pod wherever its own filters allow, also where room was bought for another.
     None,

@@ -14,7 +14,7 @@ use mortise_core::requirements::{Requirement, Requirements};
 use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_core::scheduling::{REPACK, ReservedCapacityMode, SolveOptions, solve};
 use mortise_core::snapshot::Snapshot;
-use mortise_sim::Rng;
+use mortise_core::values::SplitMix64;
 use serde_json::{Value, json};
 
 use super::objects;
@@ -78,7 +78,7 @@ impl Scenario {
             ..SolveOptions::default()
         };
         let (plan, report) = solve(now, snapshot, &options, &|| false);
-        let mut rng = Rng::new(self.number);
+        let mut rng = SplitMix64::new(self.number);
         let mut made = Plan {
             nodes: Vec::new(),
             places: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl Scenario {
     }
 
     /// The machine of a claim: half of the time the cheapest it allows, else any.
-    fn launch(&self, claim: &NodeClaim, name: &str, rng: &mut Rng) -> Result<PlannedNode> {
+    fn launch(&self, claim: &NodeClaim, name: &str, rng: &mut SplitMix64) -> Result<PlannedNode> {
         let wanted = claim.requirements();
         let allows = |key: &str, value: &str| wanted.get(key).is_none_or(|own| own.has(value));
         let mut ways: Vec<(&InstanceType, &Offering)> = Vec::new();

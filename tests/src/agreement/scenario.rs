@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mortise_core::cloud::InstanceType;
-use mortise_sim::Rng;
+use mortise_core::values::SplitMix64;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ pub struct Scenario {
 
 /// What is being drawn.
 pub(crate) struct Drawing {
-    pub(crate) rng: Rng,
+    pub(crate) rng: SplitMix64,
     pub(crate) number: u64,
     pub(crate) types: Vec<InstanceType>,
     pub(crate) before: Vec<Value>,
@@ -181,7 +181,7 @@ impl Scenario {
     /// Draws scenario `number` of a seed.
     #[must_use]
     pub fn draw(seed: u64, number: u64) -> Self {
-        let mut rng = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ number);
+        let mut rng = SplitMix64::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ number);
         let themes = Feature::ALL.len() as u64;
         let theme = usize::try_from(rng.below(themes)).unwrap_or(0);
         let mut drawing = Drawing {

@@ -6,22 +6,20 @@ use serde_json::{Value, json};
 
 use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 
-impl LintReport {
-    /// The report as JSON: `files`, `objects`, `passedOver`, `errors`, `warnings`, `findings` and `calendars`; times in
-    /// RFC 3339.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        json!({
-            "files": self.files,
-            "objects": self.objects,
-            "passedOver": self.passed_over,
-            "errors": self.count(LintLevel::Error),
-            "warnings": self.count(LintLevel::Warning),
-            "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
-            "calendars": self.calendars.iter().map(calendar).collect::<Vec<_>>(),
-            "withoutCalendar": self.without_calendar,
-        })
-    }
+/// The report as JSON: `files`, `objects`, `passedOver`, `errors`, `warnings`, `findings` and `calendars`; times in
+/// RFC 3339.
+#[must_use]
+pub fn render_json(report: &LintReport) -> Value {
+    json!({
+        "files": report.files,
+        "objects": report.objects,
+        "passedOver": report.passed_over,
+        "errors": report.count(LintLevel::Error),
+        "warnings": report.count(LintLevel::Warning),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "calendars": report.calendars.iter().map(calendar).collect::<Vec<_>>(),
+        "withoutCalendar": report.without_calendar,
+    })
 }
 
 fn finding(finding: &LintFinding) -> Value {

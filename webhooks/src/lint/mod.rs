@@ -43,7 +43,10 @@ use drains::Drains;
 use kinds::ObjectClass;
 use report::ObjectLocation;
 
+pub use json::render_json;
 pub use report::{LintFinding, LintLevel, LintReport, PoolCalendar};
+pub use sarif::render_sarif;
+pub use table::render_table;
 
 /// What the files are judged by.
 #[derive(Clone, Debug)]

@@ -2,40 +2,40 @@
 
 use serde_json::{Value, json};
 
+use super::json::calendar;
 use super::report::{LintFinding, LintLevel, LintReport};
+use super::table::summary;
 use crate::admission::Check;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-impl LintReport {
-    /// The report as a SARIF log with one run. The calendars stand in the run's properties.
-    #[must_use]
-    pub fn sarif(&self, version: &str) -> Value {
-        let rules: Vec<Value> = Check::ALL
-            .iter()
-            .map(|check| {
-                json!({
-                    "id": check.label(),
-                    "shortDescription": { "text": format!("{}.", check.about()) },
-                })
+/// The report as a SARIF log with one run; the run's properties contain the calendars.
+#[must_use]
+pub fn render_sarif(report: &LintReport, version: &str) -> Value {
+    let rules: Vec<Value> = Check::ALL
+        .iter()
+        .map(|check| {
+            json!({
+                "id": check.label(),
+                "shortDescription": { "text": format!("{}.", check.about()) },
             })
-            .collect();
-        json!({
-            "$schema": SCHEMA,
-            "version": "2.1.0",
-            "runs": [{
-                "tool": { "driver": { "name": "mortise", "semanticVersion": version, "rules": rules } },
-                "columnKind": "unicodeCodePoints",
-                "results": self.findings.iter().map(result).collect::<Vec<_>>(),
-                "properties": {
-                    "summary": self.summary(),
-                    "errors": self.count(LintLevel::Error),
-                    "warnings": self.count(LintLevel::Warning),
-                    "calendars": self.calendars.iter().map(super::json::calendar).collect::<Vec<_>>(),
-                },
-            }],
         })
-    }
+        .collect();
+    json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "mortise", "semanticVersion": version, "rules": rules } },
+            "columnKind": "unicodeCodePoints",
+            "results": report.findings.iter().map(result).collect::<Vec<_>>(),
+            "properties": {
+                "summary": summary(report),
+                "errors": report.count(LintLevel::Error),
+                "warnings": report.count(LintLevel::Warning),
+                "calendars": report.calendars.iter().map(calendar).collect::<Vec<_>>(),
+            },
+        }],
+    })
 }
 
 fn result(finding: &LintFinding) -> Value {

@@ -11,46 +11,43 @@ use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 /// Most lines for the times of one reason.
 const MOST_STEPS: usize = 40;
 
-impl LintReport {
-    /// The report as lines of text.
-    #[must_use]
-    pub fn table(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.findings.iter().map(finding).collect();
-        for each in &self.calendars {
-            lines.push(String::new());
-            calendar(each, &mut lines);
-        }
+/// The report as lines of text.
+#[must_use]
+pub fn render_table(report: &LintReport) -> Vec<String> {
+    let mut lines: Vec<String> = report.findings.iter().map(finding).collect();
+    for each in &report.calendars {
         lines.push(String::new());
-        lines.push(self.summary());
-        lines
+        calendar(each, &mut lines);
     }
+    lines.push(String::new());
+    lines.push(summary(report));
+    lines
+}
 
-    /// What was looked at and what was found, in a sentence.
-    #[must_use]
-    pub fn summary(&self) -> String {
-        let mut text = format!(
-            "{} in {}: {}, {}",
-            count(self.objects, "object"),
-            count(self.files, "file"),
-            count(self.count(LintLevel::Error), "error"),
-            count(self.count(LintLevel::Warning), "warning"),
-        );
-        if !self.passed_over.is_empty() {
-            let kinds: Vec<String> = self
-                .passed_over
-                .iter()
-                .map(|(kind, number)| format!("{number} {kind}"))
-                .collect();
-            text.push_str(&format!("; passed over: {}", kinds.join(", ")));
-        }
-        if self.without_calendar > 0 {
-            text.push_str(&format!(
-                "; no calendar of {}, because of errors",
-                count(self.without_calendar, "NodePool")
-            ));
-        }
-        text
+/// What was read and what was found, in a sentence.
+pub(super) fn summary(report: &LintReport) -> String {
+    let mut text = format!(
+        "{} in {}: {}, {}",
+        count(report.objects, "object"),
+        count(report.files, "file"),
+        count(report.count(LintLevel::Error), "error"),
+        count(report.count(LintLevel::Warning), "warning"),
+    );
+    if !report.passed_over.is_empty() {
+        let kinds: Vec<String> = report
+            .passed_over
+            .iter()
+            .map(|(kind, number)| format!("{number} {kind}"))
+            .collect();
+        text.push_str(&format!("; passed over: {}", kinds.join(", ")));
     }
+    if report.without_calendar > 0 {
+        text.push_str(&format!(
+            "; no calendar of {}, because of errors",
+            count(report.without_calendar, "NodePool")
+        ));
+    }
+    text
 }
 
 fn count(number: usize, what: &str) -> String {

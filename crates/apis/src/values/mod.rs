@@ -1,4 +1,5 @@
-//! Exact value types: quantities, durations, schedules and disruption budgets, with the semantics of Kubernetes and Go.
+//! Exact value types: quantities, durations, schedules and disruption budgets, with the semantics of Kubernetes and Go; and
+//! seeded random numbers.
 
 mod budget;
 mod cron;
@@ -7,6 +8,7 @@ pub mod money;
 mod price;
 mod quantity;
 mod quantity_text;
+mod split_mix;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -19,4 +21,5 @@ pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
 pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use split_mix::SplitMix64;
 pub use time::{after, doubled, since};

@@ -4,20 +4,16 @@
 use serde_json::json;
 
 use super::TestCluster;
-use mortise_apis::values::after;
+use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{CloudError, InterruptionKind, LaunchError, Retry};
 use mortise_planning::settings::Settings;
 
-/// SplitMix64: the same seed gives the same history.
-struct Chance(u64);
+/// The same seed gives the same history.
+struct Chance(SplitMix64);
 
 impl Chance {
     const fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % below
+        self.0.below(below)
     }
 
     fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
@@ -142,7 +138,7 @@ fn history(seed: u64) -> Vec<String> {
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default" }, "spec": {
         "template": { "spec": { "nodeClassRef": { "group": super::GROUP, "kind": super::KIND, "name": "default" } } },
     }}));
-    let mut chance = Chance(seed);
+    let mut chance = Chance(SplitMix64::new(seed));
     for count in 0..60 {
         act(&mut world, &mut chance, count);
         if chance.next(3) > 0 {

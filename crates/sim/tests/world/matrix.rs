@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mortise_core::deciders;
 use mortise_core::lifecycle_step::LifecycleStep;
 use mortise_core::resource_kinds::ObjectKey;
-use mortise_sim::{Deployment, Fault, FaultTarget, Options, Rng, Simulation};
+use mortise_core::values::SplitMix64;
+use mortise_sim::{Deployment, Fault, FaultTarget, Options, Simulation};
 use serde_json::json;
 
 use super::{left, options, stuck, template};
@@ -53,7 +54,7 @@ const MISSING: [LifecycleStep; 2] = [
 ];
 
 /// Every step with every fault, in the order that the seed makes.
-fn shuffled(faults: [Fault; 2], rng: &mut Rng) -> Vec<(LifecycleStep, Fault)> {
+fn shuffled(faults: [Fault; 2], rng: &mut SplitMix64) -> Vec<(LifecycleStep, Fault)> {
     let mut points: Vec<(LifecycleStep, Fault)> = LifecycleStep::ALL
         .into_iter()
         .filter(|step| !MISSING.contains(step))
@@ -86,7 +87,7 @@ pub(crate) struct Matrix {
 
 /// Plays it; what is wrong at its end.
 fn play(matrix: &Matrix) -> Vec<String> {
-    let mut rng = Rng::new(matrix.seed);
+    let mut rng = SplitMix64::new(matrix.seed);
     let mut simulation = Simulation::new(small(matrix.seed), deciders::all());
     for _ in 1..matrix.replicas {
         simulation.add_replica(deciders::all());

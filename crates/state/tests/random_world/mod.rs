@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement};
 use mortise_apis::resources::Resources;
+use mortise_apis::values::SplitMix64;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::{NodeClaim, NodePool, k8s};
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
@@ -16,25 +17,16 @@ use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 
-/// SplitMix64.
 #[derive(Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(SplitMix64);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        Self(SplitMix64::new(seed))
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     fn one_in(&mut self, chance: usize) -> bool {

@@ -1,7 +1,7 @@
 //! What the pods of a Deployment ask of each other.
 
 use mortise_core::labels;
-use mortise_sim::Rng;
+use mortise_core::values::SplitMix64;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ impl Kind {
 
     /// Writes it into a pod's specification. `app` is the pods' own label, `other` that of the Deployment which
     /// [`Kind::AffinityToOther`] wants to be near.
-    pub(super) fn write(self, spec: &mut Value, app: &str, other: &str, rng: &mut Rng) {
+    pub(super) fn write(self, spec: &mut Value, app: &str, other: &str, rng: &mut SplitMix64) {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         let term = |of: &str, key: &str| json!([{"labelSelector": {"matchLabels": {"app": of}}, "topologyKey": key}]);
         let (zone, host) = (labels::TOPOLOGY_ZONE, labels::HOSTNAME);
@@ -133,7 +133,7 @@ impl Kind {
     }
 }
 
-fn spread(app: &str, key: &str, when: &str, rng: &mut Rng) -> Value {
+fn spread(app: &str, key: &str, when: &str, rng: &mut SplitMix64) -> Value {
     let most = 1 + u64::from(rng.chance(250));
     json!({
         "maxSkew": most, "topologyKey": key, "whenUnsatisfiable": when,
@@ -142,7 +142,7 @@ fn spread(app: &str, key: &str, when: &str, rng: &mut Rng) -> Value {
 }
 
 /// One in four counts the pods of its own revision only, as Deployments are advised to.
-fn by_revision(spread: &mut Value, rng: &mut Rng) {
+fn by_revision(spread: &mut Value, rng: &mut SplitMix64) {
     if rng.chance(250) {
         spread["matchLabelKeys"] = json!(["pod-template-hash"]);
     }

@@ -1,7 +1,7 @@
 //! What arrives when.
 
 use mortise_core::labels;
-use mortise_sim::Rng;
+use mortise_core::values::SplitMix64;
 use serde_json::{Value, json};
 
 use super::kind::{Kind, ZONES};
@@ -68,7 +68,8 @@ pub struct Timetable {
 }
 
 /// Timetables on which pods were once seen to wait for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Known {
     /// Two pods, required anti-affinity by host name, no requests; the second comes 100 ms after the first.
     HostAntiAffinityPair,
@@ -102,7 +103,7 @@ impl Timetable {
     /// Draws timetable `number` of a seed.
     #[must_use]
     pub fn draw(seed: u64, number: u64) -> Self {
-        let rng = &mut Rng::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ number);
+        let rng = &mut SplitMix64::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ number);
         let machines = machines(rng);
         let mut apps: Vec<App> = Vec::new();
         let mut sizes: Vec<u64> = Vec::new();
@@ -137,13 +138,14 @@ impl Timetable {
     #[must_use]
     pub fn known(known: Known, seed: u64, round: u64) -> Self {
         let salt = 0x51_7C_C1 + known as u64;
-        let rng = &mut Rng::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ (salt << 32) ^ round);
+        let rng =
+            &mut SplitMix64::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ (salt << 32) ^ round);
         let one = |boot_s| Machines {
             boot_s,
             zones: ZONES.to_vec(),
             sizes: Vec::new(),
         };
-        let pair = |second: u64, rng: &mut Rng| {
+        let pair = |second: u64, rng: &mut SplitMix64| {
             let apps = vec![app(
                 "pair".to_owned(),
                 Kind::HostAntiAffinity,
@@ -300,7 +302,7 @@ fn index(number: u64) -> usize {
 }
 
 /// Where machines come from: one group in all zones, or two groups in two zones each that differ in their time to boot.
-fn machines(rng: &mut Rng) -> Vec<Machines> {
+fn machines(rng: &mut SplitMix64) -> Vec<Machines> {
     let sizes = [
         vec!["c-2x-amd64-linux"],
         vec!["c-4x-amd64-linux", "m-4x-amd64-linux"],
@@ -326,7 +328,7 @@ fn machines(rng: &mut Rng) -> Vec<Machines> {
 }
 
 /// CPU in thousandths and memory in MiB, or no requests.
-fn amounts(rng: &mut Rng) -> Option<(u64, u64)> {
+fn amounts(rng: &mut SplitMix64) -> Option<(u64, u64)> {
     [
         None,
         Some((100, 64)),
@@ -336,7 +338,13 @@ fn amounts(rng: &mut Rng) -> Option<(u64, u64)> {
     ][index(rng.below(5))]
 }
 
-fn app(name: String, kind: Kind, other: &str, asks: Option<(u64, u64)>, rng: &mut Rng) -> App {
+fn app(
+    name: String,
+    kind: Kind,
+    other: &str,
+    asks: Option<(u64, u64)>,
+    rng: &mut SplitMix64,
+) -> App {
     let requests = asks.map_or_else(
         || json!({}),
         |(cpu, memory)| json!({"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}),
@@ -350,7 +358,7 @@ fn app(name: String, kind: Kind, other: &str, asks: Option<(u64, u64)>, rng: &mu
 }
 
 /// Each index as often as its number says, in random order.
-fn shuffled(counts: &[u64], rng: &mut Rng) -> Vec<usize> {
+fn shuffled(counts: &[u64], rng: &mut SplitMix64) -> Vec<usize> {
     let all = counts.iter().enumerate();
     let mut order: Vec<usize> = all
         .flat_map(|(app, count)| std::iter::repeat_n(app, index(*count)))
@@ -362,7 +370,7 @@ fn shuffled(counts: &[u64], rng: &mut Rng) -> Vec<usize> {
 }
 
 /// Arrivals in two to five waves. The next one begins while machines of the one before boot, or after that.
-fn waves(counts: &[u64], machines: &[Machines], rng: &mut Rng) -> Vec<Step> {
+fn waves(counts: &[u64], machines: &[Machines], rng: &mut SplitMix64) -> Vec<Step> {
     let order = shuffled(counts, rng);
     let boots = machines.iter().map(|each| each.boot_s * 1_000);
     let boot = boots.max().unwrap_or(0);

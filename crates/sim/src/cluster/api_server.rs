@@ -1,0 +1,262 @@
+//! The virtual API server: objects with UIDs, versions, finalizers and deletion timestamps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::cloud::NodeClassObject;
+use mortise_core::effect::EffectError;
+use mortise_core::names::{ObjectRef, PodKey};
+use mortise_core::resource_kinds::{Object, ObjectKey};
+use serde_json::{Map, Value, json};
+
+use crate::clock::StoreEvent;
+
+/// Objects as JSON, by key.
+#[derive(Clone, Debug, Default)]
+pub struct ApiServer {
+    objects: BTreeMap<ObjectKey, Value>,
+    version: u64,
+    changes: Vec<StoreEvent>,
+}
+
+impl ApiServer {
+    /// An object.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<&Value> {
+        self.objects.get(key)
+    }
+
+    /// Every object, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
+        self.objects.iter()
+    }
+
+    /// Every pod, by key.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&PodKey, &Value)> {
+        self.objects.iter().filter_map(|(key, value)| match key {
+            ObjectKey::Pod(key) => Some((key, value)),
+            _ => None,
+        })
+    }
+
+    /// Grows with every change.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What happened since the last call.
+    pub(crate) fn take_changes(&mut self) -> Vec<StoreEvent> {
+        std::mem::take(&mut self.changes)
+    }
+
+    fn stamp(&mut self, value: &mut Value) {
+        self.version += 1;
+        value["metadata"]["resourceVersion"] = json!(self.version.to_string());
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// There is one of this key: 409.
+    pub fn create(
+        &mut self,
+        key: ObjectKey,
+        mut value: Value,
+        now: Timestamp,
+    ) -> Result<Value, EffectError> {
+        if self.objects.contains_key(&key) {
+            return Err(EffectError::Refused {
+                code: 409,
+                message: format!("{key:?} already exists"),
+            });
+        }
+        self.stamp(&mut value);
+        value["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        value["metadata"]["creationTimestamp"] = json!(whole_seconds(now));
+        self.put(key, value.clone());
+        Ok(value)
+    }
+
+    fn put(&mut self, key: ObjectKey, value: Value) {
+        self.changes.push(StoreEvent {
+            key: key.clone(),
+            object: Some(value.clone()),
+            version: self.version,
+        });
+        self.objects.insert(key, value);
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if self.objects.remove(key).is_some() {
+            self.version += 1;
+            self.changes.push(StoreEvent {
+                key: key.clone(),
+                object: None,
+                version: self.version,
+            });
+        }
+    }
+
+    /// Applies a merge patch. An object whose last finalizer goes while it is being deleted goes with it.
+    ///
+    /// # Errors
+    /// Not found; or not at the expected version any more.
+    pub fn patch(
+        &mut self,
+        key: &ObjectKey,
+        merge: &Value,
+        at_version: Option<&str>,
+    ) -> Result<Value, EffectError> {
+        let Some(current) = self.objects.get(key) else {
+            return Err(EffectError::NotFound(format!("{key:?}")));
+        };
+        let version = current
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str);
+        if at_version.is_some() && at_version != version {
+            return Err(EffectError::Conflict(format!(
+                "{key:?} is at {version:?}, expected {at_version:?}"
+            )));
+        }
+        let mut value = current.clone();
+        merge_patch(&mut value, merge);
+        if value == *current {
+            return Ok(value);
+        }
+        self.stamp(&mut value);
+        if is_deleting(&value) && !has_finalizers(&value) && !matches!(key, ObjectKey::Pod(_)) {
+            self.put(key.clone(), value.clone());
+            self.remove(key);
+        } else {
+            self.put(key.clone(), value.clone());
+        }
+        Ok(value)
+    }
+
+    /// Deletes an object: at once when it has no finalizers, else it is marked. Pods are always marked; their kubelet
+    /// removes them with [`ApiServer::erase`]. Returns the marked object, if it stays.
+    ///
+    /// # Errors
+    /// Not found; or it has another UID.
+    pub fn delete(
+        &mut self,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Option<Value>, EffectError> {
+        let Some(current) = self.objects.get(key) else {
+            return Err(EffectError::NotFound(format!("{key:?}")));
+        };
+        if let Some(uid) = uid
+            && current.pointer("/metadata/uid").and_then(Value::as_str) != Some(uid)
+        {
+            return Err(EffectError::Conflict(format!("{key:?} has another UID")));
+        }
+        if has_finalizers(current) || matches!(key, ObjectKey::Pod(_)) {
+            let mut value = current.clone();
+            if !is_deleting(&value) {
+                value["metadata"]["deletionTimestamp"] = json!(whole_seconds(now));
+                self.stamp(&mut value);
+                self.put(key.clone(), value.clone());
+            }
+            return Ok(Some(value));
+        }
+        self.remove(key);
+        Ok(None)
+    }
+
+    /// Removes an object whatever its finalizers say, as a kubelet does with a pod that has ended.
+    pub fn erase(&mut self, key: &ObjectKey) {
+        self.remove(key);
+    }
+}
+
+/// Kubernetes writes times in whole seconds.
+fn whole_seconds(now: Timestamp) -> String {
+    Timestamp::from_second(now.as_second())
+        .unwrap_or(now)
+        .to_string()
+}
+
+pub(crate) fn is_deleting(value: &Value) -> bool {
+    // Asked of every pod every second: without parsing a pointer.
+    let metadata = value.get("metadata");
+    metadata
+        .and_then(|metadata| metadata.get("deletionTimestamp"))
+        .is_some_and(|at| !at.is_null())
+}
+
+pub(super) fn has_finalizers(value: &Value) -> bool {
+    value
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+/// RFC 7396.
+pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else {
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge_patch(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// The key of what an effect speaks of.
+pub(super) fn key_of(target: &ObjectRef) -> ObjectKey {
+    match target {
+        ObjectRef::Node(name) => ObjectKey::Node(name.clone()),
+        ObjectRef::Claim(name) => ObjectKey::Claim(name.clone()),
+        ObjectRef::Pool(name) => ObjectKey::Pool(name.clone()),
+        ObjectRef::NodeClass(key) => ObjectKey::NodeClass(key.clone()),
+        ObjectRef::Overlay(name) => ObjectKey::Overlay(Arc::clone(name)),
+        ObjectRef::Pod(key) => ObjectKey::Pod(key.clone()),
+    }
+}
+
+/// The object as the index takes it.
+///
+/// # Errors
+/// The JSON is not of the key's kind.
+pub(crate) fn object(key: &ObjectKey, value: Value) -> Result<Object, serde_json::Error> {
+    use serde_json::from_value as read;
+    Ok(match key {
+        ObjectKey::Pod(_) => Object::Pod(Box::new(read(value)?)),
+        ObjectKey::Node(_) => Object::Node(Box::new(read(value)?)),
+        ObjectKey::Claim(_) => Object::Claim(Box::new(read(value)?)),
+        ObjectKey::Pool(_) => Object::Pool(Box::new(read(value)?)),
+        ObjectKey::NodeClass(class) => Object::NodeClass(NodeClassObject {
+            key: class.clone(),
+            object: Arc::new(value),
+        }),
+        ObjectKey::Pdb(_) => Object::Pdb(Box::new(read(value)?)),
+        ObjectKey::DaemonSet(_) => Object::DaemonSet(Box::new(read(value)?)),
+        ObjectKey::VolumeClaim(_) => Object::VolumeClaim(Box::new(read(value)?)),
+        ObjectKey::Volume(_) => Object::Volume(Box::new(read(value)?)),
+        ObjectKey::StorageClass(_) => Object::StorageClass(Box::new(read(value)?)),
+        ObjectKey::CsiNode(_) => Object::CsiNode(Box::new(read(value)?)),
+        ObjectKey::Attachment(_) => Object::Attachment(Box::new(read(value)?)),
+        ObjectKey::Overlay(_) => Object::Overlay(Box::new(read(value)?)),
+        ObjectKey::ResourceClaim(_) => Object::ResourceClaim(Box::new(read(value)?)),
+        ObjectKey::ResourceClaimTemplate(_) => {
+            Object::ResourceClaimTemplate(Box::new(read(value)?))
+        }
+        ObjectKey::DeviceClass(_) => Object::DeviceClass(Box::new(read(value)?)),
+        ObjectKey::ResourceSlice(_) => Object::ResourceSlice(Box::new(read(value)?)),
+        ObjectKey::Namespace(_) => Object::Namespace(Box::new(read(value)?)),
+        ObjectKey::Selecting(kind, _) => Object::Selecting(*kind, Box::new(read(value)?)),
+    })
+}

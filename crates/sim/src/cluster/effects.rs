@@ -1,0 +1,275 @@
+//! Effects, executed on the virtual API server and cloud.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mortise_core::apis::nodeclaim::NodeClaim;
+use mortise_core::cloud::{LaunchError, ResolvedNodeClass};
+use mortise_core::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch};
+use mortise_core::names::{NodeName, ObjectRef};
+use mortise_core::resource_kinds::ObjectKey;
+use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_core::values::SplitMix64;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api_server::{is_deleting, key_of};
+use super::workload_controllers::is_running;
+use crate::clock::Action;
+
+/// Which decision a claim comes from.
+const INTENT: &str = "/metadata/annotations/mortise.sh~1intent";
+
+/// How long an effect takes to arrive and be done, in milliseconds.
+pub(crate) fn latency(effect: &Effect, random: &mut SplitMix64) -> i64 {
+    match effect {
+        Effect::Launch(_) => random.between(800, 2_500),
+        Effect::Terminate { .. }
+        | Effect::ListInstances
+        | Effect::FindInstance { .. }
+        | Effect::Resolve(_)
+        | Effect::CheckDrift { .. } => random.between(50, 300),
+        Effect::Event(_) => 1,
+        _ => random.between(3, 15),
+    }
+}
+
+/// What became of an effect.
+pub(crate) struct Executed {
+    pub(crate) result: Result<EffectOutput, EffectError>,
+    /// Objects that the writer gets back with the answer.
+    pub(crate) returned: Vec<(ObjectKey, Value)>,
+}
+
+impl Executed {
+    const fn new(result: Result<EffectOutput, EffectError>) -> Self {
+        Self {
+            result,
+            returned: Vec::new(),
+        }
+    }
+
+    fn returning(output: EffectOutput, key: ObjectKey, object: Value) -> Self {
+        Self {
+            result: Ok(output),
+            returned: vec![(key, object)],
+        }
+    }
+}
+
+/// Executes an effect.
+pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
+    Executed::new(match effect {
+        Effect::CreateClaim(claim) => return create_claim(claim, cluster),
+        Effect::Patch(edit) => return patch(edit, cluster),
+        Effect::Delete {
+            target,
+            uid,
+            grace_seconds,
+        } => return delete(target, uid.as_deref(), *grace_seconds, cluster),
+        Effect::Evict { pod, uid } => return evict(&ObjectKey::Pod(pod.clone()), uid, cluster),
+        Effect::ListPods(node) => return list_pods(node, cluster),
+        Effect::Launch(request) => launch(&request.claim, cluster),
+        Effect::Terminate { provider_id, .. } => {
+            let Cluster { cloud, clock, .. } = cluster;
+            Ok(EffectOutput::Terminated(
+                cloud.terminate(provider_id, clock),
+            ))
+        }
+        Effect::ListInstances => Ok(EffectOutput::Instances(vec![InstanceListing {
+            provider: "sim".into(),
+            serves: ServedNodeClasses::All,
+            machines: Ok(cluster.cloud.instances()),
+        }])),
+        Effect::FindInstance { provider_id, .. } => {
+            Ok(EffectOutput::Found(cluster.cloud.instance(provider_id)))
+        }
+        Effect::Resolve(_) => Ok(EffectOutput::Resolved(Arc::new(ResolvedNodeClass {
+            status: None,
+            annotations: BTreeMap::new(),
+            finalizer: None,
+            instance_types: cluster.cloud.catalog(cluster.now()),
+            again_ms: None,
+        }))),
+        Effect::CheckDrift { .. } => Ok(EffectOutput::Drift(None)),
+        Effect::Acknowledge { notice, .. } => {
+            cluster.cloud.acknowledge(notice);
+            Ok(EffectOutput::Acknowledged)
+        }
+        Effect::Event(event) => {
+            let events = &mut cluster.stats.events;
+            *events.entry(event.reason.clone()).or_default() += 1;
+            Ok(EffectOutput::Sent)
+        }
+    })
+}
+
+fn refused(code: u16, message: String) -> Executed {
+    Executed::new(Err(EffectError::Refused { code, message }))
+}
+
+fn create_claim(claim: &NodeClaim, cluster: &mut Cluster) -> Executed {
+    let key = ObjectKey::Claim(claim.name());
+    let value = match serde_json::to_value(claim) {
+        Ok(value) => value,
+        Err(error) => return refused(400, error.to_string()),
+    };
+    let now = cluster.now();
+    match cluster.api_server.get(&key) {
+        None => match cluster.api_server.create(key.clone(), value, now) {
+            Ok(created) => Executed::returning(EffectOutput::Written, key, created),
+            Err(error) => Executed::new(Err(error)),
+        },
+        Some(there) if there.pointer(INTENT) == value.pointer(INTENT) => {
+            Executed::new(Ok(EffectOutput::Written))
+        }
+        Some(_) => refused(409, format!("{key:?} exists")),
+    }
+}
+
+fn patch(edit: &Patch, cluster: &mut Cluster) -> Executed {
+    let key = key_of(&edit.target);
+    let mut merge = edit.merge.clone();
+    if edit.status {
+        // The status subresource takes nothing else.
+        merge = json!({ "status": merge.get("status").cloned().unwrap_or_default() });
+    }
+    let api_server = &mut cluster.api_server;
+    match api_server.patch(&key, &merge, edit.resource_version.as_deref()) {
+        Ok(written) if api_server.get(&key).is_some() => {
+            Executed::returning(EffectOutput::Written, key, written)
+        }
+        Ok(_) => Executed::new(Ok(EffectOutput::Written)),
+        Err(error) => Executed::new(Err(error)),
+    }
+}
+
+fn delete(
+    target: &ObjectRef,
+    uid: Option<&str>,
+    grace_seconds: Option<i64>,
+    cluster: &mut Cluster,
+) -> Executed {
+    let key = key_of(target);
+    let now = cluster.now();
+    match cluster.api_server.delete(&key, uid, now) {
+        Ok(Some(value)) => {
+            stop_pod(&key, &value, grace_seconds, cluster);
+            Executed::returning(EffectOutput::Deleted, key, value)
+        }
+        Ok(None) | Err(EffectError::NotFound(_)) => Executed::new(Ok(EffectOutput::Deleted)),
+        Err(error) => Executed::new(Err(error)),
+    }
+}
+
+/// A pod that is being deleted stops after a part of its grace period.
+fn stop_pod(key: &ObjectKey, value: &Value, grace_seconds: Option<i64>, cluster: &mut Cluster) {
+    let ObjectKey::Pod(pod) = key else { return };
+    let own = value
+        .pointer("/spec/terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(30);
+    let most = grace_seconds.unwrap_or(own).clamp(1, 30) * 1000;
+    let ms = cluster.clock.random.between(500, 3_000).min(most);
+    let uid = value
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let stopped = Action::PodStopped(pod.clone(), uid);
+    cluster.clock.in_ms(ms, stopped);
+}
+
+fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
+    let evicted = || Executed::new(Ok(EffectOutput::Evicted));
+    let Some(pod) = cluster.api_server.get(key).cloned() else {
+        return evicted();
+    };
+    if is_deleting(&pod) {
+        return evicted();
+    }
+    let allowed = |pdb: &Value| {
+        let allowed = pdb.pointer("/status/disruptionsAllowed");
+        allowed.and_then(Value::as_i64).unwrap_or(0)
+    };
+    let budgets: Vec<(ObjectKey, i64)> = cluster
+        .api_server
+        .iter()
+        .filter(|(key, pdb)| matches!(key, ObjectKey::Pdb(_)) && selects(pdb, &pod))
+        .map(|(key, pdb)| (key.clone(), allowed(pdb)))
+        .collect();
+    if budgets.len() > 1 {
+        return Executed::new(Err(EffectError::MultipleBudgets(format!("{key:?}"))));
+    }
+    if let Some((budget, allowed)) = budgets.first()
+        && is_running(&pod)
+    {
+        if *allowed <= 0 {
+            cluster.stats.evictions_refused += 1;
+            return Executed::new(Err(EffectError::Blocked(format!("{budget:?}"))));
+        }
+        cluster.write(
+            budget,
+            &json!({ "status": { "disruptionsAllowed": allowed - 1 } }),
+        );
+    }
+    cluster.stats.evictions += 1;
+    let ObjectKey::Pod(name) = key else {
+        return evicted();
+    };
+    let deleted = delete(&ObjectRef::Pod(name.clone()), Some(uid), None, cluster);
+    Executed {
+        result: deleted.result.map(|_| EffectOutput::Evicted),
+        ..deleted
+    }
+}
+
+fn selects(pdb: &Value, pod: &Value) -> bool {
+    let wanted = pdb
+        .pointer("/spec/selector/matchLabels")
+        .and_then(Value::as_object);
+    let labels = pod.pointer("/metadata/labels");
+    let same = |(key, value): (&String, &Value)| labels.and_then(|all| all.get(key)) == Some(value);
+    pdb.pointer("/metadata/namespace") == pod.pointer("/metadata/namespace")
+        && wanted.is_some_and(|wanted| wanted.iter().all(same))
+}
+
+fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
+    let of_node = |pod: &Value| {
+        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+        name == Some(node.as_str())
+    };
+    let pods = cluster.api_server.pods().filter(|(_, pod)| of_node(pod));
+    let returned: Vec<(ObjectKey, Value)> = pods
+        .map(|(key, pod)| (ObjectKey::Pod(key.clone()), pod.clone()))
+        .collect();
+    Executed {
+        result: Ok(EffectOutput::PodsListed(returned.len())),
+        returned,
+    }
+}
+
+fn launch(claim: &NodeClaim, cluster: &mut Cluster) -> Result<EffectOutput, EffectError> {
+    let Cluster {
+        clock,
+        cloud,
+        stats,
+        ..
+    } = cluster;
+    match cloud.launch(claim, clock.now(), &mut clock.random) {
+        Ok((launched, is_new)) => {
+            if is_new {
+                stats.nodes_launched += 1;
+                let ms = clock.random.between(15_000, 35_000);
+                clock.in_ms(ms, Action::NodeAppears(launched.provider_id.clone()));
+            }
+            Ok(EffectOutput::Launched(Box::new(launched)))
+        }
+        Err(error) => {
+            if matches!(error, LaunchError::InsufficientCapacity { .. }) {
+                stats.shortages += 1;
+            }
+            Err(EffectError::Launch(error))
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The scheduler as a process: when it takes the next pod, and what it writes then.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::names::{PodKey, Uid};
+use mortise_core::resource_kinds::ObjectKey;
+use mortise_core::snapshot::Snapshot;
+use mortise_core::values::after;
+use serde_json::json;
+
+use super::Cluster;
+use super::extender::Extender;
+use super::scheduler::{CycleResult, Scheduler};
+use crate::clock::{Action, Clock, StoreEvent};
+
+/// One scheduling cycle.
+const CYCLE_MS: i64 = 10;
+
+/// The scheduler, its extender, and when it takes the next pod.
+#[derive(Default)]
+pub(crate) struct KubeScheduler {
+    scheduler: Scheduler,
+    extender: Option<Box<dyn Extender>>,
+    next_cycle: Option<Timestamp>,
+    /// Of the snapshot that was last shown to the extender's side.
+    generation: u64,
+}
+
+impl KubeScheduler {
+    /// From now on it asks an extender.
+    pub(crate) fn set_extender(&mut self, extender: Box<dyn Extender>) {
+        self.extender = Some(extender);
+    }
+
+    /// Takes in what happened to objects, in order.
+    pub(crate) fn observe(&mut self, events: &[StoreEvent], clock: &mut Clock) {
+        if !events.is_empty() {
+            self.scheduler.observe(events, clock.now());
+            self.plan(clock);
+        }
+    }
+
+    /// The service sees another state of the cluster: its extender may answer otherwise.
+    pub(crate) fn observe_snapshot(&mut self, generation: u64, clock: &mut Clock) {
+        if generation != self.generation {
+            self.generation = generation;
+            self.plan(clock);
+        }
+    }
+
+    fn plan(&mut self, clock: &mut Clock) {
+        let now = clock.now();
+        if let Some(due) = self.scheduler.next_due(now) {
+            let at = due.max(after(now, CYCLE_MS));
+            if self
+                .next_cycle
+                .is_none_or(|planned| planned > at || planned < now)
+            {
+                self.next_cycle = Some(at);
+                clock.at(at, Action::Schedule);
+            }
+        }
+    }
+
+    /// Takes the next pod. Returns it if an extender took part in binding it.
+    pub(crate) fn cycle(&mut self, snapshot: &Arc<Snapshot>, cluster: &mut Cluster) -> Option<Uid> {
+        self.next_cycle = None;
+        let body = |key: &PodKey| {
+            let object = cluster.api_server.get(&ObjectKey::Pod(key.clone()));
+            object.and_then(|value| serde_json::from_value(value.clone()).ok())
+        };
+        let extender = self.extender.as_deref();
+        let result = self
+            .scheduler
+            .cycle(snapshot, cluster.now(), extender, body);
+        let mut advised = None;
+        match result {
+            Some(CycleResult::Bind(pod, uid, node)) => {
+                advised = extender.is_some().then_some(uid);
+                cluster.stats.pods_placed += 1;
+                let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
+                cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
+                let ms = cluster.clock.random.between(800, 2_500);
+                cluster.clock.in_ms(ms, Action::PodRuns(pod));
+            }
+            Some(CycleResult::Unschedulable(pod)) => reject(pod, snapshot, cluster),
+            None => {}
+        }
+        self.plan(&mut cluster.clock);
+        advised
+    }
+}
+
+/// Writes that a pod fits nowhere, as kube-scheduler does: only when the text changes, which counts the nodes.
+fn reject(pod: PodKey, snapshot: &Snapshot, cluster: &mut Cluster) {
+    let key = ObjectKey::Pod(pod);
+    let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());
+    let message = format!("0/{} nodes are available", nodes.count());
+    let said = cluster.api_server.get(&key);
+    let said = said.and_then(|pod| pod.pointer("/status/conditions/0"));
+    if said.is_some_and(|said| said["message"] == message.as_str()) {
+        return;
+    }
+    let since = said.filter(|said| said["status"] == "False");
+    let since = since.map_or_else(
+        || json!(cluster.now().to_string()),
+        |said| said["lastTransitionTime"].clone(),
+    );
+    let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": since }]);
+    cluster.write(&key, &json!({ "status": { "conditions": condition } }));
+}

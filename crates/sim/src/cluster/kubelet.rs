@@ -1,0 +1,201 @@
+//! Virtual kubelets: nodes appear, become ready, run and stop pods, and vanish.
+
+use std::collections::BTreeMap;
+
+use mortise_core::labels;
+use mortise_core::names::{NodeName, PodKey, ProviderId};
+use mortise_core::resource_kinds::ObjectKey;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api_server::{has_finalizers, is_deleting};
+use crate::clock::Action;
+
+/// The Node's name: the instance id, as clouds do.
+fn node_name(id: &ProviderId) -> NodeName {
+    let instance = id.rsplit('/').next().unwrap_or_default();
+    NodeName::from(format!("node-{}", instance.trim_start_matches("i-")))
+}
+
+/// The kubelets of all nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Kubelets {
+    /// Instances that start do not join.
+    images_are_bad: bool,
+    /// How much less CPU and memory nodes have than their types say, in percent.
+    withheld: i64,
+    /// How long pods of jobs run once they have started, in milliseconds.
+    job_runs: BTreeMap<PodKey, i64>,
+}
+
+impl Kubelets {
+    /// From now on instances start and never join as nodes, or do so again.
+    pub(crate) const fn break_images(&mut self, are_bad: bool) {
+        self.images_are_bad = are_bad;
+    }
+
+    /// From now on nodes join with so much less CPU and memory than their types say.
+    pub(crate) const fn withhold(&mut self, percent: i64) {
+        self.withheld = percent;
+    }
+
+    /// How long a pod will run once it has started, in milliseconds.
+    pub(crate) fn expect_job(&mut self, pod: PodKey, ms: i64) {
+        self.job_runs.insert(pod, ms);
+    }
+
+    /// Pods of jobs that have not started.
+    pub(crate) fn waiting_jobs(&self) -> impl Iterator<Item = &PodKey> {
+        self.job_runs.keys()
+    }
+
+    pub(crate) fn node_appears(&self, id: &ProviderId, cluster: &mut Cluster) {
+        if self.images_are_bad {
+            return;
+        }
+        let Some(instance) = cluster.cloud.machine(id).cloned() else {
+            return;
+        };
+        let name = node_name(id);
+        let now = cluster.now();
+        let claim = ObjectKey::Claim(instance.claim.as_str().into());
+        let claim = cluster.api_server.get(&claim);
+        let startup = claim
+            .and_then(|claim| claim.pointer("/spec/startupTaints"))
+            .and_then(Value::as_array);
+        let mut taints = vec![
+            json!({ "key": labels::UNREGISTERED_TAINT, "effect": "NoExecute" }),
+            json!({ "key": labels::NOT_READY_TAINT, "effect": "NoSchedule" }),
+        ];
+        taints.extend(startup.into_iter().flatten().cloned());
+        let mut node_labels = instance.labels.clone();
+        node_labels.insert(labels::HOSTNAME.to_owned(), name.to_string());
+        let mut allocatable = instance.instance_type.allocatable();
+        for amount in [&mut allocatable.cpu, &mut allocatable.memory] {
+            *amount -= *amount / 100 * self.withheld;
+        }
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": name.as_str(), "labels": node_labels },
+            "spec": { "providerID": id.as_str(), "taints": taints },
+            "status": {
+                "capacity": instance.instance_type.capacity.to_api(),
+                "allocatable": allocatable.to_api(),
+                "conditions": [{ "type": "Ready", "status": "False", "reason": "KubeletNotReady", "lastTransitionTime": now.to_string() }],
+            },
+        });
+        let key = ObjectKey::Node(name);
+        if cluster.api_server.get(&key).is_none()
+            && let Err(error) = cluster.api_server.create(key, node, now)
+        {
+            cluster.violation(&format!("node of {id} was not created: {error}"));
+        }
+        let ms = cluster.clock.random.between(3_000, 9_000);
+        cluster.clock.in_ms(ms, Action::NodeReady(id.clone()));
+    }
+
+    pub(crate) fn pod_runs(&mut self, pod: &PodKey, cluster: &mut Cluster) {
+        let key = ObjectKey::Pod(pod.clone());
+        if cluster.api_server.get(&key).is_none_or(is_deleting) {
+            return;
+        }
+        let now = cluster.now().to_string();
+        let conditions = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": now }, { "type": "Ready", "status": "True", "lastTransitionTime": now }]);
+        cluster.write(&key, &json!({ "status": { "phase": "Running", "startTime": now, "conditions": conditions } }));
+        if let Some(ms) = self.job_runs.remove(pod) {
+            cluster.clock.in_ms(ms, Action::PodDone(pod.clone()));
+        }
+    }
+
+    /// What kubelets notice on their rounds: DaemonSet pods that were bound to them, and pods that were deleted.
+    pub(crate) fn tick(&mut self, cluster: &mut Cluster) {
+        let mut start = Vec::new();
+        let mut stop = Vec::new();
+        for (name, pod) in cluster.api_server.pods() {
+            if is_deleting(pod) {
+                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                stop.push((name.clone(), uid.to_owned()));
+            } else if pod["status"]["phase"] == "Pending"
+                && pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+            {
+                start.push(name.clone());
+            }
+        }
+        for pod in start {
+            self.pod_runs(&pod, cluster);
+        }
+        for (pod, uid) in stop {
+            cluster.clock.in_ms(2_000, Action::PodStopped(pod, uid));
+        }
+    }
+}
+
+pub(crate) fn node_ready(id: &ProviderId, cluster: &mut Cluster) {
+    let key = ObjectKey::Node(node_name(id));
+    let Some(node) = cluster.api_server.get(&key) else {
+        return;
+    };
+    let without: Vec<Value> = node
+        .pointer("/spec/taints")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|taint| taint.get("key").and_then(Value::as_str) != Some(labels::NOT_READY_TAINT))
+        .cloned()
+        .collect();
+    let ready = json!([{ "type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": cluster.now().to_string() }]);
+    cluster.write(
+        &key,
+        &json!({ "spec": { "taints": without }, "status": { "conditions": ready } }),
+    );
+}
+
+pub(crate) fn instance_gone(id: &ProviderId, cluster: &mut Cluster) {
+    if cluster.cloud.remove(id).is_none() {
+        return;
+    }
+    cluster.stats.nodes_removed += 1;
+    let now = cluster.now();
+    let name = node_name(id);
+    let key = ObjectKey::Node(name.clone());
+    let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now.to_string() }]);
+    cluster.write(&key, &json!({ "status": { "conditions": lost } }));
+    // A Node without finalizers belongs to the cloud alone: its node lifecycle controller deletes it. One that appeared while
+    // its claim was already being deleted is like that.
+    let node = cluster.api_server.get(&key);
+    if node.is_some_and(|node| !has_finalizers(node))
+        && let Err(error) = cluster.api_server.delete(&key, None, now)
+    {
+        cluster.violation(&format!("{key:?} was not collected: {error}"));
+    }
+    let on_it =
+        |pod: &Value| pod.pointer("/spec/nodeName").and_then(Value::as_str) == Some(name.as_str());
+    let pods: Vec<ObjectKey> = cluster
+        .api_server
+        .pods()
+        .filter(|(_, pod)| on_it(pod))
+        .map(|(key, _)| ObjectKey::Pod(key.clone()))
+        .collect();
+    for pod in pods {
+        cluster.api_server.erase(&pod);
+    }
+}
+
+pub(crate) fn pod_done(pod: &PodKey, cluster: &mut Cluster) {
+    let key = ObjectKey::Pod(pod.clone());
+    if cluster.api_server.get(&key).is_some() {
+        cluster.write(&key, &json!({ "status": { "phase": "Succeeded" } }));
+        cluster.api_server.erase(&key);
+    }
+}
+
+pub(crate) fn pod_stopped(pod: &PodKey, uid: &str, cluster: &mut Cluster) {
+    let key = ObjectKey::Pod(pod.clone());
+    let is_same = cluster
+        .api_server
+        .get(&key)
+        .is_some_and(|pod| pod.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid));
+    if is_same {
+        cluster.api_server.erase(&key);
+    }
+}

@@ -1,0 +1,132 @@
+//! Cycles: what was decided counts at once, and what happens lets pods out of their parking place.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_core::index::Index;
+use mortise_core::labels::WellKnown;
+use mortise_core::names::PodKey;
+use mortise_core::values::after;
+use serde_json::{Value, json};
+
+use super::super::{CycleResult, Scheduler};
+use super::{HOST, REQUIRED, asks, change, node, on, scheduler, waits};
+use crate::clock::StoreEvent;
+
+fn at(ms: i64) -> Timestamp {
+    after(Timestamp::UNIX_EPOCH, ms)
+}
+
+/// Name of the pod and node, `-` for none; nothing when no pod is due.
+fn cycle(scheduler: &mut Scheduler, ms: i64) -> Option<(String, String)> {
+    let snapshot = Index::new(WellKnown::core(), true, at(0)).freeze(at(0));
+    let verdict = scheduler.cycle(&Arc::new(snapshot), at(ms), None, |_| None)?;
+    Some(match verdict {
+        CycleResult::Bind(pod, _, node) => (pod.name.to_string(), node.to_string()),
+        CycleResult::Unschedulable(pod) => (pod.name.to_string(), "-".to_owned()),
+    })
+}
+
+fn named(mut pod: Value, name: &str) -> Value {
+    pod["metadata"]["name"] = json!(name);
+    pod
+}
+
+fn pair(name: &str, node: &str) -> Option<(String, String)> {
+    Some((name.to_owned(), node.to_owned()))
+}
+
+fn apart() -> Value {
+    let term = json!({"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": HOST});
+    json!({"affinity": {"podAntiAffinity": {REQUIRED: [term]}}})
+}
+
+#[test]
+fn a_pod_that_was_given_a_node_counts_before_the_api_server_says_so() {
+    let mut scheduler = scheduler(&[], &named(asks("x", apart()), "p0"));
+    for number in 1..5 {
+        let more = named(asks("x", apart()), &format!("p{number}"));
+        scheduler.observe(&[change(&more)], at(0));
+    }
+    let nodes = ["a1", "a2", "b1", "c1"].iter().enumerate();
+    for (number, node) in nodes {
+        assert_eq!(cycle(&mut scheduler, 0), pair(&format!("p{number}"), node));
+    }
+    assert_eq!(cycle(&mut scheduler, 0), pair("p4", "-"));
+    assert_eq!(cycle(&mut scheduler, 0), None);
+}
+
+#[test]
+fn a_new_node_lets_a_refused_pod_try_again_and_an_event_that_cannot_help_does_not() {
+    let there =
+        ["a1", "a2", "b1", "c1"].map(|name| on(name, &format!("on-{name}"), "x", json!({})));
+    let mut scheduler = scheduler(&there, &asks("x", apart()));
+    assert_eq!(cycle(&mut scheduler, 0), pair("new", "-"));
+    // A pod of which nobody speaks, and more room.
+    scheduler.observe(&[change(&on("a1", "other", "y", json!({})))], at(10));
+    let room = json!({"status": {"allocatable": {"cpu": "9"}}});
+    scheduler.observe(&[change(&node("a1", "a", room))], at(10));
+    assert_eq!(scheduler.next_due(at(10)), Some(at(300_000)));
+    scheduler.observe(&[change(&node("d1", "d", json!({})))], at(10));
+    assert_eq!(scheduler.next_due(at(10)), Some(at(1_000)));
+    assert_eq!(cycle(&mut scheduler, 999), None);
+    assert_eq!(cycle(&mut scheduler, 1_000), pair("new", "d1"));
+}
+
+#[test]
+fn a_pod_that_leaves_makes_room_for_those_whom_it_kept_away() {
+    let there =
+        ["a1", "a2", "b1", "c1"].map(|name| on(name, &format!("on-{name}"), "x", json!({})));
+    let mut scheduler = scheduler(&there, &asks("x", apart()));
+    assert_eq!(cycle(&mut scheduler, 0), pair("new", "-"));
+    let gone = StoreEvent {
+        object: None,
+        ..change(&there[2])
+    };
+    scheduler.observe(&[gone], at(2_000));
+    assert_eq!(cycle(&mut scheduler, 2_000), pair("new", "b1"));
+}
+
+#[test]
+fn pods_that_are_not_its_own_or_not_to_be_tried_are_left_alone() {
+    let gated = json!({"schedulingGates": [{"name": "hold"}]});
+    let mut scheduler = scheduler(&[], &asks("x", gated));
+    let others = named(asks("x", json!({"schedulerName": "another"})), "others");
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let going = named(waits("x", going), "going");
+    scheduler.observe(&[change(&others), change(&going)], at(0));
+    assert_eq!(cycle(&mut scheduler, 0), None);
+    scheduler.observe(&[change(&asks("x", json!({})))], at(0));
+    assert_eq!(cycle(&mut scheduler, 0), pair("new", "a1"));
+    let key = PodKey::new("default", "new");
+    assert_eq!(
+        scheduler
+            .cache
+            .pods
+            .get(&key)
+            .and_then(|pod| pod.node.clone()),
+        Some("a1".to_owned())
+    );
+}
+
+#[test]
+fn without_a_node_a_pod_waits_for_the_first() {
+    let mut scheduler = Scheduler::default();
+    scheduler.observe(&[change(&asks("x", json!({})))], at(0));
+    assert_eq!(cycle(&mut scheduler, 0), pair("new", "-"));
+    scheduler.observe(&[change(&node("a1", "a", json!({})))], at(5_000));
+    assert_eq!(cycle(&mut scheduler, 5_000), pair("new", "a1"));
+}
+
+#[test]
+fn a_node_that_is_gone_takes_no_pods() {
+    let mut scheduler = scheduler(&[on("a1", "old", "x", json!({}))], &asks("y", json!({})));
+    for name in ["a1", "a2", "b1"] {
+        let gone = StoreEvent {
+            object: None,
+            ..change(&node(name, "a", json!({})))
+        };
+        scheduler.observe(&[gone], at(0));
+    }
+    assert_eq!(cycle(&mut scheduler, 0), pair("new", "c1"));
+}

@@ -1,0 +1,391 @@
+//! Controllers of the virtual cluster: they keep workloads at their size, give nodes their DaemonSet pods, count what
+//! disruption budgets allow, and collect what has lost its owner.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use mortise_core::labels;
+use mortise_core::names::{NamespacedName, PodKey};
+use mortise_core::resource_kinds::ObjectKey;
+use mortise_core::values::{SplitMix64, after};
+use serde_json::{Value, json};
+
+use super::api_server::{ApiServer, is_deleting};
+use crate::options::{Deployment, JobSpec, Options};
+
+const NAMESPACE: &str = "default";
+/// Pods that one workload creates or deletes per tick: a rolling change, not a cliff.
+const STEP: usize = 20;
+/// Virtual seconds between two sizes of a swinging workload.
+const RESIZE_S: i64 = 60;
+
+/// Workloads and their counters.
+#[derive(Debug)]
+pub(crate) struct WorkloadControllers {
+    deployments: Vec<Deployment>,
+    jobs: Vec<JobSpec>,
+    next_job: Vec<Timestamp>,
+    serial: u64,
+    start: Timestamp,
+    /// Version of the store, and sizes wanted, before the last round: with the same ones there is nothing to do.
+    seen: Option<(u64, Vec<usize>)>,
+    /// Multiplies every workload's size, in per cent; 0 = everything is scaled to zero.
+    pub(crate) scale_percent: u32,
+    /// Sizes that somebody has asked for, by workload; they swing no more.
+    pub(crate) scaled: BTreeMap<String, u32>,
+}
+
+/// When a job pod will be done.
+pub(crate) struct Runs {
+    pub(crate) pod: PodKey,
+    pub(crate) ms: i64,
+}
+
+impl WorkloadControllers {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            deployments: options.deployments.clone(),
+            jobs: options.jobs.clone(),
+            next_job: vec![options.start; options.jobs.len()],
+            serial: 0,
+            start: options.start,
+            seen: None,
+            scale_percent: 100,
+            scaled: BTreeMap::new(),
+        }
+    }
+
+    /// Creates what the cluster starts with.
+    pub(crate) fn install(&self, options: &Options, store: &mut ApiServer, now: Timestamp) {
+        let class = &options.node_class;
+        let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": now.to_string() }]);
+        let object = json!({
+            "apiVersion": format!("{}/v1", class.group), "kind": &*class.kind,
+            "metadata": { "name": &*class.name, "generation": 1 }, "spec": {}, "status": { "conditions": ready },
+        });
+        create(store, ObjectKey::NodeClass(class.clone()), object, now);
+        for pool in &options.pools {
+            let name = pool
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or("default");
+            create(store, ObjectKey::Pool(name.into()), pool.clone(), now);
+        }
+        for set in &options.daemon_sets {
+            let name = set
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or("daemon");
+            let namespace = set
+                .pointer("/metadata/namespace")
+                .and_then(Value::as_str)
+                .unwrap_or("kube-system");
+            create(
+                store,
+                ObjectKey::DaemonSet(NamespacedName::new(namespace, name)),
+                set.clone(),
+                now,
+            );
+        }
+        for deployment in &self.deployments {
+            if let Some(max) = deployment.max_unavailable {
+                let selector = deployment
+                    .template
+                    .pointer("/metadata/labels")
+                    .cloned()
+                    .unwrap_or_default();
+                let pdb = json!({
+                    "metadata": { "name": deployment.name, "namespace": NAMESPACE, "generation": 1 },
+                    "spec": { "selector": { "matchLabels": selector }, "maxUnavailable": max },
+                    "status": { "disruptionsAllowed": 0 },
+                });
+                create(
+                    store,
+                    ObjectKey::Pdb(NamespacedName::new(NAMESPACE, deployment.name.as_str())),
+                    pdb,
+                    now,
+                );
+            }
+        }
+    }
+
+    /// One round of every controller.
+    pub(crate) fn tick(
+        &mut self,
+        store: &mut ApiServer,
+        now: Timestamp,
+        random: &mut SplitMix64,
+    ) -> Vec<Runs> {
+        let mut runs = Vec::new();
+        for at in 0..self.jobs.len() {
+            runs.extend(self.arrivals(at, store, now, random));
+        }
+        // Controllers act when they are told of a change; a round in which nothing changed would change nothing.
+        let sizes: Vec<usize> = self
+            .deployments
+            .iter()
+            .map(|deployment| self.size(deployment, now))
+            .collect();
+        let seen = (store.version(), sizes);
+        if self.seen.as_ref() == Some(&seen) {
+            return runs;
+        }
+        let pods = pods_by_owner(store);
+        for (deployment, want) in self.deployments.clone().iter().zip(&seen.1) {
+            self.keep(deployment, *want, pods.get(&deployment.name), store, now);
+        }
+        daemon_pods(store, now);
+        budgets(store, &self.deployments);
+        collect(store, now);
+        self.seen = Some(seen);
+        runs
+    }
+
+    /// The size that a workload has now: a triangle wave, in whole pods.
+    fn size(&self, deployment: &Deployment, now: Timestamp) -> usize {
+        if let Some(size) = self.scaled.get(&deployment.name) {
+            return usize::try_from(*size * self.scale_percent / 100).unwrap_or(0);
+        }
+        let range = i64::from(deployment.high.saturating_sub(deployment.low));
+        let swing = if deployment.period_s <= 0 {
+            range
+        } else {
+            // Autoscalers of workloads look around now and then, and change the size by several pods at a time.
+            let passed = (now.as_second() - self.start.as_second()) / RESIZE_S * RESIZE_S;
+            let into = passed.rem_euclid(deployment.period_s);
+            let half = (deployment.period_s / 2).max(1);
+            range
+                * if into < half {
+                    into
+                } else {
+                    deployment.period_s - into
+                }
+                / half
+        };
+        let size = (i64::from(deployment.low) + swing) * i64::from(self.scale_percent) / 100;
+        usize::try_from(size).unwrap_or(0)
+    }
+
+    fn keep(
+        &mut self,
+        deployment: &Deployment,
+        want: usize,
+        pods: Option<&Vec<(PodKey, bool)>>,
+        store: &mut ApiServer,
+        now: Timestamp,
+    ) {
+        let have = pods.map_or(0, Vec::len);
+        for _ in have..want.min(have + STEP) {
+            self.create_pod(
+                &deployment.name,
+                "ReplicaSet",
+                &deployment.template,
+                store,
+                now,
+            );
+        }
+        if have > want {
+            // Pods that wait go first, then the newest, as the ReplicaSet controller does.
+            let mut going: Vec<_> = pods.into_iter().flatten().collect();
+            going.sort_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
+            for (pod, _) in going.into_iter().take((have - want).min(STEP)) {
+                delete(store, &ObjectKey::Pod(pod.clone()), now);
+            }
+        }
+    }
+
+    fn arrivals(
+        &mut self,
+        at: usize,
+        store: &mut ApiServer,
+        now: Timestamp,
+        random: &mut SplitMix64,
+    ) -> Vec<Runs> {
+        let mut runs = Vec::new();
+        let Some(jobs) = self.jobs.get(at).cloned() else {
+            return runs;
+        };
+        while self.scale_percent > 0 && self.next_job.get(at).is_some_and(|next| *next <= now) {
+            let pod = self.create_pod(&jobs.name, "Job", &jobs.template, store, now);
+            runs.push(Runs {
+                pod,
+                ms: random.between(jobs.runs_s.0 * 1000, jobs.runs_s.1 * 1000),
+            });
+            let wait = random.between(0, 2 * jobs.every_s * 1000).max(100);
+            if let Some(next) = self.next_job.get_mut(at) {
+                *next = after(now, wait);
+            }
+        }
+        runs
+    }
+
+    fn create_pod(
+        &mut self,
+        owner: &str,
+        kind: &str,
+        template: &Value,
+        store: &mut ApiServer,
+        now: Timestamp,
+    ) -> PodKey {
+        self.serial += 1;
+        let name = format!("{owner}-{}", self.serial);
+        let key = PodKey::new(NAMESPACE, name.as_str());
+        let mut pod = template.clone();
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["namespace"] = json!(NAMESPACE);
+        pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": format!("owner-{owner}"), "controller": true }]);
+        pod["status"] = json!({ "phase": "Pending" });
+        create(store, ObjectKey::Pod(key.clone()), pod, now);
+        key
+    }
+}
+
+/// Pods that are not going, by owner name; second: bound.
+fn pods_by_owner(store: &ApiServer) -> BTreeMap<String, Vec<(PodKey, bool)>> {
+    let mut all: BTreeMap<String, Vec<(PodKey, bool)>> = BTreeMap::new();
+    for (key, pod) in store.pods().filter(|(_, pod)| !is_deleting(pod)) {
+        if let Some(owner) = owner(pod) {
+            all.entry(owner.to_owned())
+                .or_default()
+                .push((key.clone(), node_of(pod).is_some()));
+        }
+    }
+    all
+}
+
+/// Name of the object that keeps a pod alive.
+fn owner(pod: &Value) -> Option<&str> {
+    pod.get("metadata")?
+        .get("ownerReferences")?
+        .get(0)?
+        .get("name")?
+        .as_str()
+}
+
+/// The node that a pod is bound to.
+fn node_of(pod: &Value) -> Option<&str> {
+    pod.get("spec")?.get("nodeName")?.as_str()
+}
+
+/// Every registered node has a pod of every DaemonSet; pods of nodes that are gone go.
+fn daemon_pods(store: &mut ApiServer, now: Timestamp) {
+    let mut wanted: Vec<(PodKey, Value)> = Vec::new();
+    let mut orphans: Vec<ObjectKey> = Vec::new();
+    let sets: Vec<_> = store
+        .iter()
+        .filter_map(|(key, set)| {
+            if let ObjectKey::DaemonSet(key) = key {
+                Some((key.clone(), set.clone()))
+            } else {
+                None
+            }
+        })
+        .collect();
+    for (key, node) in store.iter() {
+        let ObjectKey::Node(name) = key else { continue };
+        let registered = node
+            .pointer("/metadata/labels")
+            .and_then(|all| all.get(labels::REGISTERED))
+            .is_some();
+        if !registered || is_deleting(node) {
+            continue;
+        }
+        for (set_key, set) in &sets {
+            let pod_key = PodKey::new(
+                std::sync::Arc::clone(&set_key.namespace),
+                format!("{}-{name}", set_key.name),
+            );
+            if store.get(&ObjectKey::Pod(pod_key.clone())).is_none() {
+                let mut pod = set
+                    .pointer("/spec/template")
+                    .cloned()
+                    .unwrap_or_else(|| json!({}));
+                pod["metadata"]["name"] = json!(&*pod_key.name);
+                pod["metadata"]["namespace"] = json!(&*pod_key.namespace);
+                pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": &*set_key.name, "uid": format!("owner-{}", set_key.name), "controller": true }]);
+                pod["spec"]["nodeName"] = json!(name.as_str());
+                pod["status"] = json!({ "phase": "Pending" });
+                wanted.push((pod_key, pod));
+            }
+        }
+    }
+    for (key, pod) in store.pods() {
+        if node_of(pod).is_some_and(|node| store.get(&ObjectKey::Node(node.into())).is_none()) {
+            orphans.push(ObjectKey::Pod(key.clone()));
+        }
+    }
+    for (key, pod) in wanted {
+        create(store, ObjectKey::Pod(key), pod, now);
+    }
+    for key in orphans {
+        store.erase(&key);
+    }
+}
+
+/// What each budget allows now.
+fn budgets(store: &mut ApiServer, deployments: &[Deployment]) {
+    // Healthy and expected pods, by owner.
+    let mut counts: BTreeMap<&str, (i64, i64)> = deployments
+        .iter()
+        .filter(|deployment| deployment.max_unavailable.is_some())
+        .map(|deployment| (deployment.name.as_str(), (0, 0)))
+        .collect();
+    for (_, pod) in store.pods() {
+        if let Some((healthy, expected)) = owner(pod).and_then(|owner| counts.get_mut(owner)) {
+            *expected += 1;
+            *healthy += i64::from(is_running(pod) && !is_deleting(pod));
+        }
+    }
+    for deployment in deployments {
+        let (Some(max), Some((healthy, expected))) = (
+            deployment.max_unavailable,
+            counts.get(deployment.name.as_str()).copied(),
+        ) else {
+            continue;
+        };
+        let desired = (expected - i64::from(max)).max(0);
+        let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, deployment.name.as_str()));
+        let status = json!({ "status": { "disruptionsAllowed": (healthy - desired).max(0), "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected, "observedGeneration": 1 } });
+        if store.get(&key).is_some() && store.patch(&key, &status, None).is_err() {
+            debug_assert!(false, "a patch without a version cannot conflict");
+        }
+    }
+}
+
+/// Claims of pools that are gone are deleted, as the garbage collector does by owner reference.
+fn collect(store: &mut ApiServer, now: Timestamp) {
+    let lost: Vec<ObjectKey> = store
+        .iter()
+        .filter(|(key, claim)| {
+            let pool = claim
+                .pointer("/metadata/ownerReferences/0/name")
+                .and_then(Value::as_str);
+            matches!(key, ObjectKey::Claim(_))
+                && !is_deleting(claim)
+                && pool.is_some_and(|pool| store.get(&ObjectKey::Pool(pool.into())).is_none())
+        })
+        .map(|(key, _)| key.clone())
+        .collect();
+    for key in lost {
+        delete(store, &key, now);
+    }
+}
+
+pub(super) fn is_running(pod: &Value) -> bool {
+    let phase = pod.get("status").and_then(|status| status.get("phase"));
+    phase.and_then(Value::as_str) == Some("Running")
+}
+
+/// Creates under a name that these controllers alone give out; an object that is there already is what was wanted.
+fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
+    if store.get(&key).is_none() && store.create(key, value, now).is_err() {
+        debug_assert!(false, "a key that is not there cannot already exist");
+    }
+}
+
+/// Deletes; an object that is gone already is what was wanted.
+fn delete(store: &mut ApiServer, key: &ObjectKey, now: Timestamp) {
+    if store.get(key).is_some() && store.delete(key, None, now).is_err() {
+        debug_assert!(false, "a key that is there can be deleted");
+    }
+}
