@@ -4,6 +4,8 @@
 cluster_dir := env("MORTISE_CLUSTER_DIR", ".cache/cluster")
 # Always the whole workspace: another selection of packages changes features and rebuilds the AWS SDK.
 build := "cargo build --workspace"
+# The pure crates, and what stands on them alone.
+pure := "-p mortise-apis -p mortise-cloudprovider -p mortise-state -p mortise-planning -p mortise-engine -p mortise-deciders -p mortise-manifests -p mortise-webhooks -p mortise-sim"
 
 # List the recipes
 default:
@@ -13,7 +15,7 @@ default:
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo test -p mortise-core -p mortise-webhooks -p mortise-sim --target-dir target/pure
+    cargo test {{pure}} --target-dir target/pure
 
 # Everything that continuous integration runs
 ci:
@@ -33,7 +35,7 @@ examples:
 
 # Rewrite what is generated: CRDs, chart, expected texts, lists of known violations; then look at the diff
 update-expect:
-    UPDATE_EXPECT=1 cargo test -p mortise-core -p mortise-webhooks -p mortise-sim --target-dir target/pure
+    UPDATE_EXPECT=1 cargo test {{pure}} --target-dir target/pure
     UPDATE_EXPECT=1 cargo test --workspace --lib chart
     UPDATE_EXPECT=1 cargo test --workspace --test stories house
 

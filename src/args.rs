@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
+use mortise_apis::nearest::nearest;
+use mortise_apis::values::GoDuration;
 use mortise_aws::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
-use mortise_core::nearest::nearest;
-use mortise_core::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_core::settings::{FeatureGates, Settings};
-use mortise_core::values::GoDuration;
+use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
+use mortise_planning::settings::{FeatureGates, Settings};
 
 /// Which clouds to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
-use mortise_core::apis::NodePool;
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::index::Index;
-use mortise_core::labels;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::{NodePool, labels};
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::Counters;
 use mortise_webhooks::admission::{AdmissionContext, AdmissionSettings, default, review, validate};
 use serde::Serialize;

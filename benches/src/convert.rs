@@ -4,7 +4,7 @@ use std::io::{Read as _, Write};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use mortise_core::apis::conversion::convert;
+use mortise_apis::conversion::convert;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::scheduling::{LaunchPlan, PlannedClaim};
+use mortise_planning::scheduling::{LaunchPlan, PlannedClaim};
 use serde_json::Value;
 
 use crate::inputs::{RawPod, RawType};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use mortise_core::snapshot::Snapshot;
+use mortise_state::snapshot::Snapshot;
 
 #[path = "../../webhooks/tests/world/mod.rs"]
 #[expect(

@@ -1,6 +1,6 @@
 //! Mutation of JSON that leaves JSON: bytes changed at random rarely get past a parser.
 
-use mortise_core::values::SplitMix64;
+use mortise_apis::values::SplitMix64;
 use serde_json::{Map, Number, Value};
 
 struct Dice(SplitMix64);

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use mortise_core::apis::absent::drop_nulls;
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::labels::WellKnown;
-use mortise_core::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
-use mortise_core::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::schema::absent::drop_nulls;
+use mortise_apis::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
+use mortise_manifests::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
 use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
 use mortise_webhooks::extender::{self, ExtenderState, wire};
 use mortise_webhooks::lint::{LintOptions, lint};
@@ -166,7 +166,7 @@ pub fn conversion(body: &[u8]) {
             .get("apiVersion")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let back = mortise_core::apis::conversion::convert(made, version);
+        let back = mortise_apis::conversion::convert(made, version);
         assert!(back.is_ok(), "{given} cannot come back: {back:?}");
     }
 }

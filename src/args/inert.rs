@@ -1,6 +1,6 @@
 //! Settings that are understood and that nothing here reads: whoever gives one is told at the start.
 
-use mortise_core::settings::Settings;
+use mortise_planning::settings::Settings;
 
 use super::ServeArgs;
 

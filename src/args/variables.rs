@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use clap::Args as _;
+use mortise_apis::nearest::{nearest, within};
 use mortise_controller::FAILPOINT_VARIABLE;
-use mortise_core::nearest::{nearest, within};
 
 use super::ServeArgs;
 

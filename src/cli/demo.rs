@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
+use mortise_apis::labels::WellKnown;
 use mortise_controller::pem::Files;
 use mortise_controller::{
     Addresses, ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState,
     Shutdown, SystemClock, Tls, certificates, default_extender_clients, serve,
 };
-use mortise_core::labels::WellKnown;
 use mortise_webhooks::Counters;
 use mortise_webhooks::router::WebhookState;
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     });
     let service = DemoService::start(options.start, effective).await?;
 
-    let mut simulation = mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+    let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
     let extender = InProcess::new(Arc::clone(&service.counters));
     simulation.set_extender(Box::new(extender));
     let (ready, first) = tokio::sync::oneshot::channel();

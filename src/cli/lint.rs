@@ -11,10 +11,10 @@ use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Unit};
+use mortise_apis::labels::WellKnown;
 use mortise_controller::RunError;
-use mortise_core::catalog::Catalog;
-use mortise_core::labels::WellKnown;
-use mortise_core::migrate::SourceFile;
+use mortise_manifests::migrate::SourceFile;
+use mortise_state::catalog::Catalog;
 use mortise_webhooks::lint::{
     LintLevel, LintOptions, lint, render_json, render_sarif, render_table,
 };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_core::apis::crds::{CrdSet, with_conversion};
+use mortise_apis::crds::{CrdSet, with_conversion};
 use mortise_webhooks::manifests::{
     Endpoint, SchedulerFiles, WebhookOptions, conversion_client_config, scheduler_configuration,
     webhook_configurations,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use mortise_controller::RunError;
-use mortise_core::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
+use mortise_manifests::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
 use serde_json::json;
 
 use super::{WITH_WARNINGS, WRONG, line, warning};

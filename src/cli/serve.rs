@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::Api;
 use mortise_aws::{AwsConfig, AwsProvider};
+use mortise_cloudprovider::CloudProvider;
 use mortise_controller::{Clients, RunError};
-use mortise_core::cloud::CloudProvider;
 use mortise_kwok::KwokProvider;
 
 use crate::args::{AwsArgs, Inert, ProviderName, ServeArgs, variables};
@@ -48,7 +48,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
                 ProviderName::Aws => aws(&args.aws, &clients).await?,
             });
         }
-        mortise_controller::run(config, clients, providers, mortise_core::deciders::all()).await?;
+        mortise_controller::run(config, clients, providers, mortise_deciders::all()).await?;
         Ok(())
     })
 }

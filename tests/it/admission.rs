@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::{Api, DeleteParams};
-use mortise_core::apis::NodePool;
+use mortise_apis::NodePool;
 use mortise_tests::harness::{KubectlOutput, Mortise, wait_until};
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use mortise_tests::harness::{
     Bad, Component, FaultProxy, Mortise, MortiseOptions, Requests, Rule, Signal, wait_until,
 };

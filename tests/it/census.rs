@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt as _};
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use tokio::task::JoinHandle;
 
 use crate::scene::{label, provider_id};

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ListParams};
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use mortise_tests::harness::{ControlPlane, Helm, Mortise, MortiseOptions, StateDir, wait_until};
 use serde_json::{Value, json};
 

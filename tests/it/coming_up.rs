@@ -4,8 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use mortise_core::apis::NodeClaim;
-use mortise_core::labels::DO_NOT_SYNC_TAINTS;
+use mortise_apis::NodeClaim;
+use mortise_apis::labels::DO_NOT_SYNC_TAINTS;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 

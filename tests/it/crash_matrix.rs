@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

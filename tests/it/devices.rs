@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 

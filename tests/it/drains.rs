@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use mortise_core::apis::{NodeClaim, NodePool};
+use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

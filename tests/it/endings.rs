@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use mortise_core::apis::NodeClaim;
-use mortise_core::values::GoDuration;
+use mortise_apis::NodeClaim;
+use mortise_apis::values::GoDuration;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

@@ -9,8 +9,8 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
-use mortise_core::apis::NodeClaim;
-use mortise_core::labels::TERMINATION_FINALIZER;
+use mortise_apis::NodeClaim;
+use mortise_apis::labels::TERMINATION_FINALIZER;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use mortise_core::values::Quantity;
+use mortise_apis::values::Quantity;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
-use mortise_core::apis::NodePool;
+use mortise_apis::NodePool;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

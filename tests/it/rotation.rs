@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use mortise_core::apis::NodePool;
+use mortise_apis::NodePool;
 use mortise_tests::harness::{Authority, Http, Identity, wait_until};
 use serde_json::{Value, json};
 use x509_parser::pem::Pem;

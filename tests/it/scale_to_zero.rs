@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams};
-use mortise_core::apis::{NodeClaim, NodePool};
+use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

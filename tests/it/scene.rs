@@ -14,7 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use kube::Resource;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use mortise_core::apis::{NodeClaim, NodePool};
+use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::{
     Component, ControlPlane, FaultProxy, Http, Mortise, MortiseOptions, SchedulerOptions,
     wait_until,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use mortise_core::labels::DO_NOT_DISRUPT;
+use mortise_apis::labels::DO_NOT_DISRUPT;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 

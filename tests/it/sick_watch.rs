@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt as _};
-use mortise_core::apis::NodePool;
+use mortise_apis::NodePool;
 use mortise_tests::harness::{WatchFault, wait_until};
 use mortise_webhooks::extender::STALE_MS;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{GetParams, PostParams};
 use kube::core::Request;
 use kube::{Client, Error};
-use mortise_core::apis::CrdSet;
+use mortise_apis::CrdSet;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::snapshot::Snapshot;
+use mortise_state::snapshot::Snapshot;
 
 /// The living process as handlers see it: an immutable picture, its freshness, and the clock.
 pub trait ClusterView: Send + Sync + 'static {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use mortise_core::apis::conversion;
+use mortise_apis::conversion;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;

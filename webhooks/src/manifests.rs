@@ -54,7 +54,7 @@ fn scheduler_name_configuration(options: &WebhookOptions, own_namespace: &str) -
             "clientConfig": client_config(&options.endpoint, options.ca_bundle.as_deref(), route),
             "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced" }],
             "namespaceSelector": { "matchExpressions": [
-                { "key": mortise_core::labels::SCHEDULER_NAME, "operator": "Exists" },
+                { "key": mortise_apis::labels::SCHEDULER_NAME, "operator": "Exists" },
                 { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded(own_namespace) },
             ] },
             "matchConditions": [{

@@ -11,18 +11,17 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use mortise_core::apis::k8s::Pod;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::k8s::Pod;
+use mortise_state::snapshot::Snapshot;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::admission::{self, AdmissionContext, AdmissionSettings};
-use crate::conversion;
 use crate::extender::{self, ExtenderCall, ExtenderState, wire};
 use crate::limits::REVIEW;
 use crate::pool::Pool;
 use crate::routes::{Handler, ROUTES};
-use crate::{ClusterView, Counters};
+use crate::{ClusterView, Counters, conversion};
 
 /// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
 const PREVIEW: Duration = Duration::from_millis(800);

@@ -465,7 +465,9 @@ fn edits_of_classes_are_previewed() {
     for (key, value) in hash("v6")["metadata"]["annotations"].as_object().unwrap() {
         annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
     }
-    world.apply(mortise_core::resource_kinds::Object::Claim(Box::new(claim)));
+    world.apply(mortise_state::resource_kinds::Object::Claim(Box::new(
+        claim,
+    )));
     let answer = world.dry_run(&tagged, &old);
     assert_eq!(
         warned(&answer),

@@ -15,9 +15,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use expect_test::{expect, expect_file};
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::labels::WellKnown;
-use mortise_core::migrate::{self, SourceFile, migrate};
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_manifests::migrate::{self, SourceFile, migrate};
 use mortise_webhooks::admission::Check;
 use mortise_webhooks::lint::{
     LintFinding, LintLevel, LintOptions, LintReport, lint, render_json, render_sarif, render_table,

@@ -23,7 +23,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        for manifest in mortise_core::manifest::manifests(&text) {
+        for manifest in mortise_manifests::file::manifests(&text) {
             let object = manifest.unwrap().value();
             let version = object["apiVersion"].as_str().unwrap_or_default();
             if !version.starts_with("karpenter.") {
@@ -31,7 +31,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             }
             objects += 1;
             let is_old = !version.ends_with("/v1");
-            let mut wanted: Vec<String> = mortise_core::apis::deprecated_fields::advice(&object)
+            let mut wanted: Vec<String> = mortise_apis::deprecated_fields::advice(&object)
                 .into_iter()
                 .map(|advice| advice.instead)
                 .collect();

@@ -13,8 +13,8 @@ mod world;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::ledger::{Fence, FenceReason, LedgerOp};
-use mortise_core::snapshot::Snapshot;
+use mortise_state::ledger::{Fence, FenceReason, LedgerOp};
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::admission::AdmissionSettings;
 use mortise_webhooks::router::{WebhookState, respond};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
-use mortise_core::apis::NodePool;
+use mortise_apis::NodePool;
 use mortise_tests::harness::{Component, ControlPlane, Mortise, MortiseOptions, wait_until};
 use serde::Serialize;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! What comes and goes when: the same for every way of asking, whatever becomes of it.
 
-use mortise_core::values::SplitMix64;
+use mortise_apis::values::SplitMix64;
 
 /// Short-lived pods live so long, in milliseconds.
 const JOB_LIFE_MS: (u64, u64) = (8_000, 25_000);

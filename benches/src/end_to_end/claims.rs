@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use mortise_core::values::SplitMix64;
+use mortise_apis::values::SplitMix64;
 use serde::Serialize;
 
 use super::cluster::Cluster;

@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
-use mortise_core::apis::NodeClaim;
+use mortise_apis::NodeClaim;
 use mortise_tests::harness::{
     Component, ControlPlane, Http, Mortise, MortiseOptions, SchedulerOptions, mortise_binary,
     wait_until,

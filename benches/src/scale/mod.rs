@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
-use mortise_core::snapshot::Snapshot;
+use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
+use mortise_state::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::output::Output;

@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
-use mortise_core::apis::k8s;
-use mortise_core::effect::Effect;
-use mortise_core::engine::EngineInput;
-use mortise_core::labels;
-use mortise_core::resource_kinds::{Object, ObjectEvent, ObjectKey};
+use mortise_apis::{k8s, labels};
+use mortise_engine::effect::Effect;
+use mortise_engine::engine::EngineInput;
+use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKey};
 use serde_json::{Value, json};
 
 use super::Row;

@@ -4,21 +4,20 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use mortise_core::apis::{NodeClaim, NodePool, k8s};
-use mortise_core::cloud::{
-    CapacityType, InstanceType, NodeClassObject, Offering, ResolvedNodeClass,
-};
-use mortise_core::decider_id::DeciderId;
-use mortise_core::deciders::ProvisioningDecider;
-use mortise_core::effect::{Effect, EffectOutput, Outcome};
-use mortise_core::engine::{Engine, EngineInput};
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Operator, Requirement};
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::resources::Resources;
-use mortise_core::settings::Settings;
-use mortise_core::values::SplitMix64;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::requirements::{Operator, Requirement};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::SplitMix64;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::{NodeClaim, NodePool, k8s};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering, ResolvedNodeClass};
+use mortise_deciders::ProvisioningDecider;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectOutput, Outcome};
+use mortise_engine::engine::{Engine, EngineInput};
+use mortise_planning::settings::Settings;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use serde_json::{Value, json};
 
 const ZONES: [&str; 4] = ["zone-a", "zone-b", "zone-c", "zone-d"];

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
-use mortise_core::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
+use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use serde::{Deserialize, Serialize};
 
 use crate::output::Output;

@@ -18,16 +18,16 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
-use mortise_core::apis::{NodePool, k8s};
-use mortise_core::catalog::Catalog;
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::index::Index;
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Operator, Requirement};
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::resources::Resources;
-use mortise_core::scheduling::{LaunchPlan, PlannedClaim, REPACK, SolveOptions, solve};
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Operator, Requirement};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::{NodePool, k8s};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_planning::scheduling::{LaunchPlan, PlannedClaim, REPACK, SolveOptions, solve};
+use mortise_state::catalog::Catalog;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use serde::Serialize;
 use serde_json::{Value, json};
 

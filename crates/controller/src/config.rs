@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mortise_core::settings::Settings;
+use mortise_planning::settings::Settings;
 
 /// Name of the Lease that Karpenter uses too, so that the two never act at the same time.
 pub const LEASE_NAME: &str = "karpenter-leader-election";

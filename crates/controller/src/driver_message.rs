@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::Event;
-use mortise_core::engine::{CompletedStep, EffectRequest, EngineInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::Event;
+use mortise_engine::engine::{CompletedStep, EffectRequest, EngineInput};
 
 /// What the driver is told.
 pub(crate) enum DriverMessage {

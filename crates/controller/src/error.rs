@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use mortise_core::decider_id::DeciderId;
+use mortise_engine::decider_id::DeciderId;
 
 /// A decider panicked: the process must not go on with half a memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::{NodePool, k8s};
-use mortise_core::decider_id::DeciderId;
-use mortise_core::index::Index;
-use mortise_core::labels::WellKnown;
-use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
-use mortise_core::names::{ObjectRef, PodKey};
-use mortise_core::reason::{PoolBlocker, Reason};
-use mortise_core::record::{Record, Verdict};
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::resources::Resources;
-use mortise_core::values::after;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::{ObjectRef, PodKey};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::after;
+use mortise_apis::{NodePool, k8s};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::{Record, Verdict};
+use mortise_planning::reason::{PoolBlocker, Reason};
+use mortise_state::index::Index;
+use mortise_state::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use serde_json::json;
 
 use crate::clock::Clock;

@@ -5,17 +5,17 @@ mod pending_pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::decider_id::DeciderId;
-use mortise_core::disruption::budget_states;
-use mortise_core::effect::{Effect, Event};
-use mortise_core::engine::EffectRequest;
-use mortise_core::freshness::{Freshness, HOLDING};
-use mortise_core::labels;
-use mortise_core::names::{ClaimName, ObjectRef};
-use mortise_core::resource_kinds::ObjectKey;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::{PoolUsage, Snapshot};
-use mortise_core::values::since;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, ObjectRef};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::since;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, Event};
+use mortise_engine::engine::EffectRequest;
+use mortise_engine::freshness::{Freshness, HOLDING};
+use mortise_planning::disruption::budget_states;
+use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::snapshot::{PoolUsage, Snapshot};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, is_deleting};
@@ -59,7 +59,7 @@ impl Invariants {
 
     /// An event is what the table of events says.
     pub(crate) fn check_event(&mut self, event: &Event, cluster: &mut Cluster) {
-        if let Some(text) = mortise_core::events::fault(event) {
+        if let Some(text) = mortise_engine::events::fault(event) {
             self.breach(text, cluster);
         }
         self.pending_pods.note_event(event, cluster.now());
@@ -269,14 +269,14 @@ fn is_true(object: &Value, type_: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-    use mortise_core::labels;
-    use mortise_core::money::MicroUsd;
-    use mortise_core::names::NodeClassKey;
-    use mortise_core::requirements::{Requirement, Requirements};
-    use mortise_core::resources::Resources;
-    use mortise_core::settings::Settings;
-    use mortise_core::values::{SplitMix64, after};
+    use mortise_apis::labels;
+    use mortise_apis::names::NodeClassKey;
+    use mortise_apis::requirements::{Requirement, Requirements};
+    use mortise_apis::resources::Resources;
+    use mortise_apis::values::money::MicroUsd;
+    use mortise_apis::values::{SplitMix64, after};
+    use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+    use mortise_planning::settings::Settings;
     use serde_json::json;
 
     use crate::{Options, Simulation};
@@ -327,7 +327,7 @@ mod tests {
             let cloud = &mut simulation.cluster.cloud;
             cloud.launch(&claim, now, &mut random).unwrap();
         }
-        let claim = mortise_core::resource_kinds::ObjectKey::Claim("c".into());
+        let claim = mortise_state::resource_kinds::ObjectKey::Claim("c".into());
         simulation
             .cluster
             .api_server

@@ -1,9 +1,9 @@
 //! What a simulation is told.
 
 use jiff::Timestamp;
-use mortise_core::cloud::InstanceType;
-use mortise_core::names::NodeClassKey;
-use mortise_core::settings::Settings;
+use mortise_apis::names::NodeClassKey;
+use mortise_cloudprovider::InstanceType;
+use mortise_planning::settings::Settings;
 use serde_json::Value;
 
 /// A workload whose replica count may swing.

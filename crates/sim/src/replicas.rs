@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::InterruptionNotice;
-use mortise_core::deciders::Decider;
-use mortise_core::engine::{CommitOutput, EffectRequest, Engine, EngineInput};
-use mortise_core::freshness::{Freshness, WatchState};
-use mortise_core::labels::WellKnown;
-use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::labels::WellKnown;
+use mortise_cloudprovider::InterruptionNotice;
+use mortise_engine::decider::Decider;
+use mortise_engine::engine::{CommitOutput, EffectRequest, Engine, EngineInput};
+use mortise_engine::freshness::{Freshness, WatchState};
+use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::clock::{Action, StoreEvent};

@@ -5,14 +5,14 @@ mod execution;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::deciders::Decider;
-use mortise_core::effect::EffectError;
-use mortise_core::engine::EngineInput;
-use mortise_core::freshness::WatchState;
-use mortise_core::record::Record;
-use mortise_core::resource_kinds::{ObjectKey, ObjectKind};
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::since;
+use mortise_apis::values::since;
+use mortise_engine::decider::Decider;
+use mortise_engine::effect::EffectError;
+use mortise_engine::engine::EngineInput;
+use mortise_engine::freshness::WatchState;
+use mortise_engine::record::Record;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
+use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use crate::clock::Action;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::money::MicroUsd;
-use mortise_core::values::since;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::since;
 use serde::Serialize;
 
 /// Sums since the start.

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::engine::EngineInput;
-use mortise_core::freshness::WatchState;
-use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_engine::engine::EngineInput;
+use mortise_engine::freshness::WatchState;
+use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
 
 use crate::clock::{Action, Clock, StoreEvent};
 use crate::cluster::{Cluster, object};

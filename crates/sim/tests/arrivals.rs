@@ -12,8 +12,8 @@
 
 mod world;
 
-use mortise_core::values::SplitMix64;
-use mortise_core::{deciders, labels};
+use mortise_apis::labels;
+use mortise_apis::values::SplitMix64;
 use mortise_sim::{Deployment, Options, Simulation};
 use serde_json::{Value, json};
 use world::matrix::each_seed;
@@ -85,7 +85,7 @@ fn drawn(seed: u64, rng: &mut SplitMix64) -> Options {
 fn play(seed: u64) -> Vec<String> {
     let mut rng = SplitMix64::new(seed);
     let options = drawn(seed, &mut rng);
-    let mut simulation = Simulation::new(options, deciders::all());
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
     let mut sizes = vec![0; usize::try_from(WORKLOADS).unwrap()];
     // The partner comes first, once; everybody else in any order.
     let mut order: Vec<usize> = vec![0];
@@ -101,9 +101,9 @@ fn play(seed: u64) -> Vec<String> {
         sizes[at] += 1;
         simulation.scale(&format!("d{at}"), sizes[at]);
         let ms = rng.between(0, pause);
-        simulation.run_until(mortise_core::values::after(simulation.now(), ms));
+        simulation.run_until(mortise_apis::values::after(simulation.now(), ms));
     }
-    simulation.run_until(mortise_core::values::after(simulation.now(), PATIENCE_MS));
+    simulation.run_until(mortise_apis::values::after(simulation.now(), PATIENCE_MS));
     // Consolidation moves pods at any time, so some may be on their way at the end: nobody for longer than a node takes.
     let mut wrong: Vec<String> = stuck(&mut simulation)
         .into_iter()

@@ -8,8 +8,7 @@
 
 mod world;
 
-use mortise_core::deciders;
-use mortise_core::object_ext::LAUNCHES_PAUSED;
+use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
 use mortise_sim::Simulation;
 use world::options;
 
@@ -19,7 +18,7 @@ fn small(seed: u64) -> Simulation {
     let mut options = options(seed);
     options.interruption_every_s = 0;
     options.shortage_per_mille = 0;
-    let mut simulation = Simulation::new(options, deciders::all());
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
     simulation.apply_scale(30);
     simulation
 }
@@ -33,7 +32,7 @@ fn has_paused_launches(simulation: &mut Simulation) -> bool {
 }
 
 fn run(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(mortise_core::values::after(
+    simulation.run_until(mortise_apis::values::after(
         simulation.now(),
         minutes * MINUTE,
     ));

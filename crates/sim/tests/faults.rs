@@ -8,12 +8,11 @@
 
 mod world;
 
-use mortise_core::deciders;
 use mortise_sim::{Fault, FaultTarget, Simulation};
 use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
-/// Every kind of [`mortise_core::effect::Effect`] but `find_instance`, which no healthy cluster needs.
+/// Every kind of [`mortise_engine::effect::Effect`] but `find_instance`, which no healthy cluster needs.
 const EFFECTS: [&str; 12] = [
     "create_claim",
     "patch",
@@ -34,21 +33,21 @@ fn survives(fault: Fault) {
     let mut options = options(11);
     // Often enough that no kind of effect has to be waited for long.
     options.interruption_every_s = 240;
-    let mut simulation = Simulation::new(options, deciders::all());
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
     for effect in EFFECTS {
-        simulation.disturb(FaultTarget::Kind(effect), 1, fault, deciders::all());
+        simulation.disturb(FaultTarget::Kind(effect), 1, fault, mortise_deciders::all());
         let begin = simulation.now();
         while !simulation.is_undisturbed() {
             assert!(
-                mortise_core::values::since(simulation.now(), begin) < 30 * 60_000,
+                mortise_apis::values::since(simulation.now(), begin) < 30 * 60_000,
                 "no {effect} in half an hour: {:#?}",
                 simulation.stats()
             );
-            simulation.run_until(mortise_core::values::after(simulation.now(), 10_000));
+            simulation.run_until(mortise_apis::values::after(simulation.now(), 10_000));
         }
     }
     let rest = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(mortise_core::values::after(
+        simulation.run_until(mortise_apis::values::after(
             simulation.now(),
             minutes * 60_000,
         ))

@@ -9,19 +9,18 @@
 mod world;
 
 use jiff::Timestamp;
-use mortise_core::deciders;
 use mortise_sim::Simulation;
 use world::{left, options, start, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
 
 fn minutes(count: i64) -> Timestamp {
-    mortise_core::values::after(start(), count * 60_000)
+    mortise_apis::values::after(start(), count * 60_000)
 }
 
 #[test]
 fn two_hours_keep_every_promise_and_leave_nothing() {
-    let mut simulation = Simulation::new(options(1), deciders::all());
+    let mut simulation = Simulation::new(options(1), mortise_deciders::all());
     for minute in (10..=120).step_by(10) {
         simulation.run_until(minutes(minute));
         assert_eq!(
@@ -50,9 +49,9 @@ fn two_hours_keep_every_promise_and_leave_nothing() {
 #[test]
 fn the_same_seed_gives_the_same_history_however_it_is_cut() {
     let play = |seed, cuts: &[i64]| {
-        let mut simulation = Simulation::new(options(seed), deciders::all());
+        let mut simulation = Simulation::new(options(seed), mortise_deciders::all());
         for cut in cuts {
-            simulation.run_until(mortise_core::values::after(minutes(0), *cut));
+            simulation.run_until(mortise_apis::values::after(minutes(0), *cut));
         }
         simulation.run_until(minutes(15));
         (

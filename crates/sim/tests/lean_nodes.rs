@@ -9,7 +9,6 @@
 
 mod world;
 
-use mortise_core::deciders;
 use mortise_sim::{Deployment, Simulation};
 use serde_json::json;
 use world::{options, stuck, template};
@@ -17,7 +16,7 @@ use world::{options, stuck, template};
 const MINUTE: i64 = 60_000;
 
 fn run(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(mortise_core::values::after(
+    simulation.run_until(mortise_apis::values::after(
         simulation.now(),
         minutes * MINUTE,
     ));
@@ -52,7 +51,7 @@ fn pods_that_no_node_has_room_for_in_the_end_cost_a_handful_of_nodes() {
     // What was bought in vain stays, so that it can be counted.
     options.pools[0]["spec"]["disruption"]["consolidateAfter"] = json!("Never");
     options.pools[0]["spec"]["limits"] = json!({});
-    let mut simulation = Simulation::new(options, deciders::all());
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
     simulation.withhold(10);
     run(&mut simulation, 10);
     let early = simulation.stats().nodes_launched;

@@ -11,8 +11,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::deciders;
-use mortise_core::record::Verdict;
+use mortise_engine::record::Verdict;
 use mortise_sim::{Options, Simulation};
 use world::{options, start};
 
@@ -29,7 +28,7 @@ fn quiet() -> Options {
 }
 
 fn run_to(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(mortise_core::values::after(start(), minutes * 60_000));
+    simulation.run_until(mortise_apis::values::after(start(), minutes * 60_000));
 }
 
 /// What came to be between two counts.
@@ -44,7 +43,7 @@ fn grown<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) ->
 
 #[test]
 fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
-    let mut simulation = Simulation::new(quiet(), deciders::all());
+    let mut simulation = Simulation::new(quiet(), mortise_deciders::all());
     // Long enough for the last consolidation, and for every rest after it.
     run_to(&mut simulation, 60);
     let before = simulation.stats();
@@ -79,7 +78,7 @@ fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
 
 #[test]
 fn a_busy_cluster_is_told_each_thing_once() {
-    let mut simulation = Simulation::new(options(1), deciders::all());
+    let mut simulation = Simulation::new(options(1), mortise_deciders::all());
     run_to(&mut simulation, 60);
     let stats = simulation.stats();
     let count = |reason: &str| stats.events.get(reason).copied().unwrap_or(0);
@@ -109,7 +108,7 @@ fn a_busy_cluster_is_told_each_thing_once() {
                 record.decider, record.subject, record.verdict, record.reasons
             );
             if let Some(before) = told.insert(what.clone(), record.at) {
-                let passed = mortise_core::values::since(record.at, before);
+                let passed = mortise_apis::values::since(record.at, before);
                 assert!(passed >= 60_000, "{what} again after {passed} ms");
             }
         }

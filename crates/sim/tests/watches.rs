@@ -9,11 +9,10 @@
 
 mod world;
 
-use mortise_core::deciders;
-use mortise_core::reason::Reason;
-use mortise_core::record::Record;
-use mortise_core::resource_kinds::ObjectKind;
+use mortise_engine::record::Record;
+use mortise_planning::reason::Reason;
 use mortise_sim::{Simulation, WatchFault};
+use mortise_state::resource_kinds::ObjectKind;
 use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
@@ -26,9 +25,9 @@ const FAULTS: [WatchFault; 3] = [
 /// A quarter of an hour of life, four minutes of the fault, rest, and scale to zero. Returns how often somebody held.
 fn weathers(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
     let what = format!("seed {seed}, {kind} {fault:?}");
-    let mut simulation = Simulation::new(options(seed), deciders::all());
+    let mut simulation = Simulation::new(options(seed), mortise_deciders::all());
     let pass = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(mortise_core::values::after(
+        simulation.run_until(mortise_apis::values::after(
             simulation.now(),
             minutes * 60_000,
         ));

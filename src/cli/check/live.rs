@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use mortise_core::values::GoDuration;
+use mortise_apis::values::GoDuration;
 use mortise_webhooks::extender::CHECK_SCHEDULER;
 use mortise_webhooks::lint::LintLevel;
 use mortise_webhooks::scheduler_check::Deviation;

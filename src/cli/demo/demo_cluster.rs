@@ -1,9 +1,9 @@
 //! What the simulated cluster consists of: three pools, workloads that swing, jobs that come and go.
 
 use anyhow::Context as _;
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::names::NodeClassKey;
-use mortise_core::settings::{FeatureGates, Settings};
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_planning::settings::{FeatureGates, Settings};
 use mortise_sim::{Deployment, JobSpec, Options};
 use serde_json::{Value, json};
 
@@ -259,9 +259,8 @@ mod tests {
             "{} types",
             options.catalog.len()
         );
-        let mut simulation =
-            mortise_sim::Simulation::new(options.clone(), mortise_core::deciders::all());
-        simulation.run_until(mortise_core::values::after(options.start, 5_000));
+        let mut simulation = mortise_sim::Simulation::new(options.clone(), mortise_deciders::all());
+        simulation.run_until(mortise_apis::values::after(options.start, 5_000));
         let snapshot = simulation.snapshot();
         let rules = AdmissionSettings {
             deny_unsatisfiable: true,
@@ -296,17 +295,16 @@ mod tests {
         for seed in [1, 2, 3] {
             let options = options(seed, "us-east-1", settings()).unwrap();
             let start = options.start;
-            let mut simulation =
-                mortise_sim::Simulation::new(options, mortise_core::deciders::all());
+            let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
             let counters = std::sync::Arc::default();
             simulation.set_extender(Box::new(super::super::scheduler::InProcess::new(counters)));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {
-                simulation.run_until(mortise_core::values::after(start, minute * 60_000));
+                simulation.run_until(mortise_apis::values::after(start, minute * 60_000));
                 prices.push(simulation.cloud().price());
                 for record in simulation.take_records() {
-                    if record.verdict == mortise_core::record::Verdict::Disrupted {
+                    if record.verdict == mortise_engine::record::Verdict::Disrupted {
                         disrupted.extend(record.reasons.iter().map(std::mem::discriminant));
                     }
                 }
@@ -318,7 +316,7 @@ mod tests {
             assert!(stats.nodes_launched >= 20, "{seen}");
             assert!(stats.nodes_removed >= 5, "{seen}");
             assert!(stats.interruptions >= 1, "{seen}");
-            use mortise_core::reason::Reason;
+            use mortise_planning::reason::Reason;
             for why in [Reason::Empty, Reason::Underutilized] {
                 assert!(
                     disrupted.contains(&std::mem::discriminant(&why)),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use mortise_apis::values::{after, since};
 use mortise_controller::{Clock, ServiceState, Shutdown};
-use mortise_core::values::{after, since};
 use mortise_sim::{Simulation, Stats};
 use tokio::sync::oneshot;
 

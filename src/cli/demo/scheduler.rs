@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::k8s;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::k8s;
 use mortise_sim::Extender;
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::Args;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize};
 use mortise_webhooks::{ClusterView, Counters};

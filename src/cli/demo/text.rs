@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_controller::{Addresses, pem};
-use mortise_core::snapshot::{Pod, Snapshot};
 use mortise_sim::Stats;
+use mortise_state::snapshot::{Pod, Snapshot};
 use serde_json::{Value, json};
 
 use super::demo_cluster;

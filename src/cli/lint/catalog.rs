@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use mortise_apis::labels;
+use mortise_apis::nearest::nearest;
+use mortise_apis::requirements::{Operator, Requirement};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_controller::RunError;
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels;
-use mortise_core::manifest::manifests;
-use mortise_core::migrate::SourceFile;
-use mortise_core::nearest::nearest;
-use mortise_core::requirements::{Operator, Requirement};
+use mortise_manifests::file::manifests;
+use mortise_manifests::migrate::SourceFile;
 use serde_json::Value;
 
 /// Region whose types stand in for those of regions that are not known.

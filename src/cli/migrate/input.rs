@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use mortise_controller::{Clients, RunError};
-use mortise_core::migrate::{SourceFile, of_cluster};
+use mortise_manifests::migrate::{SourceFile, of_cluster};
 
 /// Name of standard input.
 pub(in crate::cli) const STDIN: &str = "<stdin>";

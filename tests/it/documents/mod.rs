@@ -77,7 +77,9 @@ fn debug_paths_are_those_of_the_router() -> Result<()> {
     let served: BTreeSet<String> = ["mod.rs", "extender.rs"]
         .into_iter()
         .map(|file| {
-            let file = repository().join("crates/controller/src/debug").join(file);
+            let file = repository()
+                .join("crates/controller/src/serve/debug")
+                .join(file);
             Ok(literals(
                 &std::fs::read_to_string(file)?,
                 &["/debug/", "/api/"],

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use clap::{Arg, Args as _};
 use mortise::args::ServeArgs;
-use mortise_core::apis::conditions::{
+use mortise_apis::schema::conditions::{
     EC2_NODE_CLASS, KWOK_NODE_CLASS, KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL,
 };
-use mortise_core::events::RULES;
+use mortise_engine::events::RULES;
 use mortise_webhooks::routes::{Access, ROUTES};
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn values(flag: &Arg) -> String {
 
 /// Reason, type, objects, and how long an event is not repeated.
 pub(super) fn events() -> Vec<String> {
-    let row = |rule: &mortise_core::events::EventRule| {
+    let row = |rule: &mortise_engine::events::EventRule| {
         let type_ = if rule.warning { "Warning" } else { "Normal" };
         let on = match rule.on {
             [] => "node class".to_owned(),

@@ -14,12 +14,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as ApiPod;
-use mortise_core::apis::k8s;
-use mortise_core::index::Index;
-use mortise_core::ledger::{LedgerOp, Nomination, NominationTarget};
-use mortise_core::names::PodKey;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::k8s;
+use mortise_apis::names::PodKey;
+use mortise_state::index::Index;
+use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::{Args, Failed, FilterResult, HostPriority, PreemptionArgs};
 use mortise_webhooks::extender::{ExtenderState, filter, preempt, prioritize};
 use mortise_webhooks::{ClusterView, Counters};
@@ -90,7 +90,7 @@ impl ClusterView for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let now = Timestamp::now();
         let mut picture = self.picture();
-        let nothing = || Index::new(mortise_core::labels::WellKnown::core(), true, now);
+        let nothing = || Index::new(mortise_apis::labels::WellKnown::core(), true, now);
         Arc::new(picture.index.get_or_insert_with(nothing).freeze(now))
     }
 

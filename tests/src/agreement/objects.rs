@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
-use mortise_core::labels;
+use mortise_apis::labels;
 use serde_json::{Value, json};
 
 use super::scenario::{DRIVER, LABEL};

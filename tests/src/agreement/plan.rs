@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::catalog::Catalog;
-use mortise_core::cloud::{InstanceType, Offering};
-use mortise_core::index::Index;
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::requirements::{Requirement, Requirements};
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::scheduling::{REPACK, ReservedCapacityMode, SolveOptions, solve};
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::SplitMix64;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::values::SplitMix64;
+use mortise_apis::{NodeClaim, NodePool};
+use mortise_cloudprovider::{InstanceType, Offering};
+use mortise_planning::scheduling::{REPACK, ReservedCapacityMode, SolveOptions, solve};
+use mortise_state::catalog::Catalog;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use super::objects;

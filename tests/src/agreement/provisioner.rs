@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use mortise_core::labels;
+use mortise_apis::labels;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

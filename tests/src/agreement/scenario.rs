@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::cloud::InstanceType;
-use mortise_core::values::SplitMix64;
+use mortise_apis::values::SplitMix64;
+use mortise_cloudprovider::InstanceType;
 use serde::Serialize;
 use serde_json::{Value, json};
 

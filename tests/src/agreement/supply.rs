@@ -1,10 +1,10 @@
 //! What scenarios can use: instance types, pools, storage classes, DaemonSets, nodes and what runs on them.
 
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels;
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Operator, Requirement};
-use mortise_core::resources::Resources;
+use mortise_apis::labels;
+use mortise_apis::requirements::{Operator, Requirement};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use serde_json::{Value, json};
 
 use super::objects::csi_node;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::labels;
+use mortise_apis::labels;
 use serde_json::{Value, json};
 
 use super::scenario::{

@@ -3,8 +3,8 @@
 //!
 //! Invariant: a field that the user wrote is never touched, so GitOps tools see no fight.
 
-use mortise_core::apis::validation::{IssueSeverity, faults};
-use mortise_core::labels::WellKnown;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::validation::{IssueSeverity, faults};
 use serde_json::{Value, json};
 
 use super::AdmissionSettings;
@@ -84,7 +84,7 @@ fn node_class_ref(rules: &AdmissionSettings, object: &Value, at: &str) -> Vec<Va
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mortise_core::cloud::NodeClassKind;
+    use mortise_apis::node_class::NodeClassKind;
 
     #[test]
     fn fills_the_class_reference_once_and_leaves_what_is_written() {

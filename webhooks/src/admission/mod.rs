@@ -26,9 +26,9 @@ pub use scheduler_name::scheduler_name;
 pub use validation::validate;
 
 use jiff::Timestamp;
-use mortise_core::apis::CrdSet;
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::CrdSet;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_state::snapshot::Snapshot;
 
 /// How admission answers.
 #[derive(Clone, Debug, Default)]
@@ -46,9 +46,9 @@ impl AdmissionSettings {
     #[must_use]
     pub fn definitions(&self) -> CrdSet {
         let serves = |group: &str| self.node_class_kinds.iter().any(|kind| kind.group == group);
-        if serves(mortise_core::labels::aws::GROUP) {
+        if serves(mortise_apis::labels::aws::GROUP) {
             CrdSet::Aws
-        } else if serves(mortise_core::labels::kwok::GROUP) {
+        } else if serves(mortise_apis::labels::kwok::GROUP) {
             CrdSet::Kwok
         } else {
             CrdSet::Core

@@ -3,14 +3,14 @@
 //! The count is told with every edit that drifts nodes. The price is a solve over their pods, so it is told in dry runs
 //! (`kubectl apply --dry-run=server`) and only as long as it is quick.
 
-use mortise_core::apis::Ec2NodeClass;
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::money::MicroUsd;
-use mortise_core::names::NodeClassKey;
-use mortise_core::preview::{
+use mortise_apis::Ec2NodeClass;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::values::money::MicroUsd;
+use mortise_planning::preview::{
     AffectedNodes, ReplacementCost, edited_class, edited_pool, replacement,
 };
-use mortise_core::snapshot::Snapshot;
+use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use super::AdmissionContext;

@@ -1,8 +1,8 @@
 //! The AdmissionReview envelope: one request in, one answer out, whatever the body.
 
-use mortise_core::apis::absent::drop_nulls;
-use mortise_core::apis::deprecated_fields::kind_advice;
-use mortise_core::apis::validation::MOST_FAULTS;
+use mortise_apis::deprecated_fields::kind_advice;
+use mortise_apis::schema::absent::drop_nulls;
+use mortise_apis::validation::MOST_FAULTS;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 

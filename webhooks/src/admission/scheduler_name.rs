@@ -4,8 +4,8 @@
 //! pods have to name it. This writes the name into the pods of namespaces that have the label `mortise.sh/scheduler-name`. A pod that
 //! names another scheduler than the default one keeps it. Whatever goes wrong, the pod passes as it is.
 
-use mortise_core::labels;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::labels;
+use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use super::review::{AdmissionRequest, AdmissionResult};

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use mortise_core::apis::validation::FieldIssue;
+use mortise_apis::validation::FieldIssue;
 
 /// Longest warning: API servers cut what is longer in sum, and terminals wrap it.
 pub(super) const WARNING_MAX: usize = 120;
@@ -37,7 +37,7 @@ pub(super) fn did_you_mean<S: AsRef<str>>(
     word: &str,
     known: impl IntoIterator<Item = S>,
 ) -> String {
-    mortise_core::nearest::nearest(word, known)
+    mortise_apis::nearest::nearest(word, known)
         .map(|near| format!("; did you mean \"{near}\"?"))
         .unwrap_or_default()
 }

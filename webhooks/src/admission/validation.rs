@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::apis::deprecated_fields::{self, DeprecationAdvice};
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::validation::{IssueSeverity, IssueTopic, faults};
+use mortise_apis::deprecated_fields::{self, DeprecationAdvice};
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::validation::{IssueSeverity, IssueTopic, faults};
 use serde_json::Value;
 
 use super::finding::Check;

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
-use mortise_core::names::Uid;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Pod, Snapshot};
-use mortise_core::values::after;
+use mortise_apis::names::Uid;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::after;
+use mortise_state::snapshot::{Pod, Snapshot};
 
 /// How long a pass charges a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
 const LIFE_MS: i64 = 2_000;
@@ -178,10 +178,10 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::apis::k8s;
-    use mortise_core::index::Index;
-    use mortise_core::labels::WellKnown;
-    use mortise_core::snapshot::PodClasses;
+    use mortise_apis::k8s;
+    use mortise_apis::labels::WellKnown;
+    use mortise_state::index::Index;
+    use mortise_state::snapshot::PodClasses;
     use serde_json::json;
 
     use super::*;

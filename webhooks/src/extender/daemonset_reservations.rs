@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
-use mortise_core::apis::k8s::DaemonSet;
-use mortise_core::names::NamespacedName;
-use mortise_core::resources::Resources;
-use mortise_core::scheduling::DaemonSetPods;
-use mortise_core::snapshot::{Pod, Snapshot, StateNode};
-use mortise_core::values::since;
+use mortise_apis::k8s::DaemonSet;
+use mortise_apis::names::NamespacedName;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::since;
+use mortise_planning::scheduling::DaemonSetPods;
+use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// Until this age of its claim a node is young.
 const YOUNG_MS: i64 = 15 * 60_000;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use mortise_core::names::{NodeName, Uid};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::names::{NodeName, Uid};
+use mortise_state::snapshot::Snapshot;
 
 use super::node_filter::{FilterVerdict, NodeFilter};
 use super::{ExtenderState, IncomingPod};

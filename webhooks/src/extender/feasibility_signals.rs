@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use mortise_core::names::Uid;
+use mortise_apis::names::Uid;
 
 /// Signals that wait, at most; beyond, the oldest is lost. The workers take them once a second at the latest.
 const MOST: usize = 4_096;

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_core::apis::k8s;
-use mortise_core::labels;
-use mortise_core::names::PodKey;
-use mortise_core::snapshot::{Pod, PodClasses, Snapshot};
-use mortise_core::values::GoDuration;
+use mortise_apis::names::PodKey;
+use mortise_apis::values::GoDuration;
+use mortise_apis::{k8s, labels};
+use mortise_state::snapshot::{Pod, PodClasses, Snapshot};
 
 /// Priorities from here on belong to Kubernetes itself (`system-cluster-critical` and above).
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;

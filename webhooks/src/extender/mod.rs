@@ -35,7 +35,7 @@ pub use prioritize::prioritize;
 pub use schedulers::{CHECK_SCHEDULER, CallsSeen, SchedulerCalls, Schedulers};
 pub use spot_counts::SpotCounts;
 
-use mortise_core::snapshot::Snapshot;
+use mortise_state::snapshot::Snapshot;
 
 use crate::{ClusterView, Counters};
 

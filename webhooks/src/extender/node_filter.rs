@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::ledger::{FenceReason, NodeNominations, Nomination, NominationTarget};
-use mortise_core::scheduling::volumes_fit;
-use mortise_core::snapshot::{Snapshot, StateNode};
+use mortise_planning::scheduling::volumes_fit;
+use mortise_state::ledger::{FenceReason, NodeNominations, Nomination, NominationTarget};
+use mortise_state::snapshot::{Snapshot, StateNode};
 
 use super::{ExtenderState, IncomingPod, NodeLifetime};
 

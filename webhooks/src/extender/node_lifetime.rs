@@ -1,8 +1,8 @@
 //! How long a node will be there, as far as objects tell.
 
 use jiff::Timestamp;
-use mortise_core::snapshot::{NodeDisruptionState, StateNode};
-use mortise_core::values::since;
+use mortise_apis::values::since;
+use mortise_state::snapshot::{NodeDisruptionState, StateNode};
 
 use super::IncomingPod;
 

@@ -21,9 +21,9 @@ use super::node_lifetime::NodeLifetime;
 use super::wire::{Args, HostPriority};
 use super::{ExtenderState, IncomingPod, is_usable};
 use crate::{ClusterView, Counters};
-use mortise_core::labels;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::StateNode;
+use mortise_apis::labels;
+use mortise_apis::resources::Resources;
+use mortise_state::snapshot::StateNode;
 
 const MILLION: i64 = 1_000_000;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use mortise_core::labels;
-use mortise_core::names::Uid;
-use mortise_core::snapshot::{Pod, Snapshot};
+use mortise_apis::labels;
+use mortise_apis::names::Uid;
+use mortise_state::snapshot::{Pod, Snapshot};
 
 /// Workloads whose numbers are kept for a generation of the snapshot.
 const MOST: usize = 256;

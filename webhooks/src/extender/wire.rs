@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use mortise_core::apis::k8s;
+use mortise_apis::k8s;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_core::apis::k8s::PodDisruptionBudget;
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::labels::DO_NOT_DISRUPT;
-use mortise_core::manifest::Manifest;
-use mortise_core::pods::Selector;
+use mortise_apis::k8s::PodDisruptionBudget;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels::DO_NOT_DISRUPT;
+use mortise_manifests::file::Manifest;
+use mortise_state::pods::Selector;
 use serde_json::Value;
 
 use super::report::{LintFinding, LintLevel, LintReport, ObjectLocation};

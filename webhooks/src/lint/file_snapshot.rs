@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mortise_core::apis::nodeoverlay::NodeOverlay;
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::cloud::NodeClassObject;
-use mortise_core::index::Index;
-use mortise_core::names::NodeClassKey;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::node_class::NodeClassObject;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use super::LintOptions;

@@ -1,7 +1,9 @@
 //! The report as one JSON object.
 
-use mortise_core::calendar::{BudgetSchedule, Calendar, CalendarInterval, ReasonSchedule};
-use mortise_core::values::BudgetActivity;
+use mortise_apis::karpenter::budget_schedule::{
+    BudgetSchedule, Calendar, CalendarInterval, ReasonSchedule,
+};
+use mortise_apis::values::BudgetActivity;
 use serde_json::{Value, json};
 
 use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};

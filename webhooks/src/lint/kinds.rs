@@ -1,9 +1,9 @@
 //! Which objects are ours, and what is wrong with `apiVersion` and `kind` of those that were meant to be.
 
-use mortise_core::apis::crds::CrdSet;
-use mortise_core::apis::deprecated_fields::kind_advice;
-use mortise_core::manifest::Manifest;
-use mortise_core::nearest::nearest;
+use mortise_apis::crds::CrdSet;
+use mortise_apis::deprecated_fields::kind_advice;
+use mortise_apis::nearest::nearest;
+use mortise_manifests::file::Manifest;
 use serde_json::Value;
 
 /// What an object is to us.
@@ -136,7 +136,7 @@ fn other(api_version: &str, kind: &str) -> ObjectClass {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::manifest::manifests;
+    use mortise_manifests::file::manifests;
 
     use super::*;
 

@@ -23,16 +23,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::deprecated_fields;
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::apis::validation::{faults, metadata_faults};
-use mortise_core::calendar::calendar;
-use mortise_core::catalog::Catalog;
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::labels::WellKnown;
-use mortise_core::manifest::{Manifest, UnparsableDocument, manifests};
-use mortise_core::migrate::SourceFile;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::deprecated_fields;
+use mortise_apis::karpenter::budget_schedule::calendar;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::validation::{faults, metadata_faults};
+use mortise_manifests::file::{Manifest, UnparsableDocument, manifests};
+use mortise_manifests::migrate::SourceFile;
+use mortise_state::catalog::Catalog;
+use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::admission::{

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::apis::deprecated_fields::DeprecationAdvice;
-use mortise_core::apis::validation::nearest_in;
-use mortise_core::calendar::Calendar;
-use mortise_core::manifest::Manifest;
-use mortise_core::migrate::{self, SourceFile};
+use mortise_apis::deprecated_fields::DeprecationAdvice;
+use mortise_apis::karpenter::budget_schedule::Calendar;
+use mortise_apis::validation::nearest_in;
+use mortise_manifests::file::Manifest;
+use mortise_manifests::migrate::{self, SourceFile};
 use serde_json::Value;
 
 use crate::admission::{AdmissionFinding, Check};

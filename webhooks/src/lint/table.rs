@@ -1,10 +1,10 @@
 //! The report for people: one line for each finding, the calendars, a summary.
 
 use jiff::Timestamp;
-use mortise_core::calendar::{
+use mortise_apis::karpenter::budget_schedule::{
     AllowedDisruptions, BudgetSchedule, Calendar, CalendarInterval, ReasonSchedule,
 };
-use mortise_core::values::BudgetActivity;
+use mortise_apis::values::BudgetActivity;
 
 use super::report::{LintFinding, LintLevel, LintReport, PoolCalendar};
 

@@ -1,7 +1,7 @@
 //! The extender's own entry in a KubeSchedulerConfiguration, field by field.
 
-use mortise_core::nearest::nearest;
-use mortise_core::values::GoDuration;
+use mortise_apis::nearest::nearest;
+use mortise_apis::values::GoDuration;
 use serde_json::Value;
 
 use super::EntryCheck;

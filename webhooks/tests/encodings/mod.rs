@@ -14,7 +14,7 @@ pub(crate) mod recorded;
 
 use std::io::Read as _;
 
-use mortise_core::apis::CrdSet;
+use mortise_apis::CrdSet;
 use serde_json::{Map, Value, json};
 
 /// Fields of `metadata` that typed clients write without a value.

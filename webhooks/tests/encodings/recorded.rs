@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::apis::CrdSet;
+use mortise_apis::CrdSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

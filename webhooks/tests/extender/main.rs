@@ -14,8 +14,8 @@ mod stage;
 mod world;
 
 use jiff::SignedDuration;
-use mortise_core::ledger::{FenceReason, LedgerOp};
-use mortise_core::names::NodeName;
+use mortise_apis::names::NodeName;
+use mortise_state::ledger::{FenceReason, LedgerOp};
 use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{Denial, STALE_MS, preempt};
 use serde_json::{Value, json};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::world::{World, now, pool};
 use jiff::{SignedDuration, Timestamp};
-use mortise_core::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
-use mortise_core::names::{NodeName, PodKey};
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::names::{NodeName, PodKey};
+use mortise_apis::resources::Resources;
+use mortise_state::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize, wire};
 use serde_json::{Value, json};

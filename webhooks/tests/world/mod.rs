@@ -9,17 +9,18 @@
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use mortise_core::apis::{NodeClaim, k8s};
-use mortise_core::catalog::Catalog;
-use mortise_core::cloud::{CapacityType, InstanceType, NodeClassKind, NodeClassObject, Offering};
-use mortise_core::index::Index;
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::money::MicroUsd;
-use mortise_core::names::NodeClassKey;
-use mortise_core::requirements::{Operator, Requirement, Requirements};
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::{NodeClaim, k8s};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_state::catalog::Catalog;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::admission::{
     AdmissionContext, AdmissionRequest, AdmissionResult, AdmissionSettings, default, validate,
 };
@@ -208,7 +209,7 @@ impl World {
     /// Puts a pool that is ready.
     pub(crate) fn pool(&mut self, pool: &Value) {
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "" }] } });
-        let mut typed: mortise_core::apis::NodePool =
+        let mut typed: mortise_apis::NodePool =
             serde_json::from_value(merged(pool.clone(), &ready)).unwrap();
         let hash = typed.hash().to_string();
         let annotations = typed.metadata.annotations.get_or_insert_default();
@@ -295,7 +296,7 @@ impl World {
     }
 
     /// Changes promises.
-    pub(crate) fn ledger(&mut self, op: mortise_core::ledger::LedgerOp) {
+    pub(crate) fn ledger(&mut self, op: mortise_state::ledger::LedgerOp) {
         self.index.change_ledger(op);
     }
 

@@ -1,7 +1,7 @@
 //! What a failed call to the API server means, decided once.
 
 use kube::core::Status;
-use mortise_core::effect::EffectError;
+use mortise_engine::effect::EffectError;
 
 /// Class of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kube::Resource;
-use mortise_core::apis::k8s::SelectingKind;
-use mortise_core::apis::{NodeClaim, NodeOverlay, NodePool, k8s};
-use mortise_core::cloud::{NodeClassKind, NodeClassObject};
-use mortise_core::names::{NamespacedName, NodeClassKey, ObjectRef};
-use mortise_core::resource_kinds::{Object, ObjectKey, ObjectKind};
+use mortise_apis::k8s::{self, SelectingKind};
+use mortise_apis::names::{NamespacedName, NodeClassKey, ObjectRef};
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::{NodeClaim, NodeOverlay, NodePool};
+use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -10,11 +10,10 @@ use std::time::Duration;
 use http::Request;
 use kube::api::{DeleteParams, Patch as KubePatch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Build;
-use mortise_core::apis::NodeClaim;
-use mortise_core::effect::{EffectError, EffectOutput, Patch};
-use mortise_core::labels;
-use mortise_core::names::{ObjectRef, PodKey, Uid};
-use mortise_core::resource_kinds::{EventSource, ObjectEvent};
+use mortise_apis::names::{ObjectRef, PodKey, Uid};
+use mortise_apis::{NodeClaim, labels};
+use mortise_engine::effect::{EffectError, EffectOutput, Patch};
+use mortise_state::resource_kinds::{EventSource, ObjectEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -173,7 +172,7 @@ impl ApiWriter {
             Ok(text) => text,
             Err(error) => return (Err(error_class::effect_error(&error)), None),
         };
-        let Some(ObjectEvent::Applied(mortise_core::resource_kinds::Object::Claim(there), source)) =
+        let Some(ObjectEvent::Applied(mortise_state::resource_kinds::Object::Claim(there), source)) =
             read(kind, &text)
         else {
             return (
@@ -194,7 +193,7 @@ impl ApiWriter {
         (
             Ok(EffectOutput::Written),
             Some(ObjectEvent::Applied(
-                mortise_core::resource_kinds::Object::Claim(there),
+                mortise_state::resource_kinds::Object::Claim(there),
                 source,
             )),
         )
@@ -361,7 +360,7 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
         return None;
     }
     let identity = ObjectIdentity::read(text).ok()?;
-    let graceful = matches!(kind.index, mortise_core::resource_kinds::ObjectKind::Pod);
+    let graceful = matches!(kind.index, mortise_state::resource_kinds::ObjectKind::Pod);
     if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
         return Some(ObjectEvent::Deleted(
             kind.key(&identity.namespace, &identity.name),
@@ -380,7 +379,7 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::resource_kinds::{Object, ObjectKey};
+    use mortise_state::resource_kinds::{Object, ObjectKey};
 
     use super::*;
 

@@ -4,14 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mortise_core::apis::NodeClaim;
-use mortise_core::cloud::{
-    CloudError, CloudProvider, LaunchError, LaunchRequest, NodeClassKind, NodeClassObject, Retry,
-};
-use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
-use mortise_core::names::{ClaimName, NodeClassKey, ProviderId};
-use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_apis::NodeClaim;
+use mortise_apis::names::{ClaimName, NodeClassKey, ProviderId};
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_cloudprovider::{CloudError, CloudProvider, LaunchError, LaunchRequest, Retry};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
 
 use crate::client::backoff::Backoff;
 use crate::metrics::Metrics;

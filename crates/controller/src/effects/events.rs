@@ -8,9 +8,9 @@ use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::Request as Build;
-use mortise_core::effect::Event;
-use mortise_core::names::ObjectRef;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::names::ObjectRef;
+use mortise_engine::effect::Event;
+use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -125,7 +125,7 @@ impl EventDeduper {
         if self.until.get(&key).is_some_and(|until| *until > now) {
             return false;
         }
-        let until = mortise_core::values::after(now, event.dedupe_ms);
+        let until = mortise_apis::values::after(now, event.dedupe_ms);
         if self.until.insert(key, until).is_none() {
             self.order.push_back(key);
         }
@@ -211,7 +211,7 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::names::PodKey;
+    use mortise_apis::names::PodKey;
 
     use super::*;
 
@@ -245,7 +245,7 @@ mod tests {
     fn the_body_is_an_event_of_the_component() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
         let snapshot =
-            mortise_core::index::Index::new(mortise_core::labels::WellKnown::core(), true, now)
+            mortise_state::index::Index::new(mortise_apis::labels::WellKnown::core(), true, now)
                 .freeze(now);
         let event = Event::warning(
             ObjectRef::Pod(PodKey::new("a", "p")),

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use mortise_core::effect::Effect;
-use mortise_core::lifecycle_step::LifecycleStep;
-use mortise_core::nearest::nearest;
+use mortise_apis::nearest::nearest;
+use mortise_engine::effect::Effect;
+use mortise_engine::lifecycle_step::LifecycleStep;
 
 /// Environment variable that arms a point.
 pub const VARIABLE: &str = "MORTISE_FAILPOINT";

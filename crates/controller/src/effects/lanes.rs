@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortise_core::effect::Effect;
-use mortise_core::names::ObjectRef;
+use mortise_apis::names::ObjectRef;
+use mortise_engine::effect::Effect;
 
 use super::api::closes;
 

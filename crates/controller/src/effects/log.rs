@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use mortise_core::cloud::LaunchError;
-use mortise_core::effect::{Effect, EffectError, EffectOutput};
-use mortise_core::engine::EffectRequest;
+use mortise_cloudprovider::LaunchError;
+use mortise_engine::effect::{Effect, EffectError, EffectOutput};
+use mortise_engine::engine::EffectRequest;
 
 pub(super) fn effect(
     order: &EffectRequest,
@@ -30,7 +30,7 @@ pub(super) fn effect(
                 .spec
                 .requirements
                 .iter()
-                .find(|each| each.key == mortise_core::labels::INSTANCE_TYPE)
+                .find(|each| each.key == mortise_apis::labels::INSTANCE_TYPE)
                 .map_or(0, |each| each.values().len());
             tracing::info!(by, nodeclaim = %claim.name(), nodepool = pool, requests, instance_types = types, ms, "created nodeclaim");
         }
@@ -40,9 +40,9 @@ pub(super) fn effect(
                 by,
                 nodeclaim = %request.claim.name(),
                 provider_id = %launched.provider_id,
-                instance_type = label(mortise_core::labels::INSTANCE_TYPE),
-                zone = label(mortise_core::labels::TOPOLOGY_ZONE),
-                capacity_type = label(mortise_core::labels::CAPACITY_TYPE),
+                instance_type = label(mortise_apis::labels::INSTANCE_TYPE),
+                zone = label(mortise_apis::labels::TOPOLOGY_ZONE),
+                capacity_type = label(mortise_apis::labels::CAPACITY_TYPE),
                 ms,
                 "launched"
             );

@@ -3,9 +3,9 @@
 use http::Request;
 use kube::api::ListParams;
 use kube::core::Request as Build;
-use mortise_core::effect::{EffectError, EffectOutput};
-use mortise_core::names::{NodeName, ObjectRef, PodKey};
-use mortise_core::resource_kinds::{EventSource, ObjectEvent, ObjectKey};
+use mortise_apis::names::{NodeName, ObjectRef, PodKey};
+use mortise_engine::effect::{EffectError, EffectOutput};
+use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -63,7 +63,7 @@ fn pods(kind: &ResourceKind, text: &str) -> Result<Vec<ObjectEvent>, EffectError
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::names::ObjectRef;
+    use mortise_apis::names::ObjectRef;
 
     use super::*;
     use crate::client::resource_kinds::ResourceKinds;

@@ -23,11 +23,11 @@ pub(crate) mod wake_pods;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortise_core::cloud::LaunchError;
-use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::{Effect, EffectError, EffectOutput, Outcome};
-use mortise_core::engine::{EffectRequest, EngineInput};
-use mortise_core::resource_kinds::ObjectEvent;
+use mortise_cloudprovider::LaunchError;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, Outcome};
+use mortise_engine::engine::{EffectRequest, EngineInput};
+use mortise_state::resource_kinds::ObjectEvent;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

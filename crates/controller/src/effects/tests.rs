@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use mortise_core::cloud::{CloudProvider, LaunchRequest, NodeClassObject};
-use mortise_core::effect::{Event, ProviderRef};
-use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
+use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_cloudprovider::{CloudProvider, LaunchRequest};
+use mortise_engine::effect::{Event, ProviderRef};
 use serde_json::{Value, json};
 
 use super::*;

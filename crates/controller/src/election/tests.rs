@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use mortise_core::labels::WellKnown;
+use mortise_apis::labels::WellKnown;
 
 use super::*;
 use crate::clock::SystemClock;

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mortise_core::apis::{NodeClaim, NodePool, k8s};
-use mortise_core::decider_id::DeciderId;
-use mortise_core::effect::Event;
-use mortise_core::engine::{CommitOutput, Engine, EngineInput};
-use mortise_core::index::Index;
-use mortise_core::names::{ClaimName, NodeName, PodKey, PoolName};
-use mortise_core::record::Verdict;
-use mortise_core::resource_kinds::{ObjectEvent, ObjectKey};
-use mortise_core::snapshot::Pod;
+use mortise_apis::names::{ClaimName, NodeName, PodKey, PoolName};
+use mortise_apis::{NodeClaim, NodePool, k8s};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::effect::Event;
+use mortise_engine::engine::{CommitOutput, Engine, EngineInput};
+use mortise_engine::record::Verdict;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{ObjectEvent, ObjectKey};
+use mortise_state::snapshot::Pod;
 use mortise_webhooks::extender::ExtenderState;
 use tokio::sync::mpsc;
 
@@ -189,7 +189,7 @@ impl Driver {
             Before::Node(name, before) => {
                 let (before, after) = (before.as_deref(), index.node(&name).map(|after| &**after));
                 let ours = [before, after].into_iter().flatten().all(|node| {
-                    let of_pool = node.label(mortise_core::labels::NODEPOOL).is_some();
+                    let of_pool = node.label(mortise_apis::labels::NODEPOOL).is_some();
                     of_pool && !index.is_of_foreign_pool(node)
                 });
                 if ours {

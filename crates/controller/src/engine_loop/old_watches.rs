@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::decider_id::DeciderId;
-use mortise_core::freshness::{Age, Freshness, HOLDING, OldWatch};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::freshness::{Freshness, HOLDING};
+use mortise_state::watch_age::{Age, OldWatch};
 
 /// The watches that were old at the last look, by kind.
 #[derive(Debug, Default)]

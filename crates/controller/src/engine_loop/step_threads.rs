@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mortise_core::decider_id::DeciderId;
-use mortise_core::engine::StepJob;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::engine::StepJob;
 use tokio::sync::mpsc;
 
 use crate::driver_message::DriverMessage;

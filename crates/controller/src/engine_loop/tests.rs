@@ -1,12 +1,12 @@
-use mortise_core::deciders::{Decider, Step, StepInput};
-use mortise_core::effect::Effect;
-use mortise_core::index::Changes;
-use mortise_core::labels::WellKnown;
-use mortise_core::names::ObjectRef;
-use mortise_core::reason::Reason;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectKind};
-use mortise_core::settings::Settings;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::ObjectRef;
+use mortise_engine::decider::{Decider, Step, StepInput};
+use mortise_engine::effect::Effect;
+use mortise_planning::reason::Reason;
+use mortise_planning::settings::Settings;
+use mortise_state::index::Changes;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectKind};
+use mortise_state::snapshot::Snapshot;
 
 use super::*;
 use crate::clock::SystemClock;

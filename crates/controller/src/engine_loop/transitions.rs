@@ -4,11 +4,11 @@
 //! read off the objects, as the library behind Karpenter's kinds does: those of pools always, those of claims and Nodes only
 //! where everything is to be told, because there are a dozen in every node's life.
 
-use mortise_core::apis::k8s::{Node, ObjectCondition};
-use mortise_core::apis::{Condition, NodeClaim, NodePool};
-use mortise_core::effect::Event;
-use mortise_core::events::{FINALIZED, TRANSITION};
-use mortise_core::names::ObjectRef;
+use mortise_apis::k8s::{Node, ObjectCondition};
+use mortise_apis::names::ObjectRef;
+use mortise_apis::{Condition, NodeClaim, NodePool};
+use mortise_engine::effect::Event;
+use mortise_engine::events::{FINALIZED, TRANSITION};
 
 use crate::config::TelemetryDetail;
 
@@ -171,7 +171,7 @@ fn changes<'a, C: ConditionView>(
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::events::fault;
+    use mortise_engine::events::fault;
     use serde_json::{Value, json};
 
     use super::*;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mortise_core::cloud::{InterruptionKind, UnavailableOffering};
-use mortise_core::decider_id::DeciderId;
-use mortise_core::names::{ClaimName, NodeClassKey};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::names::{ClaimName, NodeClassKey};
+use mortise_cloudprovider::{InterruptionKind, UnavailableOffering};
+use mortise_engine::decider_id::DeciderId;
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -119,8 +119,8 @@ impl CloudMetrics {
             value.unwrap_or_default().to_owned()
         };
         self.termination_failures.count(&labels::ZoneOnly {
-            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
-            zone_id: label(mortise_core::labels::aws::ZONE_ID),
+            zone: label(mortise_apis::labels::TOPOLOGY_ZONE),
+            zone_id: label(mortise_apis::labels::aws::ZONE_ID),
         });
     }
 
@@ -150,7 +150,7 @@ fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
     offerings
         .filter(|offering| &*offering.zone == zone)
         .flat_map(|offering| &offering.labels)
-        .find(|(key, _)| &**key == mortise_core::labels::aws::ZONE_ID)
+        .find(|(key, _)| &**key == mortise_apis::labels::aws::ZONE_ID)
         .map(|(_, id)| id.to_string())
         .unwrap_or_default()
 }

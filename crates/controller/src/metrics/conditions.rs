@@ -2,9 +2,9 @@
 //! kinds gives them. Nodes are told of in full only.
 
 use jiff::Timestamp;
-use mortise_core::apis::k8s::{Node, ObjectCondition};
-use mortise_core::apis::{Condition, NodeClaim, NodePool};
-use mortise_core::values::since;
+use mortise_apis::k8s::{Node, ObjectCondition};
+use mortise_apis::values::since;
+use mortise_apis::{Condition, NodeClaim, NodePool};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::{Counters, Histograms};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mortise_core::disruption::command::CommandKind;
-use mortise_core::metric_event::MetricEvent;
-use mortise_core::names::PoolName;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::names::PoolName;
+use mortise_engine::metric_event::MetricEvent;
+use mortise_planning::disruption::command::CommandKind;
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::{Counters, Gauges, Histograms};

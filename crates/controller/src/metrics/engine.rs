@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mortise_core::decider_id::DeciderId;
-use mortise_core::record::Record;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::Record;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::bounded::{Counters, Gauges, Histograms};

@@ -1,11 +1,11 @@
 //! Nodes and claims: how many come, go and why, and how long they live and take to go.
 
 use jiff::Timestamp;
-use mortise_core::apis::NodeClaim;
-use mortise_core::apis::conditions::find;
-use mortise_core::apis::k8s::Node;
-use mortise_core::labels::{CAPACITY_TYPE, NODEPOOL, TOPOLOGY_ZONE};
-use mortise_core::values::since;
+use mortise_apis::NodeClaim;
+use mortise_apis::k8s::Node;
+use mortise_apis::labels::{CAPACITY_TYPE, NODEPOOL, TOPOLOGY_ZONE};
+use mortise_apis::schema::conditions::find;
+use mortise_apis::values::since;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::{Counters, Histograms};
@@ -95,7 +95,7 @@ impl NodeMetrics {
             .metadata
             .annotations
             .as_ref()
-            .and_then(|all| all.get(mortise_core::labels::MIN_VALUES_RELAXED));
+            .and_then(|all| all.get(mortise_apis::labels::MIN_VALUES_RELAXED));
         self.created.count(&labels::Created {
             reason,
             nodepool: claim

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use mortise_core::apis::k8s::Node;
-use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::names::ObjectRef;
-use mortise_core::record::{Record, Verdict};
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::{GoDuration, since};
+use mortise_apis::k8s::Node;
+use mortise_apis::names::ObjectRef;
+use mortise_apis::values::{GoDuration, since};
+use mortise_apis::{NodeClaim, NodePool};
+use mortise_engine::record::{Record, Verdict};
+use mortise_state::snapshot::Snapshot;
 
 use super::conditions::ConditionedKind;
 use super::disruption::policy_of;
@@ -100,7 +100,7 @@ impl Metrics {
 
     /// The object of a node is gone: this was it. Nodes that belong to no pool are not counted.
     pub(crate) fn node_gone(&self, node: &Node, now: jiff::Timestamp) {
-        let Some(pool) = node.label(mortise_core::labels::NODEPOOL) else {
+        let Some(pool) = node.label(mortise_apis::labels::NODEPOOL) else {
             return;
         };
         if !self.nodes.node_gone(node, pool, now) {
@@ -162,8 +162,8 @@ impl SubjectLabels {
         };
         Self {
             pool: node.pool().map(|pool| pool.to_string()).unwrap_or_default(),
-            zone: label(mortise_core::labels::TOPOLOGY_ZONE),
-            capacity_type: label(mortise_core::labels::CAPACITY_TYPE),
+            zone: label(mortise_apis::labels::TOPOLOGY_ZONE),
+            capacity_type: label(mortise_apis::labels::CAPACITY_TYPE),
             priced: node.price.is_some(),
             pods: node.reschedulable().count(),
             termination_mode: termination_mode(node.claim.as_deref()),

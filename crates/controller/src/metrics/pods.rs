@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use mortise_core::names::Uid;
-use mortise_core::snapshot::Pod;
-use mortise_core::values::since;
+use mortise_apis::names::Uid;
+use mortise_apis::values::since;
+use mortise_state::snapshot::Pod;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::Counters;

@@ -1,6 +1,6 @@
 //! Reasons of decisions as Karpenter's metric labels spell them.
 
-use mortise_core::reason::Reason;
+use mortise_planning::reason::Reason;
 
 /// Why nodes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) fn is_drained(reasons: &[Reason]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::money::MicroUsd;
+    use mortise_apis::values::money::MicroUsd;
 
     use super::*;
 

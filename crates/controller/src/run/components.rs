@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use mortise_core::cloud::NodeClassKind;
-use mortise_core::deciders::Decider;
-use mortise_core::engine::{Engine, EngineInput};
-use mortise_core::labels::WellKnown;
-use mortise_core::served_node_classes::ServedNodeClasses;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_engine::decider::Decider;
+use mortise_engine::engine::{Engine, EngineInput};
 use mortise_webhooks::Counters;
 use mortise_webhooks::admission::AdmissionSettings;
 use mortise_webhooks::extender::ExtenderState;

@@ -7,11 +7,12 @@ mod supervision;
 
 use std::sync::Arc;
 
-use mortise_core::cloud::{CloudProvider, NodeClassKind};
-use mortise_core::deciders::Decider;
-use mortise_core::labels::WellKnown;
-use mortise_core::served_node_classes::ServedNodeClasses;
-use mortise_core::settings::{RepairPolicies, Settings};
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_cloudprovider::CloudProvider;
+use mortise_engine::decider::Decider;
+use mortise_planning::settings::{RepairPolicies, Settings};
 
 use crate::client::Clients;
 use crate::client::resource_kinds::ResourceKind;

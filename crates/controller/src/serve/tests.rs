@@ -11,8 +11,7 @@ use super::*;
 use crate::config::default_extender_clients;
 use crate::pem::{self, Files};
 use crate::testing;
-use crate::tls::Peer;
-use crate::tls::certificates;
+use crate::tls::{Peer, certificates};
 
 fn service(debug: DebugAccess) -> HttpsService {
     let shared = testing::shared();
@@ -437,7 +436,7 @@ async fn readiness_names_what_is_missing() {
     assert!(status(&shared, "/readyz").await.1.contains("shutting down"));
     let empty = ServiceState::new(
         Arc::new(crate::SystemClock),
-        mortise_core::labels::WellKnown::core(),
+        mortise_apis::labels::WellKnown::core(),
         "x",
         serde_json::Value::Null,
     );

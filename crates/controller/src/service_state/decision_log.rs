@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mortise_core::record::Record;
+use mortise_engine::record::Record;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -126,10 +126,10 @@ impl DecisionLog {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use mortise_core::decider_id::DeciderId;
-    use mortise_core::names::ObjectRef;
-    use mortise_core::reason::Reason;
-    use mortise_core::record::Verdict;
+    use mortise_apis::names::ObjectRef;
+    use mortise_engine::decider_id::DeciderId;
+    use mortise_engine::record::Verdict;
+    use mortise_planning::reason::Reason;
 
     use super::*;
 

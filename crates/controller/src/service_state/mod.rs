@@ -13,12 +13,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use mortise_core::freshness::Freshness;
-use mortise_core::index::Index;
-use mortise_core::labels::WellKnown;
-use mortise_core::record::{Record, Verdict};
-use mortise_core::scheduling::SolveOptions;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::labels::WellKnown;
+use mortise_engine::freshness::Freshness;
+use mortise_engine::record::{Record, Verdict};
+use mortise_planning::scheduling::SolveOptions;
+use mortise_state::index::Index;
+use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::ClusterView;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;

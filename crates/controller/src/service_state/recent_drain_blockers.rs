@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::drain_blocker::DrainBlocker;
-use mortise_core::names::{ClaimName, NodeName, ObjectRef};
-use mortise_core::reason::Reason;
-use mortise_core::values::since;
+use mortise_apis::names::{ClaimName, NodeName, ObjectRef};
+use mortise_apis::values::since;
+use mortise_planning::drain_blocker::DrainBlocker;
+use mortise_planning::reason::Reason;
 
 use super::decision_log::DecisionLog;
 
@@ -62,10 +62,10 @@ pub(crate) fn told_lately(records: &DecisionLog, now: Timestamp) -> RecentDrainB
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::decider_id::DeciderId;
-    use mortise_core::drain_blocker::DrainBlockerKind;
-    use mortise_core::record::{Record, Verdict};
-    use mortise_core::values::after;
+    use mortise_apis::values::after;
+    use mortise_engine::decider_id::DeciderId;
+    use mortise_engine::record::{Record, Verdict};
+    use mortise_planning::drain_blocker::DrainBlockerKind;
 
     use super::*;
 

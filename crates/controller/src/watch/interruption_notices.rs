@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_core::cloud::{CloudProvider, Retry};
-use mortise_core::engine::EngineInput;
+use mortise_cloudprovider::{CloudProvider, Retry};
+use mortise_engine::engine::EngineInput;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

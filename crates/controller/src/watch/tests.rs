@@ -3,9 +3,9 @@ use std::sync::Mutex;
 
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
-use mortise_core::freshness;
-use mortise_core::labels::WellKnown;
-use mortise_core::resource_kinds::ObjectKind;
+use mortise_apis::labels::WellKnown;
+use mortise_engine::freshness;
+use mortise_state::resource_kinds::ObjectKind;
 
 use super::*;
 use crate::clock::SystemClock;

@@ -4,7 +4,7 @@
 //! The codes are those of the EC2 API reference; which of them count as a lack of capacity, and the reasons of failed launches, are
 //! the reference implementation's, because users' dashboards and runbooks know them.
 
-use mortise_core::cloud::{CloudError, Retry};
+use mortise_cloudprovider::{CloudError, Retry};
 
 /// A failed call, in our own words.
 #[derive(Clone, Debug, PartialEq, Eq)]

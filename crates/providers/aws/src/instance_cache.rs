@@ -8,13 +8,13 @@ use aws_sdk_ec2::types::{
     Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tenancy,
 };
 use jiff::Timestamp;
-use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{
+use mortise_apis::hash::EC2_NODE_CLASS_HASH_VERSION;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{NodeClassKey, ProviderId};
+use mortise_cloudprovider::{
     CapacityType, CloudError, Instance, Retry, TerminationStatus, UnavailableOffering,
 };
-use mortise_core::labels;
-use mortise_core::names::{NodeClassKey, ProviderId};
 use tokio::time::Instant;
 
 use crate::config::AwsConfig;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::ProviderId;
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
-    LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy, ResolvedNodeClass,
-    TerminationStatus,
+    LaunchedInstance, RepairPolicy, ResolvedNodeClass, TerminationStatus,
 };
-use mortise_core::labels::WellKnown;
-use mortise_core::names::ProviderId;
 
 use crate::catalog::region_offerings::RegionOfferings;
 use crate::catalog::unavailable_offerings::UnavailableOfferings;
@@ -25,7 +25,7 @@ use crate::sdk::{AwsClients, NoRegion};
 
 /// Node classes of this provider.
 pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
-    group: mortise_core::labels::aws::GROUP,
+    group: mortise_apis::labels::aws::GROUP,
     version: "v1",
     kind: "EC2NodeClass",
     plural: "ec2nodeclasses",

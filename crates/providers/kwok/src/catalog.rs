@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use mortise_core::apis::k8s::devices::ResourceSliceSpec;
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels::{self, kwok};
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Operator, Requirement, Requirements};
-use mortise_core::resources::Resources;
+use mortise_apis::k8s::devices::ResourceSliceSpec;
+use mortise_apis::labels::{self, kwok};
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use serde::Deserialize;
 
 /// vCPU sizes of the built-in types.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{InstanceType, LaunchError, LaunchedInstance, Offering};
-use mortise_core::labels;
-use mortise_core::names::ProviderId;
-use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::ProviderId;
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_cloudprovider::{InstanceType, LaunchError, LaunchedInstance, Offering};
 
 /// Prefix of every provider id of kwok machines.
 pub(crate) const PREFIX: &str = "kwok://";

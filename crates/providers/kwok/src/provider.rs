@@ -7,17 +7,17 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::apis::kwoknodeclass::KwokNodeClass;
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels::{WellKnown, kwok};
+use mortise_apis::names::ProviderId;
+use mortise_apis::node_class::kwoknodeclass::KwokNodeClass;
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::schema::conditions::ConditionStatus;
+use mortise_apis::values::GoDuration;
+use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, Instance, InstanceType, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy,
-    ResolvedNodeClass, Retry, TerminationStatus,
+    LaunchRequest, LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
 };
-use mortise_core::labels::{WellKnown, kwok};
-use mortise_core::names::ProviderId;
-use mortise_core::values::GoDuration;
 use tracing::{info, warn};
 
 use crate::catalog::{self, CatalogError};

@@ -1,9 +1,9 @@
 //! What can happen.
 
-use mortise_core::effect::Outcome;
-use mortise_core::engine::EffectRequest;
-use mortise_core::names::{PodKey, ProviderId};
-use mortise_core::resource_kinds::{ObjectKey, ObjectKind};
+use mortise_apis::names::{PodKey, ProviderId};
+use mortise_engine::effect::Outcome;
+use mortise_engine::engine::EffectRequest;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::Value;
 
 /// What happened to an object, to be shown to watches.

@@ -8,7 +8,7 @@ mod action;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::values::{SplitMix64, after};
+use mortise_apis::values::{SplitMix64, after};
 
 pub(crate) use action::{Action, StoreEvent};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::NodeClassObject;
-use mortise_core::effect::EffectError;
-use mortise_core::names::{ObjectRef, PodKey};
-use mortise_core::resource_kinds::{Object, ObjectKey};
+use mortise_apis::names::{ObjectRef, PodKey};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_engine::effect::EffectError;
+use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Map, Value, json};
 
 use crate::clock::StoreEvent;

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::ProviderId;
+use mortise_apis::requirements::Requirement;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::{SplitMix64, after};
+use mortise_cloudprovider::{
     CapacityType, Instance, InstanceType, InterruptionKind, InterruptionNotice, LaunchError,
     LaunchedInstance, Offering, TerminationStatus, UnavailableOffering,
 };
-use mortise_core::labels;
-use mortise_core::money::MicroUsd;
-use mortise_core::names::ProviderId;
-use mortise_core::requirements::Requirement;
-use mortise_core::values::{SplitMix64, after};
 
 use crate::clock::{Action, Clock};
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{LaunchError, ResolvedNodeClass};
-use mortise_core::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch};
-use mortise_core::names::{NodeName, ObjectRef};
-use mortise_core::resource_kinds::ObjectKey;
-use mortise_core::served_node_classes::ServedNodeClasses;
-use mortise_core::values::SplitMix64;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::names::{NodeName, ObjectRef};
+use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::values::SplitMix64;
+use mortise_cloudprovider::{LaunchError, ResolvedNodeClass};
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::Cluster;

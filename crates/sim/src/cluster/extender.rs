@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::k8s;
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::k8s;
+use mortise_state::snapshot::Snapshot;
 
 /// What the virtual scheduler asks after its own filters.
 pub trait Extender: Send {

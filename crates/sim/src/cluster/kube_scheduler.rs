@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::names::{PodKey, Uid};
-use mortise_core::resource_kinds::ObjectKey;
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::after;
+use mortise_apis::names::{PodKey, Uid};
+use mortise_apis::values::after;
+use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::snapshot::Snapshot;
 use serde_json::json;
 
 use super::Cluster;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::labels;
-use mortise_core::names::{NodeName, PodKey, ProviderId};
-use mortise_core::resource_kinds::ObjectKey;
+use mortise_apis::labels;
+use mortise_apis::names::{NodeName, PodKey, ProviderId};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::Cluster;

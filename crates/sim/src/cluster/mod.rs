@@ -12,7 +12,7 @@ mod scheduler;
 mod workload_controllers;
 
 use jiff::Timestamp;
-use mortise_core::resource_kinds::{Object, ObjectKey};
+use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::clock::Clock;

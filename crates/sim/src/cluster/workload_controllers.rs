@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::labels;
-use mortise_core::names::{NamespacedName, PodKey};
-use mortise_core::resource_kinds::ObjectKey;
-use mortise_core::values::{SplitMix64, after};
+use mortise_apis::labels;
+use mortise_apis::names::{NamespacedName, PodKey};
+use mortise_apis::values::{SplitMix64, after};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};

@@ -3,9 +3,9 @@
 //! Every effect must be right when it is executed again by a process that remembers nothing; faults put that to the test.
 //! Here stands what goes wrong and when; [`crate::Simulation`] makes it happen.
 
-use mortise_core::deciders::Decider;
-use mortise_core::effect::Effect;
-use mortise_core::lifecycle_step::LifecycleStep;
+use mortise_engine::decider::Decider;
+use mortise_engine::effect::Effect;
+use mortise_engine::lifecycle_step::LifecycleStep;
 
 /// What goes wrong around an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::effect::Event;
-use mortise_core::labels;
-use mortise_core::ledger::NominationTarget;
-use mortise_core::names::{ObjectRef, PodKey, Uid};
-use mortise_core::snapshot::{Pod, Refusal, Snapshot, StateNode};
-use mortise_core::values::{after, since};
+use mortise_apis::labels;
+use mortise_apis::names::{ObjectRef, PodKey, Uid};
+use mortise_apis::values::{after, since};
+use mortise_engine::effect::Event;
+use mortise_state::ledger::NominationTarget;
+use mortise_state::snapshot::{Pod, Refusal, Snapshot, StateNode};
 
 /// A stalled pod hears why within a minute, and again within five; the rest is for the look that says it, for events on
 /// their way and for the time in which nobody leads.
@@ -138,7 +138,7 @@ impl PendingPods {
                             .selector
                             .as_ref()
                             .is_some_and(|selector| selector.matches_labels(&other.labels));
-                    let is_shared = if &*term.key == mortise_core::labels::HOSTNAME {
+                    let is_shared = if &*term.key == mortise_apis::labels::HOSTNAME {
                         on.key == there.key
                     } else {
                         on.label(&term.key).is_some()

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mortise_core::deciders::Decider;
-use mortise_core::effect::{Effect, EffectError, EffectOutput, Outcome};
-use mortise_core::engine::EffectRequest;
+use mortise_engine::decider::Decider;
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, Outcome};
+use mortise_engine::engine::EffectRequest;
 
 use super::Simulation;
 use crate::clock::Action;

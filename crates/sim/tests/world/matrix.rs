@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mortise_core::deciders;
-use mortise_core::lifecycle_step::LifecycleStep;
-use mortise_core::resource_kinds::ObjectKey;
-use mortise_core::values::SplitMix64;
+use mortise_apis::values::SplitMix64;
+use mortise_engine::lifecycle_step::LifecycleStep;
 use mortise_sim::{Deployment, Fault, FaultTarget, Options, Simulation};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
 
 use super::{left, options, stuck, template};
@@ -88,35 +87,35 @@ pub(crate) struct Matrix {
 /// Plays it; what is wrong at its end.
 fn play(matrix: &Matrix) -> Vec<String> {
     let mut rng = SplitMix64::new(matrix.seed);
-    let mut simulation = Simulation::new(small(matrix.seed), deciders::all());
+    let mut simulation = Simulation::new(small(matrix.seed), mortise_deciders::all());
     for _ in 1..matrix.replicas {
-        simulation.add_replica(deciders::all());
+        simulation.add_replica(mortise_deciders::all());
     }
     for (step, fault) in shuffled(matrix.faults, &mut rng) {
         simulation.disturb(
             FaultTarget::Step(step),
             rng.below(3),
             fault,
-            deciders::all(),
+            mortise_deciders::all(),
         );
         let begin = simulation.now();
         let mut edited = None;
         while !simulation.is_undisturbed() {
             let now = simulation.now();
-            if mortise_core::values::since(now, begin) > PATIENCE_MS {
+            if mortise_apis::values::since(now, begin) > PATIENCE_MS {
                 return vec![format!("no {} in half a day", step.name())];
             }
             // What is empty goes without a replacement, and all else goes by itself.
-            let is_due = edited.is_none_or(|at| mortise_core::values::since(now, at) >= EDIT_MS);
+            let is_due = edited.is_none_or(|at| mortise_apis::values::since(now, at) >= EDIT_MS);
             if step == LifecycleStep::MarkNode && is_due {
                 edit_template(&mut simulation);
                 edited = Some(now);
             }
-            simulation.run_until(mortise_core::values::after(simulation.now(), 5_000));
+            simulation.run_until(mortise_apis::values::after(simulation.now(), 5_000));
         }
     }
     let rest = |simulation: &mut Simulation, minutes: i64| {
-        simulation.run_until(mortise_core::values::after(
+        simulation.run_until(mortise_apis::values::after(
             simulation.now(),
             minutes * 60_000,
         ));

@@ -5,13 +5,13 @@
 pub(crate) mod matrix;
 
 use jiff::Timestamp;
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels;
-use mortise_core::money::MicroUsd;
-use mortise_core::names::NodeClassKey;
-use mortise_core::requirements::{Operator, Requirement, Requirements};
-use mortise_core::resources::Resources;
-use mortise_core::settings::Settings;
+use mortise_apis::labels;
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_planning::settings::Settings;
 use mortise_sim::{Deployment, JobSpec, Options, Simulation};
 use serde_json::{Value, json};
 
@@ -145,6 +145,6 @@ pub(crate) fn stuck(simulation: &mut Simulation) -> Vec<String> {
     let stuck = snapshot
         .pending
         .values()
-        .filter(|pod| mortise_core::values::since(now, pod.created) > 180_000);
+        .filter(|pod| mortise_apis::values::since(now, pod.created) > 180_000);
     stuck.map(|pod| pod.key.to_string()).collect()
 }

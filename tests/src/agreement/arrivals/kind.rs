@@ -1,7 +1,7 @@
 //! What the pods of a Deployment ask of each other.
 
-use mortise_core::labels;
-use mortise_core::values::SplitMix64;
+use mortise_apis::labels;
+use mortise_apis::values::SplitMix64;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What arrives when.
 
-use mortise_core::labels;
-use mortise_core::values::SplitMix64;
+use mortise_apis::labels;
+use mortise_apis::values::SplitMix64;
 use serde_json::{Value, json};
 
 use super::kind::{Kind, ZONES};

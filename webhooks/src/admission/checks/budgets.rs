@@ -1,8 +1,8 @@
 //! Disruption budgets that never or always allow.
 
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::calendar::REASONS;
-use mortise_core::values::{Allowance, BudgetActivity, BudgetError, CompiledBudget};
+use mortise_apis::karpenter::budget_schedule::REASONS;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::values::{Allowance, BudgetActivity, BudgetError, CompiledBudget};
 
 use super::super::text::some;
 use super::{AdmissionContext, AdmissionResult, Check};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::catalog::{Catalog, EliminatingRequirement};
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_state::catalog::{Catalog, EliminatingRequirement};
 
 use super::super::text::{count, did_you_mean, short, some};
 use super::{AdmissionContext, AdmissionResult, Check};

@@ -1,6 +1,6 @@
 //! The node class that a pool refers to. GitOps may apply in any order, so nothing here refuses.
 
-use mortise_core::apis::nodepool::NodePool;
+use mortise_apis::karpenter::nodepool::NodePool;
 use serde_json::Value;
 
 use super::super::text::did_you_mean;

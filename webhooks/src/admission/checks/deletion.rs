@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mortise_core::apis::names::NodeClassRef;
-use mortise_core::snapshot::StateNode;
+use mortise_apis::schema::groups::NodeClassRef;
+use mortise_state::snapshot::StateNode;
 use serde_json::Value;
 
 use super::super::review::AdmissionRequest;

@@ -13,7 +13,7 @@ pub(super) use deletion::deletion;
 pub(super) use overlays_and_buffers::{buffer, overlay};
 pub(crate) use unevictable_pods::never_allows;
 
-use mortise_core::apis::nodepool::NodePool;
+use mortise_apis::karpenter::nodepool::NodePool;
 
 use super::AdmissionContext;
 use super::finding::Check;

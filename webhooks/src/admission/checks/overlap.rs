@@ -1,7 +1,7 @@
 //! Pools that would serve the same pods with the same right.
 
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::labels;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels;
 
 use super::super::text::some;
 use super::{AdmissionContext, AdmissionResult, Check};

@@ -1,8 +1,8 @@
 //! Overlays and buffers against what is there.
 
-use mortise_core::apis::nodeoverlay::NodeOverlay;
-use mortise_core::labels;
-use mortise_core::overlays::rivals;
+use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
+use mortise_apis::labels;
+use mortise_state::overlays::rivals;
 use serde_json::Value;
 
 use super::super::review::AdmissionRequest;
@@ -24,7 +24,7 @@ pub(in crate::admission) fn overlay(
     if catalogs.is_empty() {
         return;
     }
-    let matches = |catalog: &&std::sync::Arc<mortise_core::catalog::Catalog>| {
+    let matches = |catalog: &&std::sync::Arc<mortise_state::catalog::Catalog>| {
         catalog.count_meeting(&requirements) > 0
     };
     if catalogs.values().any(|catalog| matches(&catalog)) {

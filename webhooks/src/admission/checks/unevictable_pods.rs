@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortise_core::apis::k8s::PodDisruptionBudget;
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::names::NamespacedName;
-use mortise_core::pods::Selector;
-use mortise_core::snapshot::{Snapshot, StateNode};
+use mortise_apis::k8s::PodDisruptionBudget;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::names::NamespacedName;
+use mortise_state::pods::Selector;
+use mortise_state::snapshot::{Snapshot, StateNode};
 
 use super::super::text::{count, some};
 use super::{AdmissionContext, AdmissionResult, Check};

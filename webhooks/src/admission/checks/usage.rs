@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::apis::nodepool::NodePool;
-use mortise_core::resources::{NODES, quantity};
-use mortise_core::snapshot::PoolUsage;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::resources::{NODES, quantity};
+use mortise_state::snapshot::PoolUsage;
 
 use super::super::text::count;
 use super::{AdmissionContext, AdmissionResult, Check};

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use kube::client::Body;
-use mortise_core::apis::NodeClaim;
-use mortise_core::cloud::{
+use mortise_apis::NodeClaim;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::{ObjectRef, ProviderId};
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
-    LaunchedInstance, NodeClassKind, NodeClassObject, RepairPolicy, ResolvedNodeClass, Retry,
-    TerminationStatus,
+    LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
 };
-use mortise_core::effect::Patch;
-use mortise_core::engine::Term;
-use mortise_core::labels::WellKnown;
-use mortise_core::names::{ObjectRef, ProviderId};
-use mortise_core::resource_kinds::{Object, ObjectKey};
+use mortise_engine::effect::Patch;
+use mortise_engine::engine::Term;
+use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
 use super::super::*;

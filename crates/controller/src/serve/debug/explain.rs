@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::Condition;
-use mortise_core::apis::conditions::ConditionStatus;
-use mortise_core::drain::{drain_blockers, going_since};
-use mortise_core::drain_blocker::DrainBlocker;
-use mortise_core::labels;
-use mortise_core::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName};
-use mortise_core::nearest::nearest;
-use mortise_core::reason::Reason;
-use mortise_core::record::Record;
-use mortise_core::resources::quantity;
-use mortise_core::scheduling::{self, PodExplanation, PodSchedulingState};
-use mortise_core::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
-use mortise_core::values::since;
+use mortise_apis::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName};
+use mortise_apis::nearest::nearest;
+use mortise_apis::resources::quantity;
+use mortise_apis::schema::conditions::ConditionStatus;
+use mortise_apis::values::since;
+use mortise_apis::{Condition, labels};
+use mortise_engine::record::Record;
+use mortise_planning::drain::{drain_blockers, going_since};
+use mortise_planning::drain_blocker::DrainBlocker;
+use mortise_planning::reason::Reason;
+use mortise_planning::scheduling::{self, PodExplanation, PodSchedulingState};
+use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
 use serde_json::{Value, json};
 
 use super::table::{ago, facts};
@@ -233,8 +232,8 @@ fn pod_verdict(snapshot: &Snapshot, told: &PodExplanation) -> String {
     }
 }
 
-fn budgets_of(snapshot: &Snapshot, pod: &Pod) -> Vec<mortise_core::names::NamespacedName> {
-    let selects = |budget: &mortise_core::apis::k8s::PodDisruptionBudget| {
+fn budgets_of(snapshot: &Snapshot, pod: &Pod) -> Vec<mortise_apis::names::NamespacedName> {
+    let selects = |budget: &mortise_apis::k8s::PodDisruptionBudget| {
         let Some(selector) = &budget.spec.selector else {
             return false;
         };

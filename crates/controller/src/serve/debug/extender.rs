@@ -9,7 +9,7 @@ use axum::response::IntoResponse as _;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use mortise_core::values::since;
+use mortise_apis::values::since;
 use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{CallsSeen, ExtenderCall, ExtenderState, SchedulerCalls};
 use serde::Deserialize;

@@ -19,7 +19,7 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use http::{HeaderMap, StatusCode, header};
-use mortise_core::names::PodKey;
+use mortise_apis::names::PodKey;
 use serde::Deserialize;
 use serde_json::Value;
 

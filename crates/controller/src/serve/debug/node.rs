@@ -1,8 +1,8 @@
 //! One machine as the page and `explain` show it.
 
-use mortise_core::labels;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Snapshot, StateNode};
+use mortise_apis::labels;
+use mortise_apis::resources::Resources;
+use mortise_state::snapshot::{Snapshot, StateNode};
 use serde_json::{Value, json};
 
 use super::quantities;
@@ -69,7 +69,7 @@ pub(super) fn json(snapshot: &Snapshot, machine: &StateNode) -> Value {
         "fence": fence,
         "do_not_disrupt": machine.do_not_disrupt(),
         "created": machine.created(),
-        "price": machine.price.map(mortise_core::money::MicroUsd::dollars),
+        "price": machine.price.map(mortise_apis::values::money::MicroUsd::dollars),
         "pods": machine.pods.len(),
         "daemon_pods": daemons,
         "nominations": nominations,

@@ -1,6 +1,6 @@
 //! Amounts for people and for the page.
 
-use mortise_core::resources::Resources;
+use mortise_apis::resources::Resources;
 use serde_json::{Map, Value};
 
 /// Amounts that are not zero: CPU in cores, memory and disks in bytes, everything else in whole units.

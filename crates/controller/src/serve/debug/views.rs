@@ -1,15 +1,15 @@
 //! The lists: configuration, snapshot, pending pods, nominations, decisions, and the state for the page.
 
 use jiff::Timestamp;
-use mortise_core::decider_id::DeciderId;
-use mortise_core::freshness::{HOLDING, depends};
-use mortise_core::ledger::NominationTarget;
-use mortise_core::money::MicroUsd;
-use mortise_core::record::Record;
-use mortise_core::resource_kinds::ObjectKind;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Pod, PoolUsage, Snapshot, Stalled};
-use mortise_core::values::since;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::since;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::freshness::{HOLDING, depends};
+use mortise_engine::record::Record;
+use mortise_state::ledger::NominationTarget;
+use mortise_state::resource_kinds::ObjectKind;
+use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, Stalled};
 use serde_json::{Value, json};
 
 use super::table::{TextTable, ago, facts};
@@ -116,8 +116,8 @@ fn watches(shared: &ServiceState) -> Vec<Value> {
 
 fn catalogs(snapshot: &Snapshot) -> Vec<Value> {
     let one = |(key, catalog): (
-        &mortise_core::names::NodeClassKey,
-        &std::sync::Arc<mortise_core::catalog::Catalog>,
+        &mortise_apis::names::NodeClassKey,
+        &std::sync::Arc<mortise_state::catalog::Catalog>,
     )| {
         let available = catalog
             .types()

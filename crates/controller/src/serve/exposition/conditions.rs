@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::apis::Condition;
-use mortise_core::labels::{INITIALIZED, NODEPOOL, node_class_key};
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::since;
+use mortise_apis::Condition;
+use mortise_apis::labels::{INITIALIZED, NODEPOOL, node_class_key};
+use mortise_apis::values::since;
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;

@@ -1,12 +1,12 @@
 //! What keeps machines from coming up or from going, computed from the snapshot.
 
 use jiff::Timestamp;
-use mortise_core::apis::conditions::find;
-use mortise_core::drain::{going_since, stuck_drains};
-use mortise_core::drain_blocker::DrainBlockerKind;
-use mortise_core::object_ext::LAUNCH_PAUSED;
-use mortise_core::snapshot::Snapshot;
-use mortise_core::values::since;
+use mortise_apis::karpenter::object_ext::LAUNCH_PAUSED;
+use mortise_apis::schema::conditions::find;
+use mortise_apis::values::since;
+use mortise_planning::drain::{going_since, stuck_drains};
+use mortise_planning::drain_blocker::DrainBlockerKind;
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::{Snapshot, StateNode};
-use mortise_core::values::since;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::since;
+use mortise_state::snapshot::{Snapshot, StateNode};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 

@@ -1,7 +1,7 @@
 //! What can be bought: a series for each instance type and offering. Only in full.
 
-use mortise_core::resources::{CPU, MEMORY};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::resources::{CPU, MEMORY};
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use mortise_core::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, TOPOLOGY_ZONE};
-use mortise_core::requirements::Operator;
-use mortise_core::snapshot::{Pod, PodPhase, Snapshot, Stalled};
-use mortise_core::values::since;
+use mortise_apis::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, TOPOLOGY_ZONE};
+use mortise_apis::requirements::Operator;
+use mortise_apis::values::since;
+use mortise_state::snapshot::{Pod, PodPhase, Snapshot, Stalled};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;

@@ -1,8 +1,8 @@
 //! NodePools: usage, limits, cost and budgets.
 
-use mortise_core::disruption::budget_states;
-use mortise_core::money::MicroUsd;
-use mortise_core::snapshot::{PoolUsage, Snapshot};
+use mortise_apis::values::money::MicroUsd;
+use mortise_planning::disruption::budget_states;
+use mortise_state::snapshot::{PoolUsage, Snapshot};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;

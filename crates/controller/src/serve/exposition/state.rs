@@ -1,7 +1,7 @@
 //! The cluster state as a whole: how fresh it is, how much of it there is, and what the ledger has.
 
-use mortise_core::ledger::NominationOutcomes;
-use mortise_core::snapshot::Snapshot;
+use mortise_state::ledger::NominationOutcomes;
+use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};

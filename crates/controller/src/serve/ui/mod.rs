@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_verdict_has_a_place_in_the_list() {
-        use mortise_core::record::Verdict;
+        use mortise_engine::record::Verdict;
         let verdicts = [
             Verdict::Nominated,
             Verdict::NodePlanned,

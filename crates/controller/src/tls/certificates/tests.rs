@@ -1,4 +1,4 @@
-use mortise_core::labels::WellKnown;
+use mortise_apis::labels::WellKnown;
 
 use super::*;
 use crate::clock::SystemClock;

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::LocationType;
-use mortise_core::money::MicroUsd;
+use mortise_apis::values::money::MicroUsd;
 
-use crate::catalog::Ec2Catalog;
-use crate::catalog::described_type;
 use crate::catalog::instance_type_info::InstanceTypeInfo;
+use crate::catalog::{Ec2Catalog, described_type};
 use crate::failure::Failure;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::filter;

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels::{self, aws as key};
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Operator, Requirement, Requirements};
-use mortise_core::resources::Resources;
+use mortise_apis::labels::{self, aws as key};
+use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
 use crate::catalog::ami_family::AmiFamily;
 use crate::catalog::instance_type_info::InstanceTypeInfo;

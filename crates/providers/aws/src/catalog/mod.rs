@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use mortise_core::cloud::InstanceType;
-use mortise_core::money::MicroUsd;
-use mortise_core::nearest::nearest;
+use mortise_apis::nearest::nearest;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::InstanceType;
 
 pub use self::error::Ec2CatalogError;
 pub use self::read::{CatalogRow, TypeTables};

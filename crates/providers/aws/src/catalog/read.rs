@@ -5,8 +5,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
-use mortise_core::money::MicroUsd;
-use mortise_core::nearest::nearest;
+use mortise_apis::nearest::nearest;
+use mortise_apis::values::money::MicroUsd;
 use serde_json::{Map, Value};
 
 use super::error::Ec2CatalogError;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mortise_core::cloud::InstanceType;
-use mortise_core::money::MicroUsd;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
 use crate::catalog::Ec2Catalog;

@@ -52,7 +52,7 @@ fn embedded_types_have_names_zones_and_prices() {
     for offering in &large.offerings {
         let price = offering.price.unwrap().0;
         match offering.capacity_type {
-            mortise_core::cloud::CapacityType::OnDemand => assert_eq!(price, 96_000),
+            mortise_cloudprovider::CapacityType::OnDemand => assert_eq!(price, 96_000),
             _ => assert!((28_800..=67_200).contains(&price), "{price}"),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mortise_core::cloud::{CapacityType, InstanceType, Offering, UnavailableOffering};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOffering};
 use tokio::time::Instant;
 
 /// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::cloud::InterruptionKind;
+use mortise_cloudprovider::InterruptionKind;
 use serde_json::{Map, Value};
 
 /// What a message announces.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 use jiff::Timestamp;
-use mortise_core::cloud::{CloudError, InterruptionKind, InterruptionNotice, Retry};
+use mortise_cloudprovider::{CloudError, InterruptionKind, InterruptionNotice, Retry};
 use tokio::sync::OnceCell;
 
 use crate::catalog::unavailable_offerings::{UnavailableKey, UnavailableOfferings};

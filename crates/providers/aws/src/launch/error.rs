@@ -1,6 +1,6 @@
 //! How a launch, or one attempt of it, ends without an instance.
 
-use mortise_core::cloud::LaunchError;
+use mortise_cloudprovider::LaunchError;
 
 use crate::failure::{self, Failure};
 

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
-use mortise_core::apis::ec2nodeclass_status::Ami;
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{CapacityType, LaunchError};
-use mortise_core::labels;
-use mortise_core::resources::Resources;
-use mortise_core::taints;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::node_class::ec2nodeclass_status::Ami;
+use mortise_apis::resources::Resources;
+use mortise_apis::{labels, taints};
+use mortise_cloudprovider::{CapacityType, LaunchError};
 use serde_json::{Map, Value, json};
 
 use crate::catalog::instance_type::EFA;
@@ -17,8 +16,7 @@ use crate::launch::error::create_error;
 use crate::launch::fleet_request::{FleetRequest, Override};
 use crate::launch::selection::LaunchSelection;
 use crate::launch::template::{self, LaunchTemplate};
-use crate::node_class::CachedNodeClass;
-use crate::node_class::amis;
+use crate::node_class::{CachedNodeClass, amis};
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 use crate::user_data::{self, BootInputs};

@@ -10,8 +10,8 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TagSpecification,
     TargetCapacitySpecificationRequest,
 };
-use mortise_core::cloud::CapacityType;
-use mortise_core::money::MicroUsd;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::CapacityType;
 
 use crate::failure::Failure;
 use crate::sdk::AwsClients;

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance};
-use mortise_core::cloud::{CapacityType, LaunchError, UnavailableOffering};
+use mortise_cloudprovider::{CapacityType, LaunchError, UnavailableOffering};
 
 use crate::catalog::unavailable_offerings::UnavailableKey;
 use crate::failure::{self, SPOT_ROLE, SUBNET_FULL};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::apis::nodeclaim::NodeClaim;
-use mortise_core::cloud::{InstanceType, LaunchedInstance};
-use mortise_core::labels;
-use mortise_core::object_ext::resources_of;
-use mortise_core::requirements::Operator;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::object_ext::resources_of;
+use mortise_apis::labels;
+use mortise_apis::requirements::Operator;
+use mortise_cloudprovider::{InstanceType, LaunchedInstance};
 
 use crate::catalog::instance_type::EFA;
 use crate::instance_cache::InstanceRecord;

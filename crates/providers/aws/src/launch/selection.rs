@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use mortise_core::cloud::{CapacityType, InstanceType, Offering};
-use mortise_core::labels::{self, WellKnown};
-use mortise_core::money::MicroUsd;
-use mortise_core::requirements::{Requirement, Requirements};
-use mortise_core::resources::Resources;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
 /// Most types in one request. More make the request slower, and the cloud no likelier to find one.
 /// # Source
@@ -193,7 +193,7 @@ fn by_price(a: Option<MicroUsd>, b: Option<MicroUsd>) -> Ordering {
 mod tests {
     use super::*;
     use crate::catalog;
-    use mortise_core::requirements::Operator;
+    use mortise_apis::requirements::Operator;
 
     fn all(_: &InstanceType, _: &Offering) -> bool {
         true

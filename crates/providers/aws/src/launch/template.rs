@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::apis::ec2nodeclass::{
+use mortise_apis::node_class::ec2nodeclass::{
     BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions, NetworkInterface,
 };
-use mortise_core::values::Quantity;
+use mortise_apis::values::Quantity;
 use serde::Serialize;
 
 use crate::catalog::ami_family::AmiFamily;

@@ -11,7 +11,7 @@ use aws_sdk_ec2::types::{
     RequestLaunchTemplateData, ResourceType, Tenancy, VolumeType,
 };
 use base64::Engine as _;
-use mortise_core::apis::ec2nodeclass::{ConnectionTracking, MetadataOptions};
+use mortise_apis::node_class::ec2nodeclass::{ConnectionTracking, MetadataOptions};
 
 use crate::launch::template::{DiskSpec, InterfaceSpec, LaunchTemplate};
 use crate::sdk::arguments::ec2_tags;
@@ -139,7 +139,7 @@ fn tag_specifications(template: &LaunchTemplate) -> Vec<LaunchTemplateTagSpecifi
 
 #[cfg(test)]
 mod tests {
-    use mortise_core::apis::ec2nodeclass::Ec2NodeClassSpec;
+    use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
     use serde_json::json;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{ResourceType, TagSpecification};
-use mortise_core::cloud::CloudError;
+use mortise_cloudprovider::CloudError;
 use tokio::time::Instant;
 
 use crate::config::AwsConfig;

@@ -1,7 +1,7 @@
 //! Aliases of AMIs: the parameters of the Systems Manager under which AWS publishes a family's images. Pure.
 
-use mortise_core::apis::requirement::RequirementSpec;
-use mortise_core::labels::{self, aws as key};
+use mortise_apis::labels::{self, aws as key};
+use mortise_apis::schema::requirement::RequirementSpec;
 
 use crate::catalog::ami_family::AmiFamily;
 

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
-use mortise_core::apis::ec2nodeclass_status::{Ec2NodeClassStatus, Subnet};
+use mortise_apis::node_class::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
+use mortise_apis::node_class::ec2nodeclass_status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::catalog::node_settings::NodeSettings;
 use crate::catalog::region_offerings::RegionOfferings;
 use crate::config::CapacityOptions;
-use crate::node_class::amis;
 use crate::node_class::cache::CachedNodeClass;
-use crate::node_class::conditions;
 use crate::node_class::lookup::{FoundParts, UnmetCondition};
 use crate::node_class::networks::FoundSubnet;
+use crate::node_class::{amis, conditions};
 
 /// The class with its parts, and the patch that brings the stored status up to date; `None` when it is.
 pub(crate) fn assemble(

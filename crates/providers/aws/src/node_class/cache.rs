@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mortise_core::apis::ec2nodeclass::Ec2NodeClass;
-use mortise_core::apis::ec2nodeclass_status::{Ami, SecurityGroup};
-use mortise_core::apis::hash::EC2_NODE_CLASS_HASH_VERSION;
-use mortise_core::cloud::InstanceType;
+use mortise_apis::hash::EC2_NODE_CLASS_HASH_VERSION;
+use mortise_apis::node_class::ec2nodeclass::Ec2NodeClass;
+use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
+use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
 use crate::catalog::node_settings::NodeSettings;

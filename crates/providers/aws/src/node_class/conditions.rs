@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::conditions::{
+use mortise_apis::node_class::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
+use mortise_apis::schema::conditions::{
     Condition, ConditionStatus, Conditions, EC2_NODE_CLASS, READY, find,
 };
-use mortise_core::apis::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
 
 use crate::catalog::ami_family::AmiFamily;
 use crate::catalog::node_settings::{self, NodeSettings};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::ec2nodeclass::Ec2NodeClassSpec;
-use mortise_core::apis::ec2nodeclass_status::{Ami, SecurityGroup};
-use mortise_core::cloud::CloudError;
+use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
+use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
+use mortise_cloudprovider::CloudError;
 
 use crate::catalog::ami_family;
 use crate::catalog::region_offerings::{OfferingsView, RegionOfferings};

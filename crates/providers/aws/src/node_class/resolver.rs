@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::ec2nodeclass::Ec2NodeClass;
-use mortise_core::cloud::{CloudError, InstanceType, NodeClassObject, ResolvedNodeClass, Retry};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_class::ec2nodeclass::Ec2NodeClass;
+use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
 use serde_json::Value;
 
 use crate::catalog::region_offerings::RegionOfferings;

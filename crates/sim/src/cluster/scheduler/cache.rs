@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
-use mortise_core::apis::k8s::{
+use mortise_apis::k8s::{
     Node, PersistentVolume, PersistentVolumeClaim, StorageClass, find_condition,
 };
-use mortise_core::labels;
-use mortise_core::names::{NodeName, PodKey};
-use mortise_core::resource_kinds::{Object, ObjectKey};
-use mortise_core::resources::Resources;
+use mortise_apis::labels;
+use mortise_apis::names::{NodeName, PodKey};
+use mortise_apis::resources::Resources;
+use mortise_state::resource_kinds::{Object, ObjectKey};
 
 use super::pod::{PodView, Profile};
 use super::queue::Event;

@@ -1,7 +1,7 @@
 //! Filters that look at a pod and a node only.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
-use mortise_core::labels;
+use mortise_apis::labels;
 
 use super::cache::Machine;
 use super::pod::{PodView, conflict};

@@ -31,10 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::apis::k8s;
-use mortise_core::names::{NodeName, PodKey, Uid};
-use mortise_core::resource_kinds::{Object, ObjectKey};
-use mortise_core::snapshot::Snapshot;
+use mortise_apis::k8s;
+use mortise_apis::names::{NodeName, PodKey, Uid};
+use mortise_state::resource_kinds::{Object, ObjectKey};
+use mortise_state::snapshot::Snapshot;
 
 use super::api_server::object;
 use super::extender::Extender;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use mortise_core::apis::k8s::pod::{Container, ContainerResources};
-use mortise_core::apis::k8s::{self, ResourceList};
-use mortise_core::names::{PodKey, Uid};
-use mortise_core::resources::{ResourceError, Resources};
+use mortise_apis::k8s::pod::{Container, ContainerResources};
+use mortise_apis::k8s::{self, ResourceList};
+use mortise_apis::names::{PodKey, Uid};
+use mortise_apis::resources::{ResourceError, Resources};
 
 use super::selectors::{Labels, selects};
 

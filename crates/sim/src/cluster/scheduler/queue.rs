@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::names::PodKey;
-use mortise_core::values::after;
+use mortise_apis::names::PodKey;
+use mortise_apis::values::after;
 
 use super::pod::Profile;
 

@@ -1,7 +1,7 @@
 //! Which of the nodes that are left is best: scores of 0 to 100 each, times the weights of an unconfigured kube-scheduler.
 
-use mortise_core::names::NodeName;
-use mortise_core::resources::Resources;
+use mortise_apis::names::NodeName;
+use mortise_apis::resources::Resources;
 
 use super::cache::Machine;
 use super::filters::tolerates;

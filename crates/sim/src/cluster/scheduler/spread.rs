@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use mortise_core::names::NodeName;
+use mortise_apis::names::NodeName;
 
 use super::cache::{Cache, Machine};
 use super::filters::{tolerates_all, wants_node};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::TopologySelectorTerm;
-use mortise_core::apis::k8s::{PersistentVolume, PersistentVolumeClaim, StorageClass};
+use mortise_apis::k8s::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 
 use super::cache::{Cache, Machine};
 use super::pod::PodView;

@@ -2,25 +2,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mortise_core::apis::k8s::{self, Node};
-use mortise_core::apis::{NodeClaim, NodePool};
-use mortise_core::catalog::Catalog;
-use mortise_core::cloud::{
-    CapacityType, InstanceType, InterruptionKind, NodeClassObject, Offering, UnavailableOffering,
+use mortise_apis::k8s::{self, Node};
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
+use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::requirements::Requirements;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::{NodeClaim, NodePool};
+use mortise_cloudprovider::{
+    CapacityType, InstanceType, InterruptionKind, Offering, UnavailableOffering,
 };
-use mortise_core::decider_id::DeciderId;
-use mortise_core::disruption::command::CommandKind;
-use mortise_core::index::Index;
-use mortise_core::labels::WellKnown;
-use mortise_core::metric_event::MetricEvent;
-use mortise_core::money::MicroUsd;
-use mortise_core::names::{NodeClassKey, ObjectRef, PodKey};
-use mortise_core::reason::Reason;
-use mortise_core::record::{Record, Verdict};
-use mortise_core::requirements::Requirements;
-use mortise_core::resource_kinds::{EventSource, Object, ObjectEvent};
-use mortise_core::resources::Resources;
-use mortise_core::snapshot::Pod;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::metric_event::MetricEvent;
+use mortise_engine::record::{Record, Verdict};
+use mortise_planning::disruption::command::CommandKind;
+use mortise_planning::reason::Reason;
+use mortise_state::catalog::Catalog;
+use mortise_state::index::Index;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+use mortise_state::snapshot::Pod;
 use serde_json::json;
 
 use super::render;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::index::Index;
-use mortise_core::labels::WellKnown;
-use mortise_core::names::PodKey;
-use mortise_core::values::after;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::names::PodKey;
+use mortise_apis::values::after;
+use mortise_state::index::Index;
 use serde_json::{Value, json};
 
 use super::super::{CycleResult, Scheduler};

@@ -10,8 +10,8 @@ mod volumes;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_core::names::{NamespacedName, PodKey};
-use mortise_core::resource_kinds::ObjectKey;
+use mortise_apis::names::{NamespacedName, PodKey};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::Scheduler;
