@@ -41,7 +41,7 @@ fn recorded(name: &str) -> String {
 
 // === files ===
 
-/// The manifests under `manifests/crds` are generated: `UPDATE_EXPECT=1 cargo test -p mortise-core --test crds`.
+/// The manifests under `manifests/crds` are generated: `UPDATE_EXPECT=1 cargo test -p mortise-apis --test crds`.
 #[test]
 fn manifests_are_current() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
@@ -72,7 +72,7 @@ fn manifests_are_current() {
             let committed = std::fs::read_to_string(&path).unwrap_or_default();
             assert!(
                 committed == yaml,
-                "{} is not what the types generate; run: UPDATE_EXPECT=1 cargo test -p mortise-core --test crds",
+                "{} is not what the types generate; run: UPDATE_EXPECT=1 cargo test -p mortise-apis --test crds",
                 path.display()
             );
         }
