@@ -5,6 +5,7 @@ mod links;
 mod page;
 mod quotes;
 mod tables;
+mod walks;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,6 +38,14 @@ fn quoted_output_occurs_in_the_test_that_it_names() -> Result<()> {
     let (count, wrong) = quotes::not_found(&repository())?;
     ensure!(wrong.is_empty(), "quoted output:\n{}", wrong.join("\n"));
     ensure!(count >= 8, "{count} quotes");
+    Ok(())
+}
+
+#[test]
+fn functions_of_the_walks_exist() -> Result<()> {
+    let (count, wrong) = walks::not_found(&repository())?;
+    ensure!(wrong.is_empty(), "walks:\n{}", wrong.join("\n"));
+    ensure!(count >= 20, "{count} steps");
     Ok(())
 }
 
