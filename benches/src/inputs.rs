@@ -134,7 +134,7 @@ pub(crate) fn types(folder: &Path) -> Result<Vec<RawType>> {
 }
 
 fn instance_type(raw: &RawType) -> Result<InstanceType> {
-    let amounts = |of: Amounts| Resources::of(of.cpu_m, of.memory_bytes).with("pods", of.pods);
+    let amounts = |of: Amounts| Resources::new(of.cpu_m, of.memory_bytes).with("pods", of.pods);
     let (capacity, allocatable) = (amounts(raw.capacity), amounts(raw.allocatable));
     let requirement = |each: &RawRequirement| -> Result<Requirement> {
         let operator: Operator = each.operator.parse()?;

@@ -208,7 +208,11 @@ fn memory(args: &ScaleArgs) -> Result<Row> {
         what: "read, decide".to_owned(),
         pods: 20_000,
         placed: snapshot.ledger.nominations().count(),
-        machines: snapshot.ledger.coming().len().min(turn.orders.len()),
+        machines: snapshot
+            .ledger
+            .expected_claims()
+            .len()
+            .min(turn.orders.len()),
         ms: (ms, ms, ms),
         peak_mib: peak,
         resident_mib: resident_mib(),

@@ -75,9 +75,9 @@ fn instance_types(count: usize) -> Vec<InstanceType> {
             ]
             .into_iter()
             .collect(),
-            capacity: Resources::of(cpu * 1000, cpu * ratio * GIB)
+            capacity: Resources::new(cpu * 1000, cpu * ratio * GIB)
                 .with("pods", 58 + 50 * cpu.min(4)),
-            overhead: Resources::of(80 + cpu * 2, 512 << 20),
+            overhead: Resources::new(80 + cpu * 2, 512 << 20),
             offerings: offerings.collect(),
             devices: Arc::default(),
         }

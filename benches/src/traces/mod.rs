@@ -91,7 +91,7 @@ pub(crate) struct TracesResults {
 }
 
 fn overhead() -> Resources {
-    Resources::of(200, 1024 * MIB)
+    Resources::new(200, 1024 * MIB)
 }
 
 fn instance_type(of: &Kind) -> InstanceType {
@@ -132,7 +132,7 @@ fn instance_type(of: &Kind) -> InstanceType {
         (CapacityType::OnDemand, 100),
         (CapacityType::Spot, SPOT_PERCENT),
     ];
-    let mut capacity = Resources::of(of.cpu_milli, of.memory_mib * MIB).with("pods", 250);
+    let mut capacity = Resources::new(of.cpu_milli, of.memory_mib * MIB).with("pods", 250);
     if of.gpus > 0 {
         capacity = capacity.with(GPU, of.gpus);
     }
@@ -233,7 +233,7 @@ fn least(pods: &BTreeMap<TracePod, usize>, kinds: &[Kind]) -> f64 {
         }
     }
     let shape = |(pod, count): (&TracePod, &usize)| {
-        let requests = Resources::of(pod.cpu_milli, pod.memory_mib * MIB)
+        let requests = Resources::new(pod.cpu_milli, pod.memory_mib * MIB)
             .with("pods", 1)
             .with(GPU, pod.gpus);
         Shape {

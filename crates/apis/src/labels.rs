@@ -1,14 +1,14 @@
-//! Keys of labels, annotations, taints and finalizers, and the tables that say which label keys have a meaning of their own.
+//! Keys of labels, annotations, taints and finalizers, and tables of label keys with a special meaning.
 //!
-//! The constants are the contract that users' manifests, dashboards and upstream share with us. The tables are values
-//! ([`WellKnown`]), never globals: a provider adds its own keys and domains and passes the result on.
+//! The constants are a contract: users' manifests, dashboards and Karpenter share them. The tables are values ([`WellKnown`]),
+//! never globals: a provider adds its own keys and domains and passes the result on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Label on claims and nodes: name of the NodePool they belong to.
 pub const NODEPOOL: &str = "karpenter.sh/nodepool";
-/// Label on claims and nodes: how the capacity is bought; see the `CAPACITY_TYPE_*` values.
+/// Label on NodeClaims and nodes: capacity type; see the `CAPACITY_TYPE_*` values.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 /// Value of [`CAPACITY_TYPE`]: interruptible capacity at a market price.
 pub const CAPACITY_TYPE_SPOT: &str = "spot";
@@ -18,13 +18,13 @@ pub const CAPACITY_TYPE_ON_DEMAND: &str = "on-demand";
 pub const CAPACITY_TYPE_RESERVED: &str = "reserved";
 /// Label on nodes, value `true`: the node has been matched with its claim.
 pub const REGISTERED: &str = "karpenter.sh/registered";
-/// Label on nodes, value `true`: the node is ready and has all resources that its type promises.
+/// Label on nodes, value `true`: the node is ready and has all resources of its type.
 pub const INITIALIZED: &str = "karpenter.sh/initialized";
 /// Label on nodes, value `true`: the claim's taints are not copied to the node at registration.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// Label put on a node that is going, so that load balancers stop sending traffic; value [`EXCLUDE_LB_VALUE`].
+/// Label on a node that is being deleted, so that load balancers stop sending traffic; value [`EXCLUDE_LB_VALUE`].
 pub const EXCLUDE_LB: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Value of [`EXCLUDE_LB`] that tells our own mark from a user's.
+/// Value of [`EXCLUDE_LB`] that distinguishes mortise's label from a user's.
 pub const EXCLUDE_LB_VALUE: &str = "karpenter";
 
 /// Standard label: availability zone.
@@ -56,7 +56,7 @@ pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 pub const NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
 /// Annotation on pools and claims: version of the algorithm behind [`NODEPOOL_HASH`].
 pub const NODEPOOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
-/// The value of [`NODEPOOL_HASH_VERSION`] whose algorithm we compute bit for bit.
+/// The value of [`NODEPOOL_HASH_VERSION`] whose algorithm is computed bit for bit.
 pub const NODEPOOL_HASH_VERSION_VALUE: &str = "v3";
 /// Annotation on claims: RFC 3339 time after which pods are deleted without asking.
 pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
@@ -77,9 +77,9 @@ pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost"
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 /// Key of the taint that a node is born with and loses at registration (effect NoExecute).
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
-/// Key of the taint that the node controller puts on nodes that are not ready.
+/// Key of the taint that the node controller sets on nodes that are not ready.
 pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
-/// Key of the taint that the node controller puts on nodes it cannot reach.
+/// Key of the taint that the node controller sets on nodes that it cannot reach.
 pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
 /// Key of the taint on cordoned nodes.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -105,7 +105,7 @@ pub mod kwok {
     pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
     /// Label: size of the type, an integer.
     pub const INSTANCE_SIZE: &str = "karpenter.kwok.sh/instance-size";
-    /// The labels that pools may ask for without defining them.
+    /// Labels that NodePools may require without defining them.
     pub const WELL_KNOWN: [&str; 4] = [
         INSTANCE_CPU,
         INSTANCE_MEMORY,
@@ -124,7 +124,7 @@ pub mod aws {
     pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
     /// Label: capacity reservation.
     pub const CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
-    /// Label: whether the capacity reservation can be taken back.
+    /// Label: whether the capacity reservation can be reclaimed.
     pub const CAPACITY_RESERVATION_INTERRUPTIBLE: &str =
         "karpenter.k8s.aws/capacity-reservation-interruptible";
     /// Label: kind of capacity reservation.
@@ -182,7 +182,7 @@ pub mod aws {
     pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
     /// Label: partition in a placement group.
     pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
-    /// The labels that pools may ask for without defining them.
+    /// Labels that NodePools may require without defining them.
     pub const WELL_KNOWN: [&str; 29] = [
         CAPACITY_RESERVATION_ID,
         CAPACITY_RESERVATION_INTERRUPTIBLE,
@@ -216,7 +216,7 @@ pub mod aws {
     ];
 }
 
-/// Keys that the core itself lets a pod ask for although no template defines them.
+/// Keys that a pod may require although no template defines them.
 const CORE_WELL_KNOWN: [&str; 8] = [
     CAPACITY_TYPE,
     NODEPOOL,
@@ -237,7 +237,7 @@ const ALIASES: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", TOPOLOGY_ZONE),
 ];
 
-/// The present spelling of a label key: aliases of earlier Kubernetes versions are replaced, everything else is returned as is.
+/// The current name of a label key: aliases of earlier Kubernetes versions are replaced, other keys are returned unchanged.
 #[must_use]
 pub fn normalize(key: &str) -> &str {
     if !key.contains("beta.kubernetes.io/") {
@@ -282,7 +282,7 @@ pub struct WellKnown {
 }
 
 impl WellKnown {
-    /// Knows nothing: every undefined key is refused.
+    /// An empty table: every undefined key is rejected.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -325,7 +325,7 @@ impl WellKnown {
             .with_domains([kwok::GROUP])
     }
 
-    /// Adds keys that may be asked for without being defined.
+    /// Adds keys that may be required without being defined.
     #[must_use]
     pub fn with_keys<K: Into<Arc<str>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.keys.extend(keys.into_iter().map(Into::into));
@@ -343,7 +343,7 @@ impl WellKnown {
         self
     }
 
-    /// Says which values a well-known key can have at all; adds to what was said before.
+    /// Sets the possible values of a well-known key; adds to earlier ones.
     #[must_use]
     pub fn with_values<V: Into<Arc<str>>>(
         mut self,
@@ -363,7 +363,7 @@ impl WellKnown {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// Whether the key may be asked for without being defined.
+    /// Whether the key may be required without being defined.
     #[must_use]
     pub fn contains(&self, key: &str) -> bool {
         self.keys
@@ -396,50 +396,52 @@ impl WellKnown {
     }
 }
 
-/// Annotation of ours on claims: why its machine gets no new pods; a [`mortise_state::ledger::FenceReason`] label.
+/// Annotation of NodeClaims, set by mortise: why the node is fenced; the label of a `FenceReason`.
 pub const FENCE: &str = "mortise.sh/fence";
-/// Annotation of ours on claims: the machine's provider id, with the machine's labels; status may follow a moment later.
+/// Annotation of NodeClaims, set by mortise: provider ID of the instance, together with its labels; status may follow shortly
+/// after.
 pub const PROVIDER_ID: &str = "mortise.sh/provider-id";
-/// Annotation of ours on claims: UIDs of pods that the machine was made for, separated by commas.
+/// Annotation of NodeClaims, set by mortise: UIDs of pods that the NodeClaim was created for, separated by commas.
 pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
-/// Annotation of ours on claims: the most that its machine can have, as a resource list in JSON. It counts against the
-/// pool's limits until status says what the machine has.
+/// Annotation of NodeClaims, set by mortise: the largest capacity that the node can have, as a resource list in JSON. It counts
+/// against the limits of the NodePool until status has the capacity.
 pub const PLANNED_CAPACITY: &str = "mortise.sh/planned-capacity";
-/// Annotation of ours on claims: which decision it comes from. A claim that is already there under the name of another is
-/// that other only with the same text.
+/// Annotation of NodeClaims, set by mortise: the decision that created it. An existing NodeClaim of the same name is the same
+/// NodeClaim only if this text is equal.
 pub const INTENT: &str = "mortise.sh/intent";
-/// Annotation of ours on claims: names of the claims that this one replaces, separated by commas.
+/// Annotation of NodeClaims, set by mortise: names of the NodeClaims that it replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
-/// Annotation of ours on claims that go by force: which decider ended them, and why.
+/// Annotation of NodeClaims that are deleted by force, set by mortise: decider and reason.
 pub const DELETION_REASON: &str = "mortise.sh/deletion-reason";
-/// Annotation of ours on pools: how sick nodes are replaced: `forceful` (as without it), `graceful` or `off`.
+/// Annotation of NodePools: how unhealthy nodes are replaced: `forceful` (default), `graceful` or `off`.
 pub const REPAIR_MODE: &str = "mortise.sh/repair-mode";
-/// Annotation of ours on pools: how long a bad condition of a node is borne, such as `10m`, instead of the provider's times.
+/// Annotation of NodePools: how long an unhealthy node condition is tolerated, such as `10m`, instead of the provider's
+/// durations.
 pub const REPAIR_TOLERATION_DURATION: &str = "mortise.sh/repair-toleration-duration";
-/// Annotation of ours on pools: how many nodes may be sick at once for repair to go on: a number or a percentage.
+/// Annotation of NodePools: how many nodes may be unhealthy at once without blocking repair: a number or a percentage.
 pub const REPAIR_MAX_UNHEALTHY: &str = "mortise.sh/repair-max-unhealthy";
-/// Annotation of ours on claims (from the pool's template): names of hooks, separated by commas, that must be done before
-/// a node counts as registered.
+/// Annotation of NodeClaims (from the template of the NodePool): names of hooks, separated by commas, that must be completed
+/// before a node counts as registered.
 pub const REGISTRATION_HOOKS: &str = "mortise.sh/registration-hooks";
-/// Prefix of the annotation on the Node with which whoever answers for a hook says that it is done: `true`.
+/// Prefix of the annotation on the Node with which the controller of a hook marks it as completed: `true`.
 pub const REGISTRATION_HOOK: &str = "registration.mortise.sh/";
-/// Annotation of ours on pods: how long the pod runs, such as `2h`. Without it `activeDeadlineSeconds` counts.
+/// Annotation of pods: expected duration of the pod, such as `2h`. Without it `activeDeadlineSeconds` counts.
 pub const EXPECTED_DURATION: &str = "mortise.sh/expected-duration";
-/// Annotation of ours on pods: how many of the workload's pods should be on spot capacity, in per cent of those beyond
+/// Annotation of pods: percentage of the workload's pods that should run on spot capacity, of those beyond
 /// [`ON_DEMAND_BASE_CAPACITY`].
 pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
-/// Annotation of ours on pods: how many of the workload's pods should not be on spot capacity in any case.
+/// Annotation of pods: number of the workload's pods that should not run on spot capacity in any case.
 pub const ON_DEMAND_BASE_CAPACITY: &str = "mortise.sh/on-demand-base-capacity";
-/// Annotation of ours on Nodes: when the extender last wanted waiting pods to be looked at again.
+/// Annotation of Nodes: when the extender last requested that pending pods be retried.
 pub const CAPACITY_FREED_AT: &str = "mortise.sh/capacity-freed-at";
-/// Label of ours on namespaces: the scheduler that their new pods get, where the webhook for it is installed.
+/// Label of namespaces: scheduler of new pods, if its webhook is installed.
 pub const SCHEDULER_NAME: &str = "mortise.sh/scheduler-name";
 
 /// The domain of our own annotations.
 pub const OWN: &str = "mortise.sh";
 
-/// An annotation of ours that says something of one object, so that a template must not give it to all: everything in our
-/// domain but [`REGISTRATION_HOOKS`], which is made for templates.
+/// Whether an annotation describes one object, so that a template must not set it for all: every key of mortise's domain except
+/// [`REGISTRATION_HOOKS`], which is made for templates.
 #[must_use]
 pub fn is_own_state(annotation: &str) -> bool {
     domain(annotation) == OWN && annotation != REGISTRATION_HOOKS

@@ -1,4 +1,4 @@
-//! Names: small, cheaply cloned newtypes, so that a pod key is never taken for a node name.
+//! Names: small, cheaply cloned newtypes, so that a pod key cannot be confused with a node name.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -26,7 +26,7 @@ macro_rules! name {
                 &self.0
             }
 
-            /// The shared text, for places that intern.
+            /// The shared text, for interning.
             #[must_use]
             pub fn shared(&self) -> Arc<str> {
                 Arc::clone(&self.0)
@@ -85,7 +85,7 @@ name!(
     PoolName
 );
 name!(
-    /// A cloud's id of one machine, as in `node.spec.providerID`.
+    /// ID of an instance, as in `node.spec.providerID`.
     ProviderId
 );
 name!(

@@ -14,7 +14,7 @@ pub fn nearest<S: AsRef<str>>(
     within(word, candidates, allowed)
 }
 
-/// The same with a given maximum of edits.
+/// The same with a given maximum number of edits.
 #[must_use]
 pub fn within<S: AsRef<str>>(
     word: &str,

@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::labels;
 
-/// Effect: new pods are kept away.
+/// Effect: new pods are not scheduled.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 /// Effect: new pods go elsewhere if they can.
 pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
-/// Effect: new pods are kept away and running ones evicted.
+/// Effect: new pods are not scheduled and running ones are evicted.
 pub const NO_EXECUTE: &str = "NoExecute";
 
 fn value(text: Option<&String>) -> &str {
@@ -81,7 +81,7 @@ pub fn text(taint: &Taint) -> String {
     }
 }
 
-/// The text in which events say that a pod is kept away.
+/// Text of events about a taint that is not tolerated.
 #[must_use]
 pub fn not_tolerated(taint: &Taint) -> String {
     format!("did not tolerate taint (taint={})", text(taint))

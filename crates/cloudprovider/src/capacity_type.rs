@@ -1,18 +1,18 @@
-//! How capacity is paid for.
+//! Capacity types: how an instance is paid for.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a machine is paid for.
+/// How an instance is paid for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
-    /// Paid for already.
+    /// Prepaid capacity.
     Reserved,
-    /// Spare capacity that can be taken back.
+    /// Spare capacity that the cloud can reclaim.
     Spot,
-    /// At the list price, kept until given back.
+    /// At the list price, until terminated.
     OnDemand,
 }
 
@@ -27,7 +27,7 @@ impl CapacityType {
         }
     }
 
-    /// Reads a label value; `None` for any other text.
+    /// Parses a label value; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Reserved, Self::Spot, Self::OnDemand]

@@ -4,43 +4,43 @@ use serde::Serialize;
 
 use crate::launch::UnavailableOffering;
 
-/// Why a launch gave no machine.
+/// Why a launch created no instance.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LaunchError {
-    /// No offering had capacity. The claim is given up and its pods are planned again.
+    /// No offering had capacity. The NodeClaim is deleted and its pods are scheduled again.
     #[error("insufficient capacity: {message}")]
     InsufficientCapacity {
-        /// What the cloud said.
+        /// Message of the cloud.
         message: String,
-        /// The offerings that were found empty.
+        /// Offerings without capacity.
         unavailable: Vec<UnavailableOffering>,
     },
-    /// The node class is missing or not ready. The claim is given up.
+    /// The node class is missing or not ready. The NodeClaim is deleted.
     #[error("node class is not ready: {message}")]
     NodeClassNotReady {
-        /// Why.
+        /// Reason.
         message: String,
     },
-    /// The cloud refused for a reason that has a name; the claim is kept and tried again.
+    /// The cloud rejected the launch for a known reason; the NodeClaim is kept and retried.
     #[error("{reason}: {message}")]
     Create {
         /// Condition reason, CamelCase.
         reason: String,
-        /// What the cloud said.
+        /// Message of the cloud.
         message: String,
     },
-    /// Anything else; tried again with back-off.
+    /// Any other error; retried with backoff.
     #[error("{0}")]
     Other(CloudError),
 }
 
-/// What to do about a failed call.
+/// Whether to retry a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
-    /// Call again, with back-off.
+    /// Retry with backoff.
     Again,
-    /// The same call will fail the same way.
+    /// The same call will fail in the same way.
     Never,
 }
 
@@ -48,10 +48,10 @@ pub enum Retry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CloudError {
-    /// A word from a closed list of the provider, for metrics: `throttled`, `unauthorized`, `unreachable` ...
+    /// A value of a closed list of the provider, for metrics: `throttled`, `unauthorized`, `unreachable` ...
     pub label: &'static str,
-    /// What the cloud said.
+    /// Message of the cloud.
     pub message: String,
-    /// Whether to call again.
+    /// Whether to retry.
     pub retry: Retry,
 }

@@ -5,25 +5,25 @@ use serde::Serialize;
 
 use mortise_apis::names::ProviderId;
 
-/// Answer to [`crate::CloudProvider::terminate`]. It is asked again until the machine is gone.
+/// Result of [`crate::CloudProvider::terminate`], which is called again until the instance does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminationStatus {
-    /// Termination was asked for, or is under way.
+    /// Termination was requested, or is in progress.
     Started,
-    /// There is no such machine (any more).
+    /// The instance does not exist (any more).
     Gone,
 }
 
-/// A machine as [`crate::CloudProvider::list_instances`] lists it.
+/// An instance as [`crate::CloudProvider::list_instances`] lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Instance {
     /// Its id.
     pub provider_id: ProviderId,
-    /// Name of the claim it was launched for, when the cloud remembers.
+    /// Name of the NodeClaim that it was launched for, if the cloud stores it.
     pub claim: Option<String>,
     /// When it was launched.
     pub created: Option<Timestamp>,
-    /// `true` while it is going away.
+    /// `true` while it is terminating.
     pub terminating: bool,
 }

@@ -8,42 +8,42 @@ use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 
-/// One way to buy an instance type: a zone and a capacity type at a price.
+/// Offer of an instance type: a zone and a capacity type at a price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offering {
     /// Zone name, the value of `topology.kubernetes.io/zone`.
     pub zone: Arc<str>,
-    /// How it is paid for.
+    /// Capacity type.
     pub capacity_type: CapacityType,
-    /// Price; `None` when it is not known.
+    /// Price; `None` if unknown.
     pub price: Option<MicroUsd>,
-    /// `false` while the cloud has none of it (insufficient capacity, subnet full).
+    /// `false` while the cloud has no capacity (insufficient capacity, subnet full).
     pub available: bool,
-    /// Reservation id and how many machines are left in it, for `reserved`.
+    /// Reservation ID and the number of instances left in it, for `reserved`.
     pub reservation: Option<(Arc<str>, u32)>,
     /// Further labels of this offering, such as `topology.k8s.aws/zone-id`. Sorted by key.
     pub labels: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// A kind of machine.
+/// An instance type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceType {
     /// Name, the value of `node.kubernetes.io/instance-type`.
     pub name: Arc<str>,
     /// Every well-known label of the type, as requirements (zone and capacity type are the union over offerings).
     pub requirements: Requirements,
-    /// What the machine has.
+    /// Capacity.
     pub capacity: Resources,
-    /// What the system and the kubelet keep of it.
+    /// Resources reserved for the system and the kubelet.
     pub overhead: Resources,
-    /// Ways to buy it. Sorted by (zone, capacity type).
+    /// Offerings. Sorted by (zone, capacity type).
     pub offerings: Vec<Offering>,
-    /// Devices that its machines bring, as their drivers will publish them. Which node they are on is left out.
+    /// Devices of its nodes, as their drivers will publish them, without the node.
     pub devices: Arc<[ResourceSliceSpec]>,
 }
 
 impl InstanceType {
-    /// What pods can use: capacity less overhead, never negative, and memory less what huge pages take.
+    /// Resources that pods can use: capacity minus overhead, never negative; memory minus huge pages.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
         let mut free = Resources::max(&self.capacity.sub(&self.overhead), &Resources::zero());

@@ -1,30 +1,30 @@
-//! Notices of a cloud about its instances.
+//! Interruption notices of a cloud.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// What a cloud announces about machines.
+/// Type of an interruption notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InterruptionKind {
-    /// The machine will be taken back within minutes.
+    /// The instance will be interrupted within minutes.
     SpotInterruption,
-    /// The machine is more likely than others to be taken back.
+    /// The instance has an elevated risk of interruption.
     RebalanceRecommendation,
-    /// Maintenance or retirement was announced for it.
+    /// Maintenance or retirement of the instance is scheduled.
     ScheduledChange,
-    /// It is stopping or shutting down.
+    /// The instance is stopping or shutting down.
     Stopping,
-    /// It is stopped or gone.
+    /// The instance is stopped or terminated.
     Terminated,
-    /// A message that asks for nothing.
+    /// A message that requires no action.
     Other,
 }
 
 impl InterruptionKind {
-    /// The metric label, which is upstream's `message_type` value.
+    /// Value in metrics: Karpenter's `message_type`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -38,14 +38,14 @@ impl InterruptionKind {
     }
 }
 
-/// One message from a cloud. It is acknowledged (deleted from the queue) only when what it asks for has been decided.
+/// One message of a cloud. It is acknowledged (deleted from the queue) only when its consequences are decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterruptionNotice {
-    /// The queue's handle of the message, for the acknowledgement.
+    /// Handle of the message in the queue, for the acknowledgement.
     pub id: Arc<str>,
-    /// What it announces.
+    /// Type of the notice.
     pub kind: InterruptionKind,
-    /// The machines concerned, by the last part of their provider id (such as `i-0123`).
+    /// Affected instances, by the last part of their provider ID (such as `i-0123`).
     pub instances: Vec<Arc<str>>,
     /// When the cloud sent it.
     pub sent: Option<Timestamp>,

@@ -11,33 +11,33 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 
-/// What is asked of [`crate::CloudProvider::launch`].
+/// Input of [`crate::CloudProvider::launch`].
 #[derive(Clone, Debug)]
 pub struct LaunchRequest {
-    /// The claim, as stored: its requirements, requests, taints and UID. The idempotency token derives from the UID.
+    /// The NodeClaim, as stored: its requirements, requests, taints and UID. The idempotency token derives from the UID.
     pub claim: Arc<NodeClaim>,
-    /// The claim's node class, when it exists.
+    /// The node class of the NodeClaim, if it exists.
     pub node_class: Option<NodeClassObject>,
 }
 
-/// A machine that a launch made, or that was already there for the same claim.
+/// An instance that a launch created, or that existed already for the same NodeClaim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchedInstance {
     /// Its id.
     pub provider_id: ProviderId,
-    /// Image it runs, when images have ids.
+    /// Image of the instance, if images have IDs.
     pub image_id: Option<String>,
-    /// Labels that the node will have: instance type, zone, capacity type and the provider's own.
+    /// Labels that the node will have: instance type, zone, capacity type and labels of the provider.
     pub labels: BTreeMap<String, String>,
-    /// Annotations for the claim, such as the node class hash.
+    /// Annotations for the NodeClaim, such as the hash of the node class.
     pub annotations: BTreeMap<String, String>,
-    /// `status.capacity` of the claim.
+    /// `status.capacity` of the NodeClaim.
     pub capacity: BTreeMap<String, Quantity>,
-    /// `status.allocatable` of the claim.
+    /// `status.allocatable` of the NodeClaim.
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
-/// A (type, zone, capacity type) that the cloud could not give just now.
+/// A (type, zone, capacity type) without capacity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct UnavailableOffering {
     /// Instance type name.

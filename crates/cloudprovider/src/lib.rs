@@ -1,7 +1,7 @@
-//! The contract with a cloud: what the autoscaler asks of it, and what it reports.
+//! The contract with a cloud: calls of the autoscaler, and their results.
 //!
-//! Invariant: nothing here names a cloud. Labels are data, errors classify themselves once (in the provider), and a
-//! number that a cloud does not know is `None`, never zero.
+//! Invariant: nothing here names a cloud. Labels are data, errors are classified once (in the provider), and a number that a
+//! cloud does not know is `None`, never zero.
 
 mod capacity_type;
 mod error;

@@ -98,7 +98,7 @@ pub(crate) fn shared() -> Arc<ServiceState> {
         pod: PodKey::new("shop", "web-2"),
         uid: "uid-web-2".into(),
         place: NominationTarget::Node("n2".into()),
-        requests: Resources::of(1500, 0).with("pods", 1),
+        requests: Resources::new(1500, 0).with("pods", 1),
         priority: 0,
         from: now,
         until: after(now, 90_000),

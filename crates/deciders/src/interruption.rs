@@ -76,7 +76,7 @@ impl InterruptionDecider {
                 .snapshot
                 .claims
                 .get(&name)
-                .and_then(|claim| last_part(claim.machine_id()?));
+                .and_then(|claim| last_part(claim.instance_id()?));
             if let Some(old) = self.ids.remove(&name)
                 && self.instances.get(&old) == Some(&name)
             {

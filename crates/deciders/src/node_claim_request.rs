@@ -66,7 +66,7 @@ impl NameGenerator {
                 || snapshot
                     .foreign
                     .contains_key(&ObjectRef::Claim(name.clone()))
-                || snapshot.ledger.coming().contains_key(&name)
+                || snapshot.ledger.expected_claims().contains_key(&name)
                 || !self.used.insert(name.clone());
             if !taken {
                 return name;

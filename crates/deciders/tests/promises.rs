@@ -181,7 +181,7 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
         let snapshot = world.engine.snapshot(now);
         for promise in snapshot.ledger.nominations() {
             assert!(promise.until > now, "{promise:?} outlives its end");
-            let machine = snapshot.machine_at(&promise.place);
+            let machine = snapshot.node_at(&promise.place);
             let on_first = machine.is_some_and(|machine| machine.initialized);
             assert!(!on_first || now < after(ready, 60_000), "{promise:?}");
         }

@@ -89,7 +89,7 @@ fn held(world: &mut SmallWorld) -> Vec<String> {
     let ledger = Arc::clone(&world.engine.snapshot(now).ledger);
     let pods = ledger.nominations();
     let pods = pods.map(|each| format!("{} on {:?}", each.pod, each.place));
-    let coming = ledger.coming().values();
+    let coming = ledger.expected_claims().values();
     let coming = coming.map(|each| format!("{} with {:?}", each.claim, each.capacity));
     let fences = ledger.fences().values();
     let fences = fences.map(|each| format!("{} {:?}", each.claim, each.reason));

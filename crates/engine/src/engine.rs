@@ -282,7 +282,7 @@ impl Engine {
         }
         self.leading = leading;
         self.term = Term(self.term.0 + 1);
-        self.index.forget_memory();
+        self.index.reload_ledger();
         for slot in &mut self.slots {
             slot.begin(now);
         }
@@ -317,7 +317,7 @@ impl Engine {
                 let held: Vec<_> = self
                     .snapshot(now)
                     .ledger
-                    .held(&place)
+                    .nominations_to(&place)
                     .map(|each| each.uid.clone())
                     .collect();
                 for uid in held {
@@ -339,7 +339,7 @@ impl Engine {
 
     /// The cluster as of now. Cheap when nothing changed.
     pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
-        self.index.expire_ledger(now);
+        self.index.expire_nominations(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
         {
@@ -364,7 +364,7 @@ impl Engine {
             .iter()
             .filter(|slot| slot.decider.is_some())
             .filter_map(|slot| slot.wake)
-            .chain(self.index.promises_end())
+            .chain(self.index.next_nomination_expiry())
             .min()
     }
 

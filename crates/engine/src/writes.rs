@@ -134,7 +134,7 @@ pub fn edited(
     edit: impl FnOnce(&mut Conditions<'_>),
 ) -> Option<Vec<Condition>> {
     let mut list = list.to_vec();
-    let mut conditions = Conditions::of(known, meta, &mut list, now);
+    let mut conditions = Conditions::new(known, meta, &mut list, now);
     edit(&mut conditions);
     let changed = conditions.changed();
     changed.then_some(list)

@@ -1,29 +1,29 @@
-//! Manifests as they stand in files: their objects, and the lines that their fields stand on.
+//! Objects of manifest files, and the lines of their fields.
 //!
-//! Invariant: the reader is that of [`crate::migrate`], so what is said about a file and what is made of it agree.
+//! Invariant: uses the parser of [`crate::migrate`], so that reports about a file and its conversion agree.
 
 use serde_json::Value;
 
 use crate::migrate::finding::FindingLog;
 use crate::migrate::{MigrationFinding, about_us, is_part, label, list_items, unconverted};
-use crate::yaml::{Document, Node, NodeContent, documents, read};
+use crate::yaml::{Document, NodeContent, YamlNode, documents, read};
 
 /// An object in a text.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    root: Node,
+    root: YamlNode,
 }
 
-/// A document that cannot be read.
+/// A document that does not parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnparsableDocument {
     /// Line of the text, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// Problem in this line.
     pub problem: String,
-    /// Words of our kinds stand in it.
+    /// It contains names of mortise or Karpenter kinds.
     pub ours: bool,
-    /// It looks like a template that nobody has rendered.
+    /// It looks like a template that was not rendered.
     pub template: bool,
 }
 
@@ -66,27 +66,33 @@ impl Manifest {
         self.root.line
     }
 
-    /// Line of a field such as `spec.requirements[0].key` or `metadata.labels["example.com/team"]`; of the nearest field
-    /// around it that is there, when it is not.
+    /// Line of a field such as `spec.requirements[0].key` or `metadata.labels["example.com/team"]`; for a missing field, of the
+    /// nearest field around it.
     #[must_use]
     pub fn line_of(&self, field: &str) -> usize {
         find(&self.root, field, self.root.line).0
     }
 
-    /// What stands in a field, written as for [`Self::line_of`]; `None` when the field is not there.
+    /// Value of a field, with the path of [`Self::line_of`]; `None` if the field is missing.
     #[must_use]
     pub fn value_of(&self, field: &str) -> Option<Value> {
-        find(&self.root, field, self.root.line).1.map(Node::value)
+        find(&self.root, field, self.root.line)
+            .1
+            .map(YamlNode::value)
     }
 
-    /// The kind that this is a piece of, as texts quote them: without `apiVersion`, `kind` and name.
+    /// The kind that this is a fragment of, as documentation quotes them: without `apiVersion`, `kind` and name.
     #[must_use]
     pub fn part_of(&self) -> Option<&'static str> {
         if self.root.get("kind").is_some() || self.root.get("apiVersion").is_some() {
             return None;
         }
         let terms = |field: &str| {
-            let items = self.root.get(field).map(Node::items).unwrap_or_default();
+            let items = self
+                .root
+                .get(field)
+                .map(YamlNode::items)
+                .unwrap_or_default();
             let words = ["id", "tags", "name", "alias"];
             items
                 .iter()
@@ -106,7 +112,7 @@ impl Manifest {
         }
     }
 
-    /// What looks as if something should have been put in its place.
+    /// Text that looks like a placeholder.
     #[must_use]
     pub fn placeholders(&self, file: &str) -> Vec<MigrationFinding> {
         self.remarks(file, unconverted::placeholders)
@@ -121,7 +127,7 @@ impl Manifest {
     fn remarks(
         &self,
         file: &str,
-        look: impl Fn(&Node, &mut FindingLog<'_>),
+        look: impl Fn(&YamlNode, &mut FindingLog<'_>),
     ) -> Vec<MigrationFinding> {
         let mut findings = Vec::new();
         look(
@@ -136,15 +142,15 @@ impl Manifest {
     }
 }
 
-/// The line and, when it is there, the node of a field.
-fn find<'a>(node: &'a Node, field: &str, line: usize) -> (usize, Option<&'a Node>) {
+/// The line and, if present, the YAML node of a field.
+fn find<'a>(node: &'a YamlNode, field: &str, line: usize) -> (usize, Option<&'a YamlNode>) {
     if field.is_empty() {
         return (line, Some(node));
     }
     match &node.content {
         NodeContent::Scalar(_) => (line, None),
         NodeContent::Map { entries, .. } => {
-            // Names may have dots in them: the longest one that fits is meant.
+            // Names may contain dots: the longest match is used.
             let fitting = entries.iter().filter_map(|entry| {
                 let rest = after(field, &entry.key.text)?;
                 Some((entry, rest))
@@ -171,7 +177,7 @@ fn find<'a>(node: &'a Node, field: &str, line: usize) -> (usize, Option<&'a Node
     }
 }
 
-/// What of a path is left behind a name, written plainly or in brackets and quotes.
+/// Rest of a path after a name, which is plain or in brackets and quotes.
 fn after<'a>(field: &'a str, name: &str) -> Option<&'a str> {
     let quoted = format!("[{name:?}]");
     let rest = field

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::resources_of;
+use mortise_apis::resources::resources_of;
 
 /// A node must have so much of what was promised. # Units: percent.
 const ENOUGH: i128 = 90;

@@ -64,7 +64,7 @@ impl ReplicaCounts {
                 .retain(|claim| !replaced.contains(&claim.name()));
             census.replaced = count(before - census.counted.len());
         }
-        for (name, coming) in snapshot.ledger.coming() {
+        for (name, coming) in snapshot.ledger.expected_claims() {
             if !snapshot.claims.contains(name)
                 && let Some(census) = all.get_mut(&coming.pool)
             {

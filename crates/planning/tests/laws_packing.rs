@@ -96,7 +96,7 @@ impl Tiny {
                 ]
                 .into_iter()
                 .collect(),
-                capacity: Resources::of(*cpu, *memory * MIB).with("pods", 100),
+                capacity: Resources::new(*cpu, *memory * MIB).with("pods", 100),
                 overhead: Resources::zero(),
                 offerings: ZONES
                     .map(|zone| Offering {

@@ -295,7 +295,7 @@ mod tests {
         let machine = InstanceType {
             name: "t4".into(),
             requirements,
-            capacity: Resources::of(4000, 16 << 30),
+            capacity: Resources::new(4000, 16 << 30),
             overhead: Resources::zero(),
             offerings: vec![offering],
             devices: std::sync::Arc::default(),

@@ -8,7 +8,7 @@
 
 mod world;
 
-use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
+use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_sim::Simulation;
 use world::options;
 

@@ -1,7 +1,7 @@
-//! Pods for which kube-scheduler has found a node, as its calls tell.
+//! Pods for which kube-scheduler has found a node, known from its extender calls.
 //!
-//! kube-scheduler asks an extender about a pod only when some node has passed all of its own filters. So a question whose answer
-//! leaves a node says that the pod needs no machine, before the pod is bound and whatever the solver thinks of it.
+//! kube-scheduler calls an extender for a pod only if some node has passed all of its own filters. A call whose response
+//! accepts a node therefore proves that the pod needs no new node, before the pod is bound and regardless of the solver.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::snapshot::Pod;
 use mortise_apis::names::Uid;
 use mortise_apis::values::after;
 
-/// A pod that is bound is gone from here by then; one that is not has failed later than at the filters (its volumes, a
-/// permit), of which nothing is said here.
+/// By then, the pod is bound and no longer listed here; otherwise it failed after the filters (volumes, a permit plugin), which
+/// this does not cover.
 const LASTS_MS: i64 = 10_000;
 
-/// The same for a pod that was `Unschedulable` before: should it be so again, the API server shows no change.
+/// The same for a pod that was `Unschedulable` before: if it becomes unschedulable again, the API server shows no change.
 const LASTS_AFTER_A_REFUSAL_MS: i64 = 2_000;
 
-/// Most pods that are remembered; beyond, nothing new is. The calls of half a minute at 300 a second.
+/// Maximum number of pods that are remembered; further ones are ignored. The calls of half a minute at 300 per second.
 const MOST: usize = 10_000;
 
-/// What has ended is forgotten this often.
+/// How often expired entries are removed.
 const SWEEP_MS: i64 = 1_000;
 
 /// Pods with a feasible node, by UID, with the time of the newest call.
@@ -32,7 +32,7 @@ pub struct FeasiblePods {
 }
 
 impl FeasiblePods {
-    /// The scheduler had a node for the pod at this time.
+    /// Records that the scheduler found a node for the pod at this time.
     pub fn see(&mut self, pod: Uid, at: Timestamp) {
         if self.swept.is_none_or(|swept| after(swept, SWEEP_MS) <= at) {
             self.seen.retain(|_, seen| after(*seen, LASTS_MS) > at);
@@ -43,7 +43,7 @@ impl FeasiblePods {
         }
     }
 
-    /// Until when the pod is the scheduler's; `None` when it is not (any more).
+    /// Until when the scheduler is expected to bind the pod; `None` if it is not.
     #[must_use]
     pub fn until(&self, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
         let seen = self.seen.get(&pod.uid)?;
@@ -55,7 +55,7 @@ impl FeasiblePods {
         Some(after(*seen, lasts)).filter(|until| *until > now && pod.node.is_none())
     }
 
-    /// Nothing was seen.
+    /// Whether no pod is recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()

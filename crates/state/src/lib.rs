@@ -1,4 +1,4 @@
-//! Cluster state: the index, which one thread writes, the immutable snapshots that everybody else reads, the ledger of what no
+//! Cluster state: the index with its single writer, the immutable snapshots that everything else reads, the ledger of what no
 //! object shows yet, and the catalog of instance types.
 //!
 //! ```text

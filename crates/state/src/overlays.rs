@@ -1,16 +1,16 @@
-//! Node overlays: other prices and more resources for instance types, as far as they do not contradict each other.
+//! NodeOverlays: other prices and additional resources of instance types.
 //!
 //! ```text
-//! overlays by weight, then by name from the last ─► which types and offerings of which pool ─► conflict? rejected as a whole
-//!                                                                                          └─► catalogue of the pool
+//! overlays by weight, then by name from the last ─► types and offerings that match, by NodePool ─► conflict? rejected as a whole
+//!                                                                                              └─► catalog of the NodePool
 //! ```
 //!
-//! Invariant: pure; the same overlays, pools and catalogues give the same catalogues, whatever order they came in. What a
-//! heavier overlay has set stays.
+//! Invariant: pure; the same overlays, NodePools and catalogs give the same catalogs, in any order of input. A field that an
+//! overlay of higher weight has set is not changed.
 //!
 //! # Source
-//! karpenter-core 7.3: an overlay that sets the price of an offering, or the same resource of a type, that an overlay of equal
-//! weight has set already is rejected, for all pools.
+//! As in Karpenter: an overlay is rejected for all NodePools if an overlay of equal weight has set the price of the same
+//! offering, or the same resource of the same type.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,20 +20,20 @@ use crate::catalog::Catalog;
 use crate::snapshot::Snapshot;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::karpenter::object_ext::resources_of;
 use mortise_apis::labels;
 use mortise_apis::names::{NodeClassKey, PoolName};
 use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::resources_of;
 use mortise_apis::values::PriceChange;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::InstanceType;
 
-/// Another overlay that is about the same things with the same right.
+/// Another overlay of equal weight that sets the same prices or resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConflictingOverlay {
     /// Its name.
     pub name: Arc<str>,
-    /// Instance types of which both change the price of the same offering.
+    /// Instance types with an offering whose price both change.
     pub price: usize,
     /// Instance types of which both set the same resource.
     pub capacity: usize,
@@ -41,12 +41,12 @@ pub struct ConflictingOverlay {
     pub resources: Vec<String>,
 }
 
-/// The overlays of a snapshot that conflict with this one, by name. The one itself is left out, and so are those that are
+/// Overlays of a snapshot that conflict with this one, by name. The overlay itself is left out, and so are overlays that are
 /// being deleted.
 ///
 /// # Cost
-/// For each other overlay of equal weight that sets the same things: one pass over the instance types that both may be about,
-/// for each pool.
+/// For each other overlay of equal weight that sets the same fields: one pass over the instance types that both may match, for
+/// each NodePool.
 #[must_use]
 pub fn rivals(snapshot: &Snapshot, overlay: &NodeOverlay) -> Vec<ConflictingOverlay> {
     let (own, resources) = (overlay.requirements(), overlay.resources());
@@ -96,7 +96,7 @@ pub fn rivals(snapshot: &Snapshot, overlay: &NodeOverlay) -> Vec<ConflictingOver
     found
 }
 
-/// The annotations of a claim that may become one of these types: whether an overlay changes a price, or a resource, of any.
+/// Annotations of a NodeClaim with these possible instance types: whether an overlay changes a price, or a resource, of any.
 #[must_use]
 pub fn annotations(snapshot: &Snapshot, pool: &NodePool, types: &[Arc<str>]) -> Vec<&'static str> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
@@ -122,7 +122,7 @@ pub fn annotations(snapshot: &Snapshot, pool: &NodePool, types: &[Arc<str>]) -> 
     .collect()
 }
 
-/// Each catalogue with the labels that a pool adds to its types. Without pools, the catalogues alone.
+/// Each catalog with the labels that a NodePool adds to its types. Without NodePools, the catalogs alone.
 fn views(snapshot: &Snapshot) -> Vec<(&Arc<Catalog>, Requirements)> {
     let mut views: Vec<(&Arc<Catalog>, Requirements)> = snapshot
         .pools
@@ -143,7 +143,7 @@ fn views(snapshot: &Snapshot) -> Vec<(&Arc<Catalog>, Requirements)> {
     views
 }
 
-/// The labels that a pool adds to its types.
+/// Labels that a NodePool adds to its types.
 fn labels_of(pool: &NodePool) -> Requirements {
     let mut all = Requirements::new();
     for (key, value) in pool.spec.template.labels().into_iter().flatten() {
@@ -153,7 +153,7 @@ fn labels_of(pool: &NodePool) -> Requirements {
     all
 }
 
-/// A type of a pool on its way through the overlays.
+/// Instance type of a NodePool while overlays are applied to it.
 struct OverlaidType {
     of: InstanceType,
     /// Weight of the overlay that has set the price of each offering.
@@ -162,13 +162,14 @@ struct OverlaidType {
     sized: BTreeMap<String, i32>,
 }
 
-/// Catalogues of the pools of which some type is changed by an overlay, and the overlays that were rejected for a conflict.
+/// Catalogs of NodePools with instance types that an overlay changes, and the overlays that were rejected because of a
+/// conflict.
 ///
 /// # Cost
-/// For each overlay and pool one pass over the types that it may be about, and a catalogue built anew for each pool that is
-/// concerned. Pools with equal catalogues share one.
+/// For each overlay and NodePool one pass over the types that it may match, and a new catalog for each affected NodePool.
+/// NodePools with equal catalogs share one.
 #[must_use]
-pub(crate) fn overlaid(
+pub(crate) fn overlaid_catalogs(
     overlays: &BTreeMap<Arc<str>, Arc<NodeOverlay>>,
     pools: &BTreeMap<PoolName, Arc<NodePool>>,
     catalogs: &BTreeMap<NodeClassKey, Arc<Catalog>>,
@@ -243,7 +244,7 @@ pub(crate) fn overlaid(
     (catalogs, rejected)
 }
 
-/// An overlay of equal weight has set the same thing already.
+/// Whether an overlay of equal weight has set the same field already.
 fn contradicts(
     changing: Option<&OverlaidType>,
     overlay: &NodeOverlay,
@@ -261,7 +262,7 @@ fn contradicts(
     price || resources.any(|name| changing.sized.get(name) == Some(&weight))
 }
 
-/// Sets what no heavier overlay has set.
+/// Sets fields that no overlay of higher weight has set.
 fn apply(overlay: &NodeOverlay, change: PriceChange, offerings: &[usize], to: &mut OverlaidType) {
     let weight = overlay.weight();
     if overlay.sets_price() {
@@ -273,7 +274,7 @@ fn apply(overlay: &NodeOverlay, change: PriceChange, offerings: &[usize], to: &m
                 continue;
             }
             to.priced.insert(*position, weight);
-            // A difference to a price that is not known is not known.
+            // An adjustment of an unknown price is unknown.
             let known = offering.price.map(|price| price.0);
             offering.price = match change {
                 PriceChange::Set(_) => Some(MicroUsd(change.apply(0))),
@@ -325,14 +326,14 @@ mod tests {
         InstanceType {
             name: name.into(),
             requirements,
-            capacity: Resources::of(1000, 1 << 30),
+            capacity: Resources::new(1000, 1 << 30),
             overhead: Resources::default(),
             offerings: offerings.to_vec(),
             devices: Arc::default(),
         }
     }
 
-    /// Price in zone a, price in zone b, devices: of each pool and type that an overlay changed.
+    /// Price in zone a, price in zone b, devices: of each NodePool and type that an overlay changed.
     fn run(pools: &[(&str, Value)], overlays: &[(&str, Value)]) -> Vec<String> {
         let pools = pools.iter().map(|(name, labels)| {
             let object = json!({ "metadata": { "name": name }, "spec": { "template": {
@@ -348,7 +349,7 @@ mod tests {
         });
         let catalog = Arc::new(Catalog::build(vec![of_type("small"), of_type("large")]));
         let before = Arc::clone(&catalog);
-        let (found, _) = overlaid(
+        let (found, _) = overlaid_catalogs(
             &overlays.collect(),
             &pools.collect(),
             &[(class(), catalog)].into(),
@@ -394,7 +395,7 @@ mod tests {
             ),
             ["p small 50 50 0", "q small 50 50 0"]
         );
-        // A difference of an unknown price stays unknown.
+        // An adjustment of an unknown price stays unknown.
         assert_eq!(
             run(
                 &all,
@@ -405,7 +406,7 @@ mod tests {
             ),
             ["p large 110 ? 2", "p small 110 ? 2"]
         );
-        // One zone: its price, but the resource is the type's.
+        // One zone: its price; but the resource belongs to the type.
         assert_eq!(
             run(
                 &all[1..],
@@ -465,7 +466,7 @@ mod tests {
             ),
             ["p large 700 700 4", "p small 500 500 4"]
         );
-        // The last by name comes first; the other loses all of it, also where nothing contradicts.
+        // The last by name is applied first; the other is rejected as a whole, also where nothing conflicts.
         assert_eq!(
             run(
                 &pool,
@@ -479,7 +480,7 @@ mod tests {
             ),
             ["p small 500 500 0"]
         );
-        // Equal weight about different things.
+        // Equal weight, different fields.
         assert_eq!(
             run(
                 &pool,

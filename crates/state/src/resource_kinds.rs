@@ -1,4 +1,4 @@
-//! What the index is told: one watched object came, changed or went.
+//! Input of the index: events of watched objects.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -87,7 +87,7 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// Key of a watched object: enough to delete by, even if the object itself could not be read.
+/// Key of a watched object: enough to delete it, even if the object itself cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(
     missing_docs,
@@ -147,7 +147,7 @@ impl ObjectKey {
 }
 
 impl Object {
-    /// The object's key. An object without a name gets an empty one, which no API server sends.
+    /// Key of the object. An object without a name gets an empty one, which no API server sends.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         let meta = self.meta();
@@ -184,7 +184,7 @@ impl Object {
         }
     }
 
-    /// The object's version, as etcd counts them; `None` when it has none or it is not a number.
+    /// Version of the object, as etcd counts them; `None` if it has none or it is not a number.
     #[must_use]
     pub fn version(&self) -> Option<u64> {
         match self {
@@ -223,33 +223,33 @@ impl Object {
     }
 }
 
-/// Where news of an object comes from.
+/// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSource {
     /// A watch: in order.
     Watch,
-    /// The answer to our own write: may arrive after the watch already showed something newer, even the deletion.
+    /// The response to an own write: it may arrive after the watch has shown something newer, even the deletion.
     Write,
 }
 
-/// News for the index.
+/// Event of a watched object.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent {
-    /// The object is there, like this.
+    /// The object exists, with this content.
     Applied(Object, EventSource),
-    /// The object is gone, as of this version; `None`: whatever is known of it.
+    /// The object was deleted, as of this version; `None`: regardless of the known version.
     Deleted(ObjectKey, Option<u64>),
-    /// There is an object of this key that cannot be read. What was known of it stays as it was.
+    /// An object of this key exists and cannot be parsed. Its last parsed version stays known.
     Unreadable(ObjectKey),
-    /// A list of a kind was read to its end, and its objects were applied as they came. What is known of the kind, is not
-    /// among the keys and is not newer than the list is gone.
+    /// A list of a kind was read completely, and its objects were applied. A known object of the kind that is not among the
+    /// keys and not newer than the list was deleted.
     Listed {
         /// The kind.
         kind: ObjectKind,
-        /// Keys of every object in the list, those included that could not be read.
+        /// Keys of every object in the list, including those that could not be parsed.
         keys: BTreeSet<ObjectKey>,
-        /// The version of the list, as etcd counts them: it shows every object as of then. `None` when it is not a number:
-        /// nothing is newer.
+        /// Version of the list, as etcd counts them: it shows every object as of then. `None` if it is not a number: no object
+        /// is newer.
         version: Option<u64>,
     },
 }

@@ -1,4 +1,4 @@
-//! A copy-on-write table: freezing it shares everything, changing it copies one small shard.
+//! A copy-on-write map: freezing it shares everything, changing it copies one small shard.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-/// Shards of a table. 512 shards of 100,000 pods hold 200 entries each, so that a change after a freeze copies 200
-/// pointers, and a freeze copies 512.
+/// Number of shards. 100,000 pods are about 200 entries per shard, so that a change after a freeze copies 200 pointers, and a
+/// freeze copies 512.
 const SHARDS: usize = 512;
 
-/// Entries sorted by key, and beside them a part of each key's hash: looking through a few numbers that lie side by side
-/// costs less than comparing keys, each of which is somewhere else.
+/// Entries sorted by key, and a hash of each key in a list of its own: scanning a few adjacent numbers is faster than comparing
+/// keys, each of which is stored elsewhere.
 struct Shard<K, V> {
     hashes: Vec<u32>,
     entries: Vec<(K, Arc<V>)>,
@@ -37,15 +37,15 @@ impl<K, V> Default for Shard<K, V> {
 }
 
 impl<K: Ord, V> Shard<K, V> {
-    /// Where a key is.
+    /// Position of a key.
     fn find<Q>(&self, hash: u32, key: &Q) -> Option<usize>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let alike = self.hashes.iter().enumerate();
-        let alike = alike.filter(|(_, known)| **known == hash);
-        alike.map(|(at, _)| at).find(|at| {
+        let same_hash = self.hashes.iter().enumerate();
+        let same_hash = same_hash.filter(|(_, known)| **known == hash);
+        same_hash.map(|(at, _)| at).find(|at| {
             let entry = self.entries.get(*at);
             entry.is_some_and(|(known, _)| known.borrow() == key)
         })
@@ -55,39 +55,39 @@ impl<K: Ord, V> Shard<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Puts an entry whose key is not there.
-    fn put(&mut self, hash: u32, key: K, value: Arc<V>) {
+    /// Inserts an entry whose key is absent.
+    fn insert(&mut self, hash: u32, key: K, value: Arc<V>) {
         let at = self.entries.partition_point(|(known, _)| *known < key);
         self.hashes.insert(at, hash);
         self.entries.insert(at, (key, value));
     }
 
-    /// Takes the entry at a place out.
-    fn take(&mut self, at: usize) -> Arc<V> {
+    /// Removes the entry at a position.
+    fn remove_at(&mut self, at: usize) -> Arc<V> {
         self.hashes.remove(at);
         self.entries.remove(at).1
     }
 }
 
-/// Map from key to shared value. Cloning costs one pointer; the first change after a clone copies the list of shards
-/// (512 pointers) and then one shard per touched shard.
+/// Map from key to shared value. Cloning costs one pointer; the first change after a clone copies the list of shards (512
+/// pointers) and then one shard per changed shard.
 ///
-/// Iteration order is fixed by the keys alone (never by insertion or by chance), but it is not sorted: use
-/// [`ShardedMap::sorted`] where order matters to people.
+/// Iteration order is fixed by the keys alone (never by insertion or at random), but it is not sorted: use
+/// [`ShardedMap::sorted`] where the order is shown.
 pub struct ShardedMap<K, V> {
     shards: Arc<Vec<Arc<Shard<K, V>>>>,
     len: usize,
 }
 
 impl<K: Ord + Hash + Clone, V> ShardedMap<K, V> {
-    /// The shard of a key, and what its shard knows it by.
+    /// Shard of a key, and the hash of the key in its shard.
     fn slot<Q: Hash + ?Sized>(key: &Q) -> (usize, u32) {
         let hash = FixedState::with_seed(7).hash_one(key);
         let slot = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
         (slot, u32::try_from(hash >> 32).unwrap_or(0))
     }
 
-    /// The shard, to be changed.
+    /// The shard, for a change.
     fn shard(&mut self, slot: usize) -> Option<&mut Shard<K, V>> {
         let shard = Arc::make_mut(&mut self.shards).get_mut(slot)?;
         Some(Arc::make_mut(shard))
@@ -109,7 +109,7 @@ impl<K: Ord + Hash + Clone, V> ShardedMap<K, V> {
         shard.entries.get(at).map(|(_, value)| value)
     }
 
-    /// Whether the key is there.
+    /// Whether the key is present.
     #[must_use]
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
@@ -119,19 +119,19 @@ impl<K: Ord + Hash + Clone, V> ShardedMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Puts a value, and returns the one that was there.
+    /// Inserts a value, and returns the previous one.
     pub fn insert(&mut self, key: K, value: Arc<V>) -> Option<Arc<V>> {
         let (slot, hash) = Self::slot(&key);
         let shard = self.shard(slot)?;
         if let Some(at) = shard.find(hash, &key) {
             return shard.value(at).map(|known| std::mem::replace(known, value));
         }
-        shard.put(hash, key, value);
+        shard.insert(hash, key, value);
         self.len += 1;
         None
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove<Q>(&mut self, key: &Q) -> Option<Arc<V>>
     where
         K: Borrow<Q>,
@@ -143,13 +143,13 @@ impl<K: Ord + Hash + Clone, V> ShardedMap<K, V> {
         let (slot, hash) = Self::slot(key);
         let shard = self.shard(slot)?;
         let at = shard.find(hash, key)?;
-        let old = shard.take(at);
+        let old = shard.remove_at(at);
         self.len -= 1;
         Some(old)
     }
 
-    /// Changes the value of a key where it is, made from nothing when it is not there. It is kept if `change` says so. A value
-    /// that a clone of the table shares is copied first.
+    /// Changes the value of a key in place; a missing value is created first. It is kept if `change` returns true. A value that
+    /// is shared with a clone of the map is copied first.
     pub fn change(&mut self, key: K, change: impl FnOnce(&mut V) -> bool)
     where
         V: Clone + Default,
@@ -159,29 +159,29 @@ impl<K: Ord + Hash + Clone, V> ShardedMap<K, V> {
             return;
         };
         if let Some(at) = shard.find(hash, &key) {
-            let stays = shard
+            let is_kept = shard
                 .value(at)
                 .is_some_and(|value| change(Arc::make_mut(value)));
-            if !stays {
-                shard.take(at);
+            if !is_kept {
+                shard.remove_at(at);
                 self.len -= 1;
             }
             return;
         }
         let mut value = V::default();
         if change(&mut value) {
-            shard.put(hash, key, Arc::new(value));
+            shard.insert(hash, key, Arc::new(value));
             self.len += 1;
         }
     }
 
-    /// How many entries.
+    /// Number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

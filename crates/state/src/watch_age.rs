@@ -1,27 +1,27 @@
-//! In what way what a watch shows may be old.
+//! Why the data of a watch may be stale.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// In what way a watch is old.
+/// Why a watch is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Age {
-    /// It does not stand.
+    /// It is not connected.
     Broken,
-    /// It stands and says nothing.
+    /// It is connected and sends nothing.
     Silent,
-    /// It does not show what was written.
+    /// It does not show own writes.
     Behind,
 }
 
 impl Age {
-    /// Every way, in order.
+    /// Every variant, in order.
     pub const ALL: [Self; 3] = [Self::Broken, Self::Silent, Self::Behind];
 
-    /// Word for metrics.
+    /// Value in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -32,14 +32,14 @@ impl Age {
     }
 }
 
-/// A watch that is old.
+/// A stale watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OldWatch {
-    /// What it watches: the kind of the objects.
+    /// Kind of the watched objects.
     pub kind: String,
-    /// In what way it is old.
+    /// Why it is stale.
     pub how: Age,
-    /// Since when nothing that counts came from it.
+    /// Time of its last relevant event.
     pub since: Timestamp,
 }
 

@@ -1,7 +1,7 @@
-//! Pods and instance types against the answers of the reference implementation: effective requests, host ports,
-//! predicates, choice of types.
+//! Pods and instance types against results of the reference implementation: effective requests, host ports, predicates,
+//! selection of types.
 //!
-//! Every recorded case is compared; `MORTISE_FACTS_DIR` points the same comparison at another folder.
+//! Every recorded case is compared; `MORTISE_FACTS_DIR` selects another folder for the same comparison.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,18 +64,18 @@ fn hostport() {
             let ours: Result<Vec<_>, String> = ports.iter().map(port).collect();
             let ours: Vec<String> = ours?
                 .iter()
-                .filter_map(HostPort::of)
+                .filter_map(HostPort::from_container_port)
                 .map(|each| each.to_string())
                 .collect();
             let want: Vec<String> = read(&case["hostPorts"])?;
             return same("hostPorts", ours, want);
         }
         let (used, new) = (
-            HostPort::of(&port(&case["used"])?),
-            HostPort::of(&port(&case["new"])?),
+            HostPort::from_container_port(&port(&case["used"])?),
+            HostPort::from_container_port(&port(&case["new"])?),
         );
         let conflict = match (used, new) {
-            // A pod does not stand in its own way; the solver never asks.
+            // A pod does not conflict with itself; the solver never compares it.
             _ if case["samePod"] == true => false,
             (Some(used), Some(new)) => used.conflicts(&new) && new.conflicts(&used),
             _ => false,
@@ -84,8 +84,8 @@ fn hostport() {
     });
 }
 
-/// Where we differ on purpose: an owner of the API group that went away long ago is an owner of its kind all the same, and
-/// a pod that is over needs no place, whoever owns it.
+/// Intended differences: an owner of a removed API group is still an owner of its kind, and a terminal pod needs no node,
+/// regardless of its owner.
 fn differs_on_purpose(pod: &Pod, old_group: bool, predicate: &str) -> bool {
     let daemon = pod.is_daemon() && old_group;
     match predicate {
@@ -138,7 +138,7 @@ fn pod_predicates() {
                 let EvictionCost(one) = EvictionCost::ONE;
                 let want = (want.as_f64().ok_or("evictionCost")? * one as f64).round() as i64;
                 let EvictionCost(cost) = pod.eviction_cost();
-                // A deletion cost is an integer to Kubernetes; upstream keeps the fraction of one that is not.
+                // A deletion cost is an integer to Kubernetes; Karpenter keeps the fraction of one that is not.
                 if (cost - want).abs() > 1 {
                     return Err(format!("evictionCost: we say {cost}, recorded {want}"));
                 }
@@ -157,7 +157,7 @@ fn pod_predicates() {
 
 // === instance types ===
 
-/// A type as the kwok provider's catalogue writes it.
+/// A type as the kwok provider's catalog stores it.
 #[derive(Deserialize)]
 struct KwokType {
     name: String,
@@ -224,7 +224,7 @@ fn kwok_type(of: KwokType) -> InstanceType {
         name: of.name.as_str().into(),
         requirements: requirements.into_iter().collect(),
         capacity,
-        overhead: Resources::of(100, 10 << 20),
+        overhead: Resources::new(100, 10 << 20),
         offerings: of
             .offerings
             .iter()

@@ -1,4 +1,4 @@
-//! What the index keeps up to date piece by piece equals what counting everything anew gives.
+//! What the index updates incrementally equals what counting from scratch gives.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,17 +16,17 @@ use mortise_state::snapshot::{PoolUsage, Snapshot};
 use proptest::prelude::*;
 use serde_json::json;
 
-/// One thing that happens; numbers are taken modulo what there is.
+/// One event; numbers are taken modulo the number of objects.
 #[derive(Clone, Debug)]
-struct Happens {
+struct ClusterEvent {
     what: u8,
     which: u8,
     node: u8,
     like: u8,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
-    (0_u8..8, 0_u8..12, 0_u8..6, 0_u8..5).prop_map(|(what, which, node, like)| Happens {
+fn any_event() -> impl Strategy<Value = ClusterEvent> {
+    (0_u8..8, 0_u8..12, 0_u8..6, 0_u8..5).prop_map(|(what, which, node, like)| ClusterEvent {
         what,
         which,
         node,
@@ -34,7 +34,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     })
 }
 
-fn pod(of: &Happens) -> Object {
+fn pod(of: &ClusterEvent) -> Object {
     let name = format!("pod-{}", of.which);
     let set = of.like == 4;
     let mut pod = json!({
@@ -59,7 +59,7 @@ fn pod(of: &Happens) -> Object {
     Object::Pod(Box::new(serde_json::from_value(pod).unwrap()))
 }
 
-fn machine(of: &Happens, index: &mut Index) {
+fn apply_node(of: &ClusterEvent, index: &mut Index) {
     let name = format!("node-{}", of.node);
     let id = format!("cloud:///{name}");
     let amounts = json!({"cpu": (of.like + 1).to_string(), "memory": "8Gi", "pods": "110"});
@@ -81,7 +81,7 @@ fn machine(of: &Happens, index: &mut Index) {
     }
 }
 
-fn apply(of: &Happens, index: &mut Index) {
+fn apply(of: &ClusterEvent, index: &mut Index) {
     match of.what {
         0..=3 => drop(index.apply(ObjectEvent::Applied(pod(of), EventSource::Watch))),
         4 => {
@@ -100,7 +100,7 @@ fn apply(of: &Happens, index: &mut Index) {
                 None,
             ));
         }
-        _ => machine(of, index),
+        _ => apply_node(of, index),
     }
 }
 
@@ -112,7 +112,8 @@ fn check(snapshot: &Snapshot) {
     let bound = pods
         .iter()
         .filter_map(|pod| Some((pod, pod.node.as_ref()?)));
-    let (mut alike, mut guards): (Crowd, BTreeMap<(u32, String), u32>) = Default::default();
+    let (mut by_labels, mut anti_affinity): (Crowd, BTreeMap<(u32, String), u32>) =
+        Default::default();
     for (pod, node) in bound {
         if pod.is_active() {
             let key = (
@@ -120,10 +121,12 @@ fn check(snapshot: &Snapshot) {
                 format!("{:?}", pod.labels),
                 node.to_string(),
             );
-            *alike.entry(key).or_default() += 1;
+            *by_labels.entry(key).or_default() += 1;
         }
         if !pod.class.anti_affinity.required.is_empty() {
-            *guards.entry((pod.class.id, node.to_string())).or_default() += 1;
+            *anti_affinity
+                .entry((pod.class.id, node.to_string()))
+                .or_default() += 1;
         }
     }
     let mut known = Crowd::new();
@@ -137,17 +140,17 @@ fn check(snapshot: &Snapshot) {
             *known.entry(key).or_default() += count;
         }
     }
-    assert_eq!(known, alike);
+    assert_eq!(known, by_labels);
     let known: BTreeMap<(u32, String), u32> = snapshot
         .pod_labels
         .anti_affinity_pods()
-        .flat_map(|guards| {
-            let id = guards.class().unwrap().id;
-            let places = guards.places.iter();
+        .flat_map(|anti_affinity| {
+            let id = anti_affinity.class().unwrap().id;
+            let places = anti_affinity.places.iter();
             places.map(move |(place, count)| ((id, node_of(place)), count))
         })
         .collect();
-    assert_eq!(known, guards);
+    assert_eq!(known, anti_affinity);
 
     let daemons = pods.iter().filter(|pod| pod.is_daemon() && pod.is_active());
     let newest: BTreeSet<String> = daemons
@@ -192,10 +195,10 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(known, values);
 
     let mut usage: BTreeMap<String, PoolUsage> = BTreeMap::new();
-    let mut going = BTreeSet::new();
+    let mut deleting = BTreeSet::new();
     for node in snapshot.nodes.values() {
         if node.deleting {
-            going.insert(node.key.clone());
+            deleting.insert(node.key.clone());
         } else if let Some(pool) = node.pool() {
             usage
                 .entry(pool.to_string())
@@ -203,7 +206,7 @@ fn check(snapshot: &Snapshot) {
                 .count(&node.capacity);
         }
     }
-    assert_eq!(*snapshot.deleting, going);
+    assert_eq!(*snapshot.deleting, deleting);
     let known = snapshot.pool_usage.iter();
     let known: BTreeMap<_, _> = known
         .map(|(pool, usage)| (pool.to_string(), usage.clone()))
@@ -214,11 +217,11 @@ fn check(snapshot: &Snapshot) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn sums_are_those_of_all_objects(story in proptest::collection::vec(happens(), 1..120)) {
+    fn sums_are_those_of_all_objects(events in proptest::collection::vec(any_event(), 1..120)) {
         let mut index = Index::new(WellKnown::core(), true, Timestamp::UNIX_EPOCH);
         index.set_synced();
         let mut earlier = Vec::new();
-        for (at, each) in story.iter().enumerate() {
+        for (at, each) in events.iter().enumerate() {
             apply(each, &mut index);
             if at % 7 == 0 {
                 let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
@@ -227,7 +230,7 @@ proptest! {
             }
         }
         check(&index.freeze(Timestamp::UNIX_EPOCH));
-        // What was frozen before has not changed.
+        // An earlier snapshot has not changed.
         earlier.iter().for_each(check);
     }
 }

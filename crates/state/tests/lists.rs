@@ -1,5 +1,5 @@
-//! Lists, watches and answers to own writes in any order: what exists and was shown is in the picture, and what is gone
-//! does not come back.
+//! Lists, watches and responses to own writes in any order: objects that exist and were shown are in the snapshot, and deleted
+//! objects are not restored.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,25 +44,25 @@ fn names(index: &mut Index) -> Vec<String> {
 }
 
 #[test]
-fn what_was_made_after_a_list_was_read_survives_it() {
+fn objects_created_after_a_list_was_read_survive_it() {
     let mut index = index();
     index.apply(ObjectEvent::Applied(pool("old", 5), EventSource::Watch));
-    index.apply(ObjectEvent::Applied(pool("ours", 12), EventSource::Write));
+    index.apply(ObjectEvent::Applied(pool("own", 12), EventSource::Write));
     index.apply(listed(&[], Some(10)));
-    assert_eq!(names(&mut index), ["ours"]);
+    assert_eq!(names(&mut index), ["own"]);
     index.apply(listed(&[], Some(12)));
     assert_eq!(names(&mut index), [""; 0], "that list would have had it");
 }
 
 #[test]
-fn what_went_while_a_list_was_read_stays_away() {
+fn objects_deleted_while_a_list_is_read_stay_deleted() {
     let mut index = index();
     index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
     index.apply(ObjectEvent::Deleted(key("a"), Some(12)));
     index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
     index.apply(listed(&["a"], Some(10)));
     assert_eq!(names(&mut index), [""; 0]);
-    // An answer that was under way while the list was read which leaves its object out.
+    // A response in flight while a list was read that omits its object.
     index.apply(listed(&[], Some(20)));
     index.apply(ObjectEvent::Applied(pool("b", 18), EventSource::Write));
     assert_eq!(names(&mut index), [""; 0]);
@@ -71,7 +71,7 @@ fn what_went_while_a_list_was_read_stays_away() {
 }
 
 #[test]
-fn the_end_of_an_older_object_is_not_the_end_of_the_next_one() {
+fn the_deletion_of_an_older_object_does_not_delete_its_successor() {
     let mut index = index();
     index.apply(ObjectEvent::Applied(pool("a", 5), EventSource::Watch));
     index.apply(ObjectEvent::Applied(pool("a", 9), EventSource::Write));
@@ -89,28 +89,28 @@ fn a_list_without_a_version_is_newer_than_everything() {
     assert_eq!(names(&mut index), [""; 0]);
 }
 
-/// One thing that happens; numbers are taken modulo what there is.
+/// One event; numbers are taken modulo the number of objects.
 #[derive(Clone, Copy, Debug)]
-enum Happens {
-    /// An object is made or changed, by us or by somebody else.
-    Written { name: u8, ours: bool },
-    /// An object is deleted by somebody else.
+enum ClusterEvent {
+    /// An object is created or changed, by an own write or by another client.
+    Written { name: u8, own: bool },
+    /// Another client deletes an object.
     Deleted { name: u8 },
-    /// The answer to one of our writes arrives.
+    /// The response to an own write arrives.
     Answered { which: u8 },
-    /// The watch, or the list that it begins with, comes forward by one item.
-    Comes,
-    /// The watch is too old: it lists again.
+    /// The watch, or the list that it begins with, delivers one item.
+    Delivered,
+    /// The watch expired: it lists again.
     Relists,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn any_event() -> impl Strategy<Value = ClusterEvent> {
     prop_oneof![
-        4 => (0_u8..4, any::<bool>()).prop_map(|(name, ours)| Happens::Written { name, ours }),
-        2 => (0_u8..4).prop_map(|name| Happens::Deleted { name }),
-        3 => (0_u8..8).prop_map(|which| Happens::Answered { which }),
-        8 => Just(Happens::Comes),
-        1 => Just(Happens::Relists),
+        4 => (0_u8..4, any::<bool>()).prop_map(|(name, own)| ClusterEvent::Written { name, own }),
+        2 => (0_u8..4).prop_map(|name| ClusterEvent::Deleted { name }),
+        3 => (0_u8..8).prop_map(|which| ClusterEvent::Answered { which }),
+        8 => Just(ClusterEvent::Delivered),
+        1 => Just(ClusterEvent::Relists),
     ]
 }
 
@@ -123,7 +123,7 @@ enum Watch {
     Follows(u64),
 }
 
-/// An API server, a watch of it, and answers on their way.
+/// An API server, a watch of it, and responses in flight.
 struct World {
     version: u64,
     objects: BTreeMap<String, u64>,
@@ -132,10 +132,10 @@ struct World {
     answers: Vec<(String, u64)>,
     watch: Watch,
     index: Index,
-    /// The newest version of each object that the index was told of.
-    told: BTreeMap<String, u64>,
-    /// The version at which each object was last seen to be gone.
-    gone: BTreeMap<String, u64>,
+    /// The newest version of each object that the index was given.
+    seen: BTreeMap<String, u64>,
+    /// The version at which the index last saw each object deleted.
+    deleted: BTreeMap<String, u64>,
 }
 
 impl World {
@@ -147,8 +147,8 @@ impl World {
             answers: Vec::new(),
             watch: Watch::Follows(0),
             index: index(),
-            told: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            deleted: BTreeMap::new(),
         };
         world.relist();
         world
@@ -167,12 +167,12 @@ impl World {
     fn applied(&mut self, name: String, version: u64, source: EventSource) {
         self.index
             .apply(ObjectEvent::Applied(pool(&name, version), source));
-        let told = self.told.entry(name).or_default();
-        *told = version.max(*told);
+        let seen = self.seen.entry(name).or_default();
+        *seen = version.max(*seen);
     }
 
-    /// Returns whether there was anything to come.
-    fn comes(&mut self) -> bool {
+    /// Returns whether anything was left to deliver.
+    fn deliver_next(&mut self) -> bool {
         match &mut self.watch {
             Watch::Lists { at, rest, keys } => {
                 let (at, keys) = (*at, keys.clone());
@@ -180,9 +180,9 @@ impl World {
                     self.applied(name, version, EventSource::Watch);
                     return true;
                 }
-                let told: Vec<_> = self.told.keys().cloned().collect();
-                for name in told.into_iter().filter(|name| !keys.contains(&key(name))) {
-                    self.gone.insert(name, at);
+                let seen: Vec<_> = self.seen.keys().cloned().collect();
+                for name in seen.into_iter().filter(|name| !keys.contains(&key(name))) {
+                    self.deleted.insert(name, at);
                 }
                 self.index.apply(ObjectEvent::Listed {
                     kind: ObjectKind::Pool,
@@ -204,50 +204,50 @@ impl World {
                 } else {
                     self.index
                         .apply(ObjectEvent::Deleted(key(&name), Some(version)));
-                    self.gone.insert(name, version);
+                    self.deleted.insert(name, version);
                 }
                 true
             }
         }
     }
 
-    fn take(&mut self, happens: Happens) {
-        match happens {
-            Happens::Written { name, ours } => {
+    fn apply(&mut self, event: ClusterEvent) {
+        match event {
+            ClusterEvent::Written { name, own } => {
                 let name = format!("p{name}");
                 self.version += 1;
                 self.objects.insert(name.clone(), self.version);
                 self.log.insert(self.version, (name.clone(), true));
-                if ours {
+                if own {
                     self.answers.push((name, self.version));
                 }
             }
-            Happens::Deleted { name } => {
+            ClusterEvent::Deleted { name } => {
                 let name = format!("p{name}");
                 if self.objects.remove(&name).is_some() {
                     self.version += 1;
                     self.log.insert(self.version, (name, false));
                 }
             }
-            Happens::Answered { which } => {
+            ClusterEvent::Answered { which } => {
                 if !self.answers.is_empty() {
                     let which = usize::from(which) % self.answers.len();
                     let (name, version) = self.answers.remove(which);
                     self.applied(name, version, EventSource::Write);
                 }
             }
-            Happens::Comes => {
-                self.comes();
+            ClusterEvent::Delivered => {
+                self.deliver_next();
             }
-            Happens::Relists => self.relist(),
+            ClusterEvent::Relists => self.relist(),
         }
     }
 
     fn check(&mut self) {
         let shown = names(&mut self.index);
         for (name, version) in &self.objects {
-            // Told of as it is now, so certainly of this object and not of an older one of its name.
-            if self.told.get(name) == Some(version) {
+            // Seen with its present version, so certainly this object and not an older one of its name.
+            if self.seen.get(name) == Some(version) {
                 assert!(
                     shown.contains(name),
                     "{name}@{version} was shown and exists"
@@ -255,8 +255,11 @@ impl World {
             }
         }
         for name in &shown {
-            let (told, gone) = (self.told.get(name), self.gone.get(name));
-            assert!(told > gone, "{name}: seen at {told:?}, gone at {gone:?}");
+            let (seen, deleted) = (self.seen.get(name), self.deleted.get(name));
+            assert!(
+                seen > deleted,
+                "{name}: seen at {seen:?}, deleted at {deleted:?}"
+            );
         }
     }
 }
@@ -265,13 +268,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn lists_watches_and_answers_agree_in_any_order(all in prop::collection::vec(happens(), 1..60)) {
+    fn lists_watches_and_responses_agree_in_any_order(all in prop::collection::vec(any_event(), 1..60)) {
         let mut world = World::new();
         for each in all {
-            world.take(each);
+            world.apply(each);
             world.check();
         }
-        while world.comes() {
+        while world.deliver_next() {
             world.check();
         }
         for (name, version) in std::mem::take(&mut world.answers) {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use mortise_controller::{Clients, RunError};
-use mortise_manifests::migrate::{SourceFile, of_cluster};
+use mortise_manifests::migrate::{SourceFile, from_cluster};
 
 /// Name of standard input.
 pub(in crate::cli) const STDIN: &str = "<stdin>";
@@ -128,7 +128,7 @@ pub(super) async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Vec<Source
                     api_version: format!("{group}/{version}"),
                     kind: kind.to_owned(),
                 });
-                sources.push(of_cluster(&serde_json::to_value(&object)?));
+                sources.push(from_cluster(&serde_json::to_value(&object)?));
             }
             break;
         }

@@ -54,7 +54,7 @@ pub(crate) fn types(drawing: &mut Drawing) {
             list(labels::CAPACITY_TYPE, &["spot", "on-demand"]),
             list(CPUS, &[&cpus]),
         ];
-        let mut capacity = Resources::of(cpu * 1000, memory).with("pods", pods);
+        let mut capacity = Resources::new(cpu * 1000, memory).with("pods", pods);
         if devices > 0 {
             capacity = capacity.with(DEVICE, devices);
         }
@@ -62,7 +62,7 @@ pub(crate) fn types(drawing: &mut Drawing) {
             name: name.as_str().into(),
             requirements: requirements.into_iter().collect(),
             capacity,
-            overhead: Resources::of(100, 200 << 20),
+            overhead: Resources::new(100, 200 << 20),
             offerings,
             devices: std::sync::Arc::default(),
         });

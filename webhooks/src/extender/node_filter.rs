@@ -189,7 +189,7 @@ impl<'a> NodeFilter<'a> {
         }
         let before = self
             .held(node)
-            .flat_map(|held| held.before(pod.class.priority, self.now));
+            .flat_map(|held| held.active(pod.class.priority, self.now));
         let others = before.filter_map(|each| {
             let pod = self.snapshot.pods.get(&each.pod);
             pod.filter(|pod| pod.uid == each.uid)
@@ -216,7 +216,7 @@ impl<'a> NodeFilter<'a> {
     fn held(&self, node: &StateNode) -> impl Iterator<Item = &'a NodeNominations> {
         let (node, claim) = node.names();
         let held = self.snapshot.ledger.nominations_on(node, claim);
-        held.filter(|held| held.holds(self.now))
+        held.filter(|held| held.has_active(self.now))
     }
 
     /// Of these nodes the one on which room is kept for the pod.

@@ -121,7 +121,7 @@ impl Drains {
             }
         }
         for (finding, space, mut budget) in self.budgets {
-            let Some(selector) = budget.spec.selector.as_ref().map(Selector::of) else {
+            let Some(selector) = budget.spec.selector.as_ref().map(Selector::new) else {
                 continue;
             };
             let selected = self.workloads.iter().filter(|workload| {

@@ -113,7 +113,7 @@ impl Stage {
             pod: PodKey::new("default", uid),
             uid: uid.into(),
             place: NominationTarget::Node(NodeName::from(node)),
-            requests: Resources::of(milli_cpu, 0).with("pods", 1),
+            requests: Resources::new(milli_cpu, 0).with("pods", 1),
             priority,
             from: now(),
             until: now() + SignedDuration::from_secs(30),

@@ -116,7 +116,7 @@ fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType 
     InstanceType {
         name: Arc::from(name),
         requirements,
-        capacity: Resources::of(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
+        capacity: Resources::new(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
         overhead: Resources::default(),
         devices: std::sync::Arc::default(),
         offerings,

@@ -1,7 +1,7 @@
-//! Annotations in which one version keeps what belongs to the other.
+//! Annotations in which one version stores fields of the other.
 
-/// On `v1` NodePools and NodeClaims: the kubelet settings of `v1beta1`, as JSON. Upstream's name. Nothing reads it since 1.1:
-/// the settings belong in the node class, where `mortise migrate` puts them.
+/// On `v1` NodePools and NodeClaims: the kubelet settings of `v1beta1`, as JSON (Karpenter's name). Unused since 1.1: the
+/// settings belong to the node class, to which `mortise migrate` moves them.
 pub const KUBELET: &str = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
 /// On `v1` NodePools and NodeClaims: the reference to the node class as `v1beta1` had it, as JSON. Upstream's name.
 pub const NODE_CLASS_REFERENCE: &str = "compatibility.karpenter.sh/v1beta1-nodeclass-reference";
@@ -9,7 +9,7 @@ pub const NODE_CLASS_REFERENCE: &str = "compatibility.karpenter.sh/v1beta1-nodec
 pub const UBUNTU: &str = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu";
 /// On `v1beta1` EC2NodeClasses: the version of the image alias, where it is not `latest`. Upstream's name.
 pub const ALIAS_VERSION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
-/// On `v1beta1` objects: what only `v1` can hold, as JSON. Ours.
+/// On `v1beta1` objects: fields that only `v1` has, as JSON (mortise's name).
 pub const V1_FIELDS: &str = "mortise.sh/v1-fields";
-/// On `v1` objects: what only `v1beta1` can hold, as JSON. Ours.
+/// On `v1` objects: fields that only `v1beta1` has, as JSON (mortise's name).
 pub const V1BETA1_FIELDS: &str = "mortise.sh/v1beta1-fields";

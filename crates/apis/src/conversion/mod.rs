@@ -57,7 +57,7 @@ impl ConversionDirection {
         }
     }
 
-    /// The annotation that the given version carries, with fields of the wanted one.
+    /// The annotation that the given version has, with fields of the requested one.
     const fn read(self) -> &'static str {
         match self {
             Self::Up => V1_FIELDS,
@@ -69,14 +69,14 @@ impl ConversionDirection {
 /// Why an object cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConversionError {
-    /// A field holds another type than its rule can work on.
+    /// A field has another type than its rule can convert.
     #[error("{field}: {value} is not {wanted}")]
     WrongType {
         /// Place in the object, dots between names.
         field: String,
-        /// What stands there, shortened.
+        /// Its value, shortened.
         value: String,
-        /// What may stand there.
+        /// Types that are allowed.
         wanted: &'static str,
     },
     /// There is no such version of the kind.
@@ -84,7 +84,7 @@ pub enum ConversionError {
     UnknownVersion {
         /// `apiVersion` or `desiredAPIVersion`.
         field: &'static str,
-        /// What stands there.
+        /// The value.
         value: String,
         /// Kind of the object.
         kind: String,
@@ -93,21 +93,22 @@ pub enum ConversionError {
         /// The nearest version.
         hint: String,
     },
-    /// The kind has one version only, or is not ours.
+    /// The kind has one version only, or is not converted.
     #[error("kind: {value:?} is not converted; NodePool, NodeClaim and EC2NodeClass are{hint}")]
     UnknownKind {
-        /// What stands there.
+        /// The value.
         value: String,
         /// The nearest kind.
         hint: String,
     },
 }
 
-/// The object in the wanted version (`karpenter.sh/v1`, for example). An object that has it already comes back as it is.
+/// Converts an object to the requested version (`karpenter.sh/v1`, for example). An object of that version is returned
+/// unchanged.
 ///
 /// # Errors
-/// The object is none, its kind is not converted, one of the versions does not exist, or a field that has to be moved holds
-/// another type than it may.
+/// The value is no object, its kind is not converted, one of the versions does not exist, or a field that must be moved has an
+/// unexpected type.
 ///
 /// # Cost
 /// A few copies of the object.
@@ -151,12 +152,12 @@ pub fn convert(object: Value, desired: &str) -> Result<Value, ConversionError> {
         ConversionDirection::Down
     };
     let mut object = object;
-    let kept = preserved_fields::take(&mut object, way.read());
+    let kept = preserved_fields::extract(&mut object, way.read());
     let mut converted = map(&kind, way, object.clone())?;
     preserved_fields::apply(&mut converted, kept);
     let back = map(&kind, way.back(), converted.clone())?;
     let lost = preserved_fields::differences(&back, &object);
-    preserved_fields::put(&mut converted, way.back().read(), &lost);
+    preserved_fields::annotate_with(&mut converted, way.back().read(), &lost);
     fields::set(&mut converted, "apiVersion", Value::from(desired));
     Ok(converted)
 }

@@ -18,9 +18,9 @@ pub const LATER: [&str; 7] = [
     "networkInterfaces",
     "placementGroupSelector",
 ];
-/// An image that does not exist: a class whose images cannot be said in `v1` must not become ready.
+/// An image that does not exist: a class whose images cannot be expressed in `v1` must not become ready.
 const PLACEHOLDER: &str = "ami-placeholder";
-/// Hops that an answer of the metadata service may take where `v1beta1` says nothing.
+/// Default hop limit of the metadata service in `v1beta1`.
 pub const OLD_HOPS: i64 = 2;
 /// The same of `v1`.
 const NEW_HOPS: i64 = 1;
@@ -36,7 +36,7 @@ pub fn alias(family: &str, version: &str) -> Option<String> {
     known.then(|| format!("{}@{version}", family.to_lowercase()))
 }
 
-/// Disk of Ubuntu machines that say nothing else.
+/// Default disk of Ubuntu nodes.
 pub fn ubuntu_disks() -> Value {
     json!([{
         "deviceName": "/dev/sda1",
@@ -161,7 +161,7 @@ pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
     Ok(object)
 }
 
-/// Writes the default of the version that the object comes from, where the object leaves it to that.
+/// Sets the default of the source version where the object relies on it.
 fn metadata_hops(spec: &mut Map<String, Value>, hops: i64) -> Result<(), ConversionError> {
     let options = filled(spec, "metadataOptions", || json!({}));
     let Some(options) = options.as_object_mut() else {

@@ -11,8 +11,9 @@ const SPEC: [&str; 1] = ["spec"];
 pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
     shared::up(&mut object, &SPEC)?;
     if let Some(spec) = object_at(&mut object, &SPEC)? {
-        // The age stood in the pool alone. The default of `v1` would take a node by force after 30 days whose pool says
-        // Never, and what this function may look at is the claim: drift replaces such a node, nothing takes it by force.
+        // The expiry was stored in the NodePool alone. The default of `v1` would delete a node by force after 30 days although
+        // its NodePool says Never, and this function sees only the NodeClaim: drift replaces such a node, nothing deletes it by
+        // force.
         filled(spec, "expireAfter", || json!(DurationText::NEVER));
     }
     Ok(object)

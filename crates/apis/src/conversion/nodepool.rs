@@ -21,7 +21,7 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
             json!("WhenEmptyOrUnderutilized"),
         );
     }
-    // Nothing to wait for: nodes were looked at as soon as there was time. A `Never` that switched consolidation off stays.
+    // No delay: nodes were evaluated as soon as possible. A `Never` that disables consolidation stays.
     filled(disruption, "consolidateAfter", || json!("0s"));
     if let Some(expire) = taken(disruption, "expireAfter")
         && let Some(template) = object_at(&mut object, &TEMPLATE)?
@@ -51,7 +51,7 @@ pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
     if matches!(policy, Some("WhenEmptyOrUnderutilized" | "Balanced")) {
         disruption.insert("consolidationPolicy".to_owned(), json!("WhenUnderutilized"));
     }
-    // The older version takes a time with WhenEmpty only; with the other policy just the word that switches it off.
+    // The older version allows a duration with WhenEmpty only; with the other policy just the value that disables it.
     let never =
         disruption.get("consolidateAfter").and_then(Value::as_str) == Some(DurationText::NEVER);
     if !empty_only && !never {

@@ -1,4 +1,4 @@
-//! What one version cannot hold, as differences that the other carries in an annotation.
+//! Fields that one version cannot express, stored as differences in an annotation of the other.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -36,12 +36,12 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Longest annotation that is read, in bytes: API servers take no more of all of an object's together.
+/// Maximum size of an annotation that is read, in bytes: API servers limit all annotations of an object to this size.
 const LONGEST: usize = 256 << 10;
 
-/// Takes the differences out of an annotation. One that cannot be read stays where it is: it may be somebody's text, and an
-/// object that is not converted for it would take its whole kind down. The same of one that no API server would have taken.
-pub(super) fn take(object: &mut Value, key: &str) -> Vec<PreservedField> {
+/// Removes the differences from their annotation and returns them. An annotation that does not parse is kept: it may be a
+/// user's text, and an object that cannot be converted blocks its whole kind. An annotation that is too long is kept as well.
+pub(super) fn extract(object: &mut Value, key: &str) -> Vec<PreservedField> {
     let read = annotation(object, key)
         .filter(|text| text.len() <= LONGEST)
         .and_then(|text| serde_json::from_str(text).ok());
@@ -53,7 +53,7 @@ pub(super) fn take(object: &mut Value, key: &str) -> Vec<PreservedField> {
 }
 
 /// Writes the differences into an annotation; none, no annotation.
-pub(super) fn put(object: &mut Value, key: &str, kept: &[PreservedField]) {
+pub(super) fn annotate_with(object: &mut Value, key: &str, kept: &[PreservedField]) {
     if kept.is_empty() {
         return;
     }
@@ -64,7 +64,7 @@ pub(super) fn put(object: &mut Value, key: &str, kept: &[PreservedField]) {
     annotate(object, key, Value::from(list).to_string());
 }
 
-/// What has to be done to `was` to make it `is`, in the order of places. `apiVersion` is no difference.
+/// Differences from `was` to `is`, in the order of paths. `apiVersion` is ignored.
 pub(super) fn differences(was: &Value, is: &Value) -> Vec<PreservedField> {
     let mut found = Vec::new();
     if let (Value::Object(was), Value::Object(is)) = (was, is) {
@@ -124,10 +124,10 @@ fn values(at: &str, was: &Value, is: &Value, found: &mut Vec<PreservedField>) {
     }
 }
 
-/// Carries the differences out where their premise holds.
+/// Applies the differences whose premise is satisfied.
 pub(super) fn apply(object: &mut Value, kept: Vec<PreservedField>) {
-    // Where the items of a list stand that have not been put back yet, so that two equal ones are not taken for one. Made
-    // once for each list: to look through it again for each item would take the one's length times the other's.
+    // Positions of the items of a list that have not been restored yet, so that two equal ones are distinguished. Computed once
+    // per list: a search for each item would cost the product of the two lengths.
     let mut places: HashMap<String, HashMap<Value, VecDeque<usize>>> = HashMap::new();
     for PreservedField { at, item, was, is } in kept {
         match (item, was, is) {
@@ -139,7 +139,7 @@ pub(super) fn apply(object: &mut Value, kept: Vec<PreservedField>) {
                 let Some(free) = places.get_mut(&was) else {
                     continue;
                 };
-                // Its own place, or else the first.
+                // Its own position, otherwise the first.
                 let place = match free.binary_search(&index) {
                     Ok(own) => free.remove(own),
                     Err(_) => free.pop_front(),
@@ -160,7 +160,7 @@ pub(super) fn apply(object: &mut Value, kept: Vec<PreservedField>) {
     }
 }
 
-/// Where each value stands in a list, in order.
+/// Positions of each value in a list, in order.
 fn positions(list: &[Value]) -> HashMap<Value, VecDeque<usize>> {
     let mut places: HashMap<Value, VecDeque<usize>> = HashMap::new();
     for (index, item) in list.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Rules that NodePools and NodeClaims share: what stands in the spec of a claim or of a template.
+//! Rules that NodePools and NodeClaims share, for the NodeClaim spec or template.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ pub fn group_of(api_version: &str) -> Option<&str> {
     .filter(|group| !group.is_empty())
 }
 
-/// The version in which a group's node class is served beside `v1beta1` NodePools.
+/// Version of a node class that goes with `v1beta1` NodePools.
 fn old_version(group: &str) -> &'static str {
     match group {
         AWS_GROUP => V1BETA1,
@@ -110,7 +110,7 @@ fn reference<'a>(
     match spec.get_mut("nodeClassRef") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(reference)) => {
-            // Asked for in both directions: what one lets through, the other must be able to take back.
+            // Used in both directions: each direction must be able to revert the other.
             for field in ["apiVersion", "group", "kind", "name"] {
                 text_in(reference, field, &format!("{at}.nodeClassRef"))?;
             }
@@ -124,7 +124,7 @@ fn reference<'a>(
     }
 }
 
-/// `Gte 5` says what `Gt 4` does, in the words of the older version.
+/// `Gte 5` is equivalent to `Gt 4`, which the older version has.
 fn without_inclusive_bounds(requirement: &mut Map<String, Value>) {
     let step = match requirement.get("operator").and_then(Value::as_str) {
         Some("Gte") => -1,
@@ -136,7 +136,7 @@ fn without_inclusive_bounds(requirement: &mut Map<String, Value>) {
         .and_then(|values| values.get(0)?.as_str()?.parse::<i64>().ok())
         .and_then(|bound| bound.checked_add(step));
     let (operator, values) = match bound {
-        // At least zero: every number, which the older version can only say as "is there".
+        // At least zero: every number, which the older version can only express as `Exists`.
         Some(bound) if bound < 0 => ("Exists", None),
         Some(bound) => (
             if step < 0 { "Gt" } else { "Lt" },

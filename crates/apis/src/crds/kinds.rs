@@ -15,7 +15,7 @@ use crate::node_class::ec2nodeclass_status::Ec2NodeClassStatus;
 use crate::node_class::kwoknodeclass::{KwokNodeClass, KwokNodeClassSpec, KwokNodeClassStatus};
 
 /// All definitions of a set, by file name.
-pub(super) fn of(set: CrdSet) -> Vec<CrdManifest> {
+pub(super) fn manifests(set: CrdSet) -> Vec<CrdManifest> {
     let mut manifests = vec![
         capacity_buffer(),
         node_claim(set),
@@ -107,7 +107,7 @@ fn insert(object: &mut Value, key: &str, value: Option<Value>) {
 
 /// Puts a value at a place of a schema. The place must be there: a renamed field would otherwise lose its rules without
 /// a word, so the value goes where the API server refuses it.
-fn put(schema: &mut Value, pointer: &str, key: &str, value: Value) {
+fn set_field(schema: &mut Value, pointer: &str, key: &str, value: Value) {
     match schema.pointer_mut(pointer) {
         Some(at) => insert(at, key, Some(value)),
         None => insert(schema, &format!("no field at {pointer}"), Some(value)),
@@ -119,13 +119,13 @@ const RULES: &str = "x-kubernetes-validations";
 fn node_pool(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodePoolSpec>();
     let template = "/properties/template/properties";
-    put(
+    set_field(
         &mut spec,
         &format!("{template}/metadata/properties/labels"),
         RULES,
         rules(set, KeyLocation::PoolLabels),
     );
-    put(
+    set_field(
         &mut spec,
         &format!("{template}/spec/properties/requirements/items/properties/key"),
         RULES,
@@ -133,7 +133,7 @@ fn node_pool(set: CrdSet) -> CrdManifest {
     );
     if set == CrdSet::Aws {
         // The provider's release is built on an earlier one of the core, in which the field had no default.
-        put(
+        set_field(
             &mut spec,
             "/properties/disruption",
             "required",
@@ -179,7 +179,7 @@ fn node_pool(set: CrdSet) -> CrdManifest {
 
 fn node_claim(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodeClaimSpec>();
-    put(
+    set_field(
         &mut spec,
         "/properties/requirements/items/properties/key",
         RULES,
@@ -230,7 +230,7 @@ fn node_claim(set: CrdSet) -> CrdManifest {
 fn node_overlay(set: CrdSet) -> CrdManifest {
     let mut spec = schema_of::<NodeOverlaySpec>();
     let requirement = "/properties/requirements/items/properties";
-    put(
+    set_field(
         &mut spec,
         &format!("{requirement}/key"),
         RULES,

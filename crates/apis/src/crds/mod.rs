@@ -53,7 +53,7 @@ impl CrdSet {
             Self::Kwok => &KWOK,
             Self::Aws => &AWS,
         };
-        generated.get_or_init(|| kinds::of(self))
+        generated.get_or_init(|| kinds::manifests(self))
     }
 
     /// The definitions as typed objects, in the same order.

@@ -131,7 +131,7 @@ fn disk(disk: &BlockDeviceMapping) -> u64 {
 }
 
 fn volume(volume: &BlockDevice) -> u64 {
-    // The definition admits a unit without a number; such a text counts as itself, so that a change of it is a change.
+    // The CRD admits a unit without a number; such a text is hashed as it is, so that a change of it is a change.
     let size = volume.volume_size.as_deref().map(|size| {
         Quantity::parse(size).map_or_else(|_| text(size), |size| text(&size.to_string()))
     });

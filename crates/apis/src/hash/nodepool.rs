@@ -108,8 +108,8 @@ fn age_limit(duration: &DurationText) -> Option<u64> {
     })
 }
 
-/// Hash of the nanoseconds; `None` for `Never`. A text that is no duration (the definition admits numbers that are too
-/// large) counts as itself, so that a change of it is a change.
+/// Hash of the nanoseconds; `None` for `Never`. A text that is no duration (the CRD admits numbers that are too large) is
+/// hashed as it is, so that a change of it is a change.
 fn duration_value(duration: &DurationText) -> Option<u64> {
     if duration.is_never() {
         return None;

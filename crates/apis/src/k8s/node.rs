@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use crate::k8s::{ObjectCondition, ResourceList};
+use crate::k8s::{ObjectCondition, ResourceList, find_condition};
 use crate::schema::object::{is_default, object};
 
 object! {
@@ -13,6 +13,35 @@ object! {
         pub spec as "spec": NodeSpec,
         /// What is.
         pub status as "status": NodeStatus,
+    }
+}
+
+impl Node {
+    /// The cloud's id of the machine.
+    #[must_use]
+    pub fn provider_id(&self) -> Option<&str> {
+        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// A condition by type.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&ObjectCondition> {
+        find_condition(&self.status.conditions, type_)
+    }
+
+    /// It carries a taint with this key and effect.
+    #[must_use]
+    pub fn has_taint(&self, key: &str, effect: &str) -> bool {
+        self.spec
+            .taints
+            .iter()
+            .any(|taint| taint.key == key && taint.effect == effect)
+    }
+
+    /// A label's value.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 }
 
@@ -44,7 +73,7 @@ pub struct NodeStatus {
     /// Conditions.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<ObjectCondition>,
-    /// `Pending`, `ContainerStates` or `TerminationStatus`; rarely set.
+    /// `Pending`, `Running` or `Terminated`; rarely set.
     #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
 }

@@ -5,4 +5,3 @@ pub mod capacitybuffer;
 pub mod nodeclaim;
 pub mod nodeoverlay;
 pub mod nodepool;
-pub mod object_ext;

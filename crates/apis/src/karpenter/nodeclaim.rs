@@ -8,12 +8,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::conditions::Condition;
+use crate::labels;
+use crate::names::{ClaimName, NodeClassKey, PoolName, Uid};
+use crate::requirements::{Operator, Requirements, requirements_of};
+use crate::resources::Resources;
+use crate::schema::conditions::{self, Condition};
 use crate::schema::duration_text::DurationText;
 use crate::schema::fields;
 use crate::schema::groups::{GROUP, NodeClassRef, V1};
 use crate::schema::object::{is_default, null_as_default, object};
 use crate::schema::requirement::RequirementSpec;
+use crate::values::NillableDuration;
+
+/// Condition of NodeClaims: the reason of their disruption. While it is True, the node gets no new pods.
+pub const DISRUPTION_REASON: &str = "DisruptionReason";
+
+/// Reason of the condition `Launched` while the NodeClaim waits until nodes of its NodePool are known to register.
+pub const LAUNCH_PAUSED: &str = "LaunchPaused";
 
 object! {
     /// Request for one node, and its observed state.
@@ -22,6 +33,144 @@ object! {
         pub spec as "spec": NodeClaimSpec,
         /// What is.
         pub status as "status": NodeClaimStatus,
+    }
+}
+
+impl NodeClaim {
+    /// When the claim's pods are deleted without eviction. A time that cannot be read is no deadline.
+    #[must_use]
+    pub fn termination_deadline(&self) -> Option<jiff::Timestamp> {
+        self.annotation(labels::TERMINATION_TIMESTAMP)?.parse().ok()
+    }
+
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> ClaimName {
+        self.metadata.name.as_deref().unwrap_or_default().into()
+    }
+
+    /// UID of the object.
+    #[must_use]
+    pub fn uid(&self) -> Option<Uid> {
+        self.metadata.uid.as_deref().map(Uid::from)
+    }
+
+    /// The cloud's id of its machine, once launched.
+    #[must_use]
+    pub fn provider_id(&self) -> Option<&str> {
+        self.status
+            .provider_id
+            .as_deref()
+            .filter(|id| !id.is_empty())
+    }
+
+    /// The most that its machine can have, as planned; `None` where nobody wrote it, or wrote what is no amount.
+    #[must_use]
+    pub fn planned_capacity(&self) -> Option<Resources> {
+        let text = self.annotation(labels::PLANNED_CAPACITY)?;
+        let list: BTreeMap<String, Quantity> = serde_json::from_str(text).ok()?;
+        let planned = Resources::from_api(&list).ok()?;
+        (!planned.is_zero() && !planned.any_negative()).then_some(planned)
+    }
+
+    /// Both come from the same decision: one is what became of the other.
+    #[must_use]
+    pub fn is_same_intent(&self, other: &Self) -> bool {
+        let own = self.annotation(labels::INTENT);
+        own.is_some() && own == other.annotation(labels::INTENT) && self.pool() == other.pool()
+    }
+
+    /// What its machine has is known: status names the machine and says how large it is, or its Node has registered.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        let sized = self.status.capacity.as_ref();
+        self.provider_id().is_some()
+            && (sized.is_some_and(|sized| !sized.is_empty()) || self.is_true("Registered"))
+    }
+
+    /// Pool it belongs to; `None` for a claim that a user made.
+    #[must_use]
+    pub fn pool(&self) -> Option<PoolName> {
+        self.metadata
+            .labels
+            .as_ref()?
+            .get(labels::NODEPOOL)
+            .map(|name| name.as_str().into())
+    }
+
+    /// Its node class.
+    #[must_use]
+    pub fn node_class_key(&self) -> NodeClassKey {
+        self.spec.node_class_ref.key()
+    }
+
+    /// A label's value.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Provider id of its machine: what status says, or what is known already and status does not say yet.
+    #[must_use]
+    pub fn instance_id(&self) -> Option<&str> {
+        self.provider_id()
+            .or_else(|| self.annotation(labels::PROVIDER_ID))
+    }
+
+    /// An annotation's value.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
+    }
+
+    /// A condition is `True`.
+    #[must_use]
+    pub fn is_true(&self, condition: &str) -> bool {
+        conditions::is_true(&self.status.conditions, condition)
+    }
+
+    /// When it expires; `None` for never, or when its `expireAfter` cannot be read.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<jiff::Timestamp> {
+        let text = self.spec.expire_after.as_ref()?;
+        let span = NillableDuration::parse(text.as_str()).ok()?.duration()?;
+        let created = self.metadata.creation_timestamp.as_ref()?.0;
+        Some(
+            created
+                .checked_add(jiff::SignedDuration::from(span))
+                .unwrap_or(jiff::Timestamp::MAX),
+        )
+    }
+
+    /// Its machine is going away.
+    #[must_use]
+    pub fn is_instance_terminating(&self) -> bool {
+        self.is_true("InstanceTerminating")
+    }
+
+    /// What its machine must satisfy.
+    #[must_use]
+    pub fn requirements(&self) -> Requirements {
+        requirements_of(&self.spec.requirements)
+    }
+
+    /// Labels that its machine will have, as far as they are known: its own, and every requirement with a single value.
+    #[must_use]
+    pub fn node_labels(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for spec in &self.spec.requirements {
+            if spec.operator == Operator::In.as_str()
+                && let [only] = spec.values()
+            {
+                all.insert(spec.key.clone(), only.clone());
+            }
+        }
+        all.extend(self.metadata.labels.clone().unwrap_or_default());
+        all
     }
 }
 

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::karpenter::object_ext::requirements_of;
 use crate::requirements::Requirements;
+use crate::requirements::requirements_of;
 use crate::schema::conditions::Condition;
 use crate::schema::fields;
 use crate::schema::groups::{GROUP, V1ALPHA1};

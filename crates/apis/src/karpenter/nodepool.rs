@@ -7,12 +7,27 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::conditions::Condition;
+use crate::labels;
+use crate::names::{NodeClassKey, PoolName};
+use crate::requirements::{Requirement, Requirements, requirements_of};
+use crate::resources::{NODES, PoolLimits, resources_of};
+use crate::schema::conditions::{self, Condition, ConditionStatus};
 use crate::schema::duration_text::DurationText;
 use crate::schema::fields;
 use crate::schema::groups::{GROUP, NodeClassRef, V1};
 use crate::schema::object::{is_default, null_as_default, object};
 use crate::schema::requirement::RequirementSpec;
+use crate::values::{BudgetSet, CompiledBudget, GoDuration};
+
+/// Condition of NodePools, written by mortise: True while launches are paused because nodes do not register, Unknown with
+/// reason [`PROBE_LAUNCH`] while one launch is allowed. Absent otherwise.
+pub const LAUNCHES_PAUSED: &str = "LaunchesPaused";
+
+/// Reason of [`LAUNCHES_PAUSED`] while one launch is allowed.
+pub const PROBE_LAUNCH: &str = "ProbeLaunch";
+
+/// The budget of a NodePool that has none.
+const DEFAULT_BUDGET: &str = "10%";
 
 object! {
     /// Template of nodes to launch for unschedulable pods, with limits and disruption settings.
@@ -21,6 +36,124 @@ object! {
         pub spec as "spec": NodePoolSpec,
         /// What is.
         pub status as "status": NodePoolStatus,
+    }
+}
+
+/// Which launches of a NodePool are paused, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchPause<'a> {
+    /// All launches.
+    All(&'a str),
+    /// All launches except one, the probe.
+    AllButOne(&'a str),
+}
+
+impl NodePool {
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> PoolName {
+        self.metadata.name.as_deref().unwrap_or_default().into()
+    }
+
+    /// Its node class.
+    #[must_use]
+    pub fn node_class_key(&self) -> NodeClassKey {
+        self.spec.template.spec.node_class_ref.key()
+    }
+
+    /// Its limits, parsed.
+    #[must_use]
+    pub fn limits(&self) -> PoolLimits {
+        let Some(list) = &self.spec.limits else {
+            return PoolLimits::default();
+        };
+        // Limits are parsed one by one because a limit of zero is a limit, while an amount of zero is none.
+        let amount = |name: &str, quantity: &Quantity| {
+            resources_of(&BTreeMap::from([(name.to_owned(), quantity.clone())])).get(name)
+        };
+        PoolLimits {
+            nodes: list.get(NODES).map(|quantity| amount(NODES, quantity)),
+            resources: list
+                .iter()
+                .filter(|(name, _)| *name != NODES)
+                .map(|(name, quantity)| (name.clone(), amount(name, quantity)))
+                .collect(),
+        }
+    }
+
+    /// What every node of the pool satisfies: requirements, template labels, and the pool's name.
+    #[must_use]
+    pub fn requirements(&self) -> Requirements {
+        let template = &self.spec.template;
+        let mut all = requirements_of(&template.spec.requirements);
+        for (key, value) in template.labels().into_iter().flatten() {
+            all.add(Requirement::is(key.as_str(), value.as_str()));
+        }
+        all.add(Requirement::is(
+            labels::NODEPOOL,
+            self.metadata.name.as_deref().unwrap_or_default(),
+        ));
+        all
+    }
+
+    /// Its disruption budgets, in their order; the default where it has none.
+    #[must_use]
+    pub fn budgets(&self) -> BudgetSet {
+        let written = self
+            .spec
+            .disruption
+            .as_ref()
+            .and_then(|disruption| disruption.budgets.as_ref());
+        let Some(written) = written else {
+            let only = CompiledBudget::new(DEFAULT_BUDGET, None, None, None::<[&str; 0]>);
+            return std::iter::once(only).collect();
+        };
+        written
+            .iter()
+            .map(|budget| {
+                let reasons = budget
+                    .reasons
+                    .as_ref()
+                    .map(|reasons| reasons.iter().map(String::as_str));
+                let duration = budget
+                    .duration
+                    .as_ref()
+                    .map(|text| GoDuration::parse(text.as_str()));
+                match duration.transpose() {
+                    Ok(duration) => CompiledBudget::new(
+                        &budget.nodes,
+                        budget.schedule.as_deref(),
+                        duration,
+                        reasons,
+                    ),
+                    // The CRD refuses such a text; should one be stored, nothing is allowed until it is mended.
+                    Err(_) => CompiledBudget::new("0", None, None, None::<[&str; 0]>),
+                }
+            })
+            .collect()
+    }
+
+    /// Keeps a fixed number of nodes.
+    #[must_use]
+    pub const fn is_static(&self) -> bool {
+        self.spec.replicas.is_some()
+    }
+
+    /// Whether launches are paused, as the condition [`LAUNCHES_PAUSED`] says.
+    #[must_use]
+    pub fn launch_pause(&self) -> Option<LaunchPause<'_>> {
+        let condition = conditions::find(&self.status.conditions, LAUNCHES_PAUSED)?;
+        match condition.status {
+            ConditionStatus::True => Some(LaunchPause::All(&condition.message)),
+            ConditionStatus::Unknown => Some(LaunchPause::AllButOne(&condition.message)),
+            ConditionStatus::False => None,
+        }
+    }
+
+    /// Root condition `Ready` is `True`.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        conditions::is_true(&self.status.conditions, "Ready")
     }
 }
 

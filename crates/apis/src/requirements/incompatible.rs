@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Requirement;
 
-/// A key that is asked for but that nothing defines.
+/// A key that is required and that nothing defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndefinedLabel {
-    /// The key asked for.
+    /// The required key.
     pub key: Arc<str>,
     /// A known key that may have been meant.
     pub typo_of: Option<Arc<str>>,
@@ -27,7 +27,7 @@ impl fmt::Display for UndefinedLabel {
 /// A key for which no value satisfies both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOverlap {
-    /// What is asked.
+    /// The requirement.
     pub asked: Requirement,
     /// What there is.
     pub had: Requirement,
@@ -47,13 +47,14 @@ impl fmt::Display for NoOverlap {
     }
 }
 
-/// All the reasons why requirements are not met.
+/// All reasons why requirements are not satisfied.
 ///
 /// # Shape
-/// Not empty; both lists are sorted by key. The text is upstream's: the first undefined label, or else all keys without overlap.
+/// Not empty; both lists are sorted by key. The text is Karpenter's: the first undefined label, or else all keys without
+/// overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incompatible {
-    /// Keys asked for that nothing defines.
+    /// Required keys that nothing defines.
     pub undefined: Vec<UndefinedLabel>,
     /// Keys without a common value.
     pub no_overlap: Vec<NoOverlap>,

@@ -19,4 +19,4 @@ pub use incompatible::{Incompatible, NoOverlap, UndefinedLabel};
 pub use operator::{Operator, UnknownOperator};
 pub use pod::{PodRequirementsError, Preferences, expression, has_preferred_node_affinity};
 pub use requirement::Requirement;
-pub use set::Requirements;
+pub use set::{Requirements, requirements_of};

@@ -16,7 +16,7 @@ pub enum Preferences {
 /// Why a pod's node selector or affinity cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodRequirementsError {
-    /// An operator the scheduler would refuse.
+    /// An operator that the scheduler rejects.
     #[error("node affinity on {key:?}: {source}")]
     Operator {
         /// Label key of the expression.
@@ -104,7 +104,7 @@ impl Requirements {
             .iter()
             .flatten();
         if preferences == Preferences::Respect {
-            // The first of the heaviest: the API keeps the order in which the user wrote them.
+            // The first of those with the highest weight: the API keeps the order of the user.
             let heaviest = preferred.fold(
                 None,
                 |best: Option<&k8s_openapi::api::core::v1::PreferredSchedulingTerm>, term| {

@@ -39,10 +39,10 @@ fn integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// The integer that a bound's text stands for: out of range saturates, anything else that is no integer counts as 0.
+/// The integer of a bound's text: out of range saturates, any other text that is no integer counts as 0.
 ///
 /// # Source
-/// Upstream ignores the parse error; admission refuses such texts, stored objects may still hold them.
+/// Karpenter ignores the parse error; admission rejects such texts, but stored objects may contain them.
 fn bound(text: &str) -> i64 {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -73,10 +73,10 @@ fn within(value: &str, at_least: Option<i64>, at_most: Option<i64>) -> bool {
 }
 
 impl Requirement {
-    /// Builds a requirement; old spellings of the key are replaced by the present one.
+    /// Builds a requirement; former names of the key are replaced by the current one.
     ///
-    /// `Gt`, `Lt`, `Gte`, `Lte` use the first value; `Exists` and `DoesNotExist` ignore values. The validation of pools
-    /// refuses such input.
+    /// `Gt`, `Lt`, `Gte`, `Lte` use the first value; `Exists` and `DoesNotExist` ignore values. The validation of NodePools
+    /// rejects such input.
     #[must_use]
     pub fn new<V: Into<Arc<str>>>(
         key: impl Into<Arc<str>>,
@@ -114,7 +114,7 @@ impl Requirement {
                 Some(min) => requirement.at_least = Some(min),
                 None => requirement.complement = false, // nothing is greater than the greatest integer
             },
-            // Wraps at the smallest integer, as upstream does: a bound that excludes nothing instead of everything.
+            // Wraps at the smallest integer, as in Karpenter: a bound that excludes nothing instead of everything.
             Operator::Lt => requirement.at_most = Some(limit().wrapping_sub(1)),
             Operator::Gte => requirement.at_least = Some(limit()),
             Operator::Lte => requirement.at_most = Some(limit()),
@@ -254,7 +254,7 @@ impl Requirement {
         self.merged(other, self.must_exist || other.must_exist)
     }
 
-    /// What meets both. Nothing does if one asks for the label and the other leaves it no value.
+    /// The intersection. Empty if one requires the label and the other allows no value.
     #[must_use]
     pub fn both(&self, other: &Self) -> Self {
         self.merged(other, !(self.allows_absence() && other.allows_absence()))
@@ -288,7 +288,7 @@ impl Requirement {
                 .retain(|value| within(value, at_least, at_most));
             (result.at_least, result.at_most) = (at_least, at_most);
         } else {
-            // A concrete side is the candidate list; the other side only says yes or no.
+            // The values of a concrete side are tested against the other side.
             let (list, filter) = if self.complement {
                 (other, self)
             } else {
@@ -339,7 +339,7 @@ impl Requirement {
             return self.values.first().map(|value| value.to_string());
         }
         let max = self.at_most.unwrap_or(i64::MAX);
-        // Plain numbers look better than negative ones; go below zero only when the bound leaves nothing else.
+        // Positive values are preferred; negative ones only if the bound allows no other.
         let min = self.at_least.unwrap_or(if max < 0 { i64::MIN } else { 0 });
         if min > max {
             return None;
@@ -404,7 +404,7 @@ fn union(a: &[Arc<str>], b: &[Arc<str>]) -> Values {
     }
 }
 
-/// How many values a text shows before it says how many are left out.
+/// How many values a text shows before the rest is counted.
 const SHOWN_VALUES: usize = 5;
 
 impl fmt::Display for Requirement {

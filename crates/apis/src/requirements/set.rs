@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Incompatible, NoOverlap, Requirement, UndefinedLabel};
+use super::{Incompatible, NoOverlap, Operator, Requirement, UndefinedLabel};
 use crate::RequirementSpec;
 use crate::labels::{HOSTNAME, INITIALIZED, REGISTERED, WellKnown};
 
-/// Requirements by key: all must hold.
+/// Requirements by key: all must be satisfied.
 ///
 /// # Shape
-/// Sorted by key, unique by key. A key that is not present is not restricted.
+/// Sorted by key, unique by key. A missing key is unrestricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements {
     sorted: Vec<Requirement>,
@@ -53,7 +53,7 @@ impl Requirements {
         }
     }
 
-    /// Adds a requirement so that what is left asks for everything that both ask; see [`Requirement::both`].
+    /// Adds a requirement so that the result requires everything that both require; see [`Requirement::both`].
     pub fn require(&mut self, requirement: Requirement) {
         match self.position(requirement.key()) {
             Ok(at) => {
@@ -78,7 +78,7 @@ impl Requirements {
             .for_each(|requirement| self.add(requirement.clone()));
     }
 
-    /// Replaces whatever was required of the key.
+    /// Replaces the requirement on the key.
     pub fn replace(&mut self, requirement: Requirement) {
         match self.position(requirement.key()) {
             Ok(at) => {
@@ -95,7 +95,7 @@ impl Requirements {
         self.position(key).ok().map(|at| self.sorted.remove(at))
     }
 
-    /// What is required of the key; `None` means anything goes.
+    /// The requirement on the key; `None` if it is unrestricted.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Requirement> {
         self.position(key).ok().and_then(|at| self.sorted.get(at))
@@ -150,7 +150,7 @@ impl Requirements {
         self.sorted.iter().flat_map(Requirement::to_specs).collect()
     }
 
-    /// Pairs of requirements that both sets have on the same key: ours, theirs.
+    /// Pairs of requirements that both sets have on the same key.
     fn shared<'a>(
         &'a self,
         other: &'a Self,
@@ -175,11 +175,11 @@ impl Requirements {
         asked.allows_absence() || self.has_key(asked.key()) || undefined_ok.contains(asked.key())
     }
 
-    /// Whether a node of these requirements can meet those of `asked`: shared keys overlap, and keys missing here are in
+    /// Whether a node with these requirements can satisfy those of `asked`: shared keys overlap, and keys missing here are in
     /// `undefined_ok` or may be absent.
     ///
     /// # Errors
-    /// Every key that stands in the way. Use [`Self::is_compatible`] where the reasons do not matter.
+    /// Every incompatible key. Use [`Self::is_compatible`] if the reasons do not matter.
     pub fn compatible(&self, asked: &Self, undefined_ok: &WellKnown) -> Result<(), Incompatible> {
         let undefined: Vec<UndefinedLabel> = asked
             .iter()
@@ -256,8 +256,8 @@ impl Requirements {
             .map(Arc::clone)
     }
 
-    /// Labels for an object that has these requirements: one allowed value for each custom key. Well-known keys get theirs
-    /// from the provider; host name, `registered` and `initialized` are never set ahead.
+    /// Labels for an object that has these requirements: one allowed value for each custom key. The provider sets well-known
+    /// keys; host name, `registered` and `initialized` are never set in advance.
     #[must_use]
     pub fn labels(&self, known: &WellKnown) -> BTreeMap<String, String> {
         self.labels_seeded(known, 0)
@@ -277,6 +277,25 @@ impl Requirements {
             })
             .collect()
     }
+}
+
+/// Requirements of a spec list. The CRD rejects an entry with an unknown operator; if one is stored anyway, it matches
+/// nothing, so that it can never add instance types to a NodeClaim.
+pub fn requirements_of<'a>(specs: impl IntoIterator<Item = &'a RequirementSpec>) -> Requirements {
+    let mut all = Requirements::new();
+    for spec in specs {
+        let requirement = match spec.operator.parse::<Operator>() {
+            Ok(operator) => Requirement::new(
+                spec.key.as_str(),
+                operator,
+                spec.values().iter().map(String::as_str),
+            )
+            .with_min_values(spec.min_values.and_then(|min| u32::try_from(min).ok())),
+            Err(_) => Requirement::does_not_exist(spec.key.as_str()),
+        };
+        all.add(requirement);
+    }
+    all
 }
 
 fn clash(had: &Requirement, asked: &Requirement) -> bool {
@@ -309,7 +328,7 @@ impl<'a> IntoIterator for &'a Requirements {
 }
 
 impl fmt::Display for Requirements {
-    /// Comma-separated, sorted by key, without the host name (which differs per node and says nothing).
+    /// Comma-separated, sorted by key, without the host name (which differs per node).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self
             .sorted

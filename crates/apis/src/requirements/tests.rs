@@ -1,4 +1,4 @@
-//! Laws of the algebra, and what recorded answers do not cover.
+//! Properties of the algebra, and cases that recorded results do not cover.
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{Operator, Requirement, Requirements, expression};
 use crate::labels::{self, WellKnown};
 
-/// Values that meet every kind of set: words, numbers, and texts that only look like numbers.
+/// Values for every kind of set: words, numbers, and texts that only look like numbers.
 const PROBES: [&str; 14] = [
     "a",
     "b",

@@ -28,7 +28,7 @@ pub struct LimitExceeded {
     pub name: Arc<str>,
     /// What would be used.
     pub usage: i64,
-    /// What is allowed.
+    /// The limit.
     pub limit: i64,
 }
 
@@ -88,7 +88,7 @@ impl Limits {
         self.amounts.iter().map(|(name, limit)| (name, *limit))
     }
 
-    /// The first limit (nodes, then by name) that so much usage by so many nodes passes; usage equal to the limit is allowed.
+    /// The first limit (nodes, then by name) that this usage exceeds; usage equal to the limit is allowed.
     #[must_use]
     pub fn exceeded(&self, usage: &Resources, nodes: i64) -> Option<LimitExceeded> {
         let amounts = self
@@ -98,8 +98,8 @@ impl Limits {
         self.exceeded_by(std::iter::once((NODES, nodes)).chain(amounts))
     }
 
-    /// The first of these amounts that passes its limit. Only resources that are named count: what nobody mentions cannot
-    /// pass a limit, not even a negative one.
+    /// The first of these amounts that exceeds its limit. Only named resources count: a missing resource cannot exceed a limit,
+    /// not even a negative one.
     pub fn exceeded_by<'a>(
         &self,
         usage: impl IntoIterator<Item = (&'a str, i64)>,

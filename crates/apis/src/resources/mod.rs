@@ -70,7 +70,7 @@ impl Resources {
 
     /// Only CPU (milli) and memory (bytes).
     #[must_use]
-    pub fn of(cpu: i64, memory: i64) -> Self {
+    pub fn new(cpu: i64, memory: i64) -> Self {
         Self {
             cpu,
             memory,
@@ -253,7 +253,7 @@ impl Resources {
         self.iter().any(|(_, amount)| amount < 0)
     }
 
-    /// Whether these amounts fit into what is available. What has a negative amount takes nothing.
+    /// Whether these amounts fit into the available ones. A resource with a negative amount always fits.
     #[must_use]
     pub fn fits_in(&self, available: &Self) -> bool {
         self.exceeds_first(available).is_none()
@@ -315,6 +315,18 @@ impl Resources {
     }
 }
 
+/// Resource amounts of an object. The API server admits only valid quantities; an invalid one counts as zero, which is the
+/// safe side for capacity.
+#[must_use]
+pub fn resources_of(list: &BTreeMap<String, ApiQuantity>) -> Resources {
+    Resources::from_api(list).unwrap_or_else(|_| {
+        let readable = list.iter().filter_map(|(name, amount)| {
+            Resources::from_api(&BTreeMap::from([(name.clone(), amount.clone())])).ok()
+        });
+        readable.fold(Resources::zero(), |sum, each| sum.add(&each))
+    })
+}
+
 fn amount_of(name: &str, quantity: &ApiQuantity) -> Result<i64, ResourceError> {
     let quantity = Quantity::try_from(quantity).map_err(|source| ResourceError {
         name: name.to_owned(),
@@ -327,7 +339,7 @@ fn amount_of(name: &str, quantity: &ApiQuantity) -> Result<i64, ResourceError> {
     })
 }
 
-/// An amount of a resource (milli-CPU, bytes, a count) as a quantity, as people write it.
+/// An amount of a resource (milli-CPU, bytes, a count) as a quantity, formatted for display.
 #[must_use]
 pub fn quantity(name: &str, amount: i64) -> Quantity {
     match name {

@@ -99,7 +99,7 @@ fn arithmetic_keeps_the_shape() {
     assert_eq!(sum, a);
     assert!(a.sub(&b).any_negative() && a.sub(&a).is_zero());
     assert_eq!(
-        Resources::of(i64::MAX, 0).add(&Resources::of(1, 0)).cpu,
+        Resources::new(i64::MAX, 0).add(&Resources::new(1, 0)).cpu,
         i64::MAX
     );
 }
@@ -108,13 +108,13 @@ fn arithmetic_keeps_the_shape() {
 fn limits_say_what_they_limit() {
     let limits =
         Limits::from_api(&list(&[("cpu", "100"), ("nodes", "2"), ("memory", "0")])).unwrap();
-    let cpu = |cores: i64| Resources::of(cores * 1000, 0);
+    let cpu = |cores: i64| Resources::new(cores * 1000, 0);
     assert_eq!(limits.exceeded(&cpu(100), 2), None);
     let text = |usage: &Resources, nodes| limits.exceeded(usage, nodes).unwrap().to_string();
     assert_eq!(text(&cpu(101), 2), "cpu 101 would exceed the limit of 100");
     assert_eq!(text(&cpu(101), 3), "nodes 3 would exceed the limit of 2");
     assert_eq!(
-        text(&Resources::of(0, 1), 0),
+        text(&Resources::new(0, 1), 0),
         "memory 1 would exceed the limit of 0"
     );
     assert_eq!(

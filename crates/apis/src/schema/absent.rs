@@ -9,10 +9,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The object without the names whose value is `null`, at any depth; borrowed when there are none.
+/// The object without the names whose value is `null`, at any depth; borrowed if there are none.
 ///
 /// # Cost
-/// One look at each value; a copy only when there is something to take out.
+/// One pass over the values; a copy only if something is removed.
 #[must_use]
 pub fn without_nulls(object: &Value) -> Cow<'_, Value> {
     if !has_nulls(object) {

@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::schema::fields;
 use crate::schema::object::null_as_default;
 
-/// Reason of a condition that nobody has looked at yet.
+/// Reason of a condition that was not evaluated yet.
 pub const AWAITING_RECONCILIATION: &str = "AwaitingReconciliation";
-/// Message of a condition that nobody has looked at yet.
+/// Message of a condition that was not evaluated yet.
 pub const AWAITING_RECONCILIATION_MESSAGE: &str = "object is awaiting reconciliation";
 /// Reason of a root condition with a dependent that is False.
 pub const UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
@@ -167,12 +167,12 @@ pub struct KnownConditions {
     pub dependents: &'static [&'static str],
 }
 
-/// Conditions of a NodePool. `NodeRegistrationHealthy` stands apart.
+/// Conditions of a NodePool. The root does not depend on `NodeRegistrationHealthy`.
 pub const NODE_POOL: KnownConditions = KnownConditions {
     root: READY,
     dependents: &["ValidationSucceeded", "NodeClassReady"],
 };
-/// Conditions of a NodeClaim. All others stand apart.
+/// Conditions of a NodeClaim. The root does not depend on any other.
 pub const NODE_CLAIM: KnownConditions = KnownConditions {
     root: READY,
     dependents: &["Launched", "Registered", "Initialized"],
@@ -213,8 +213,8 @@ pub const EC2_NODE_CLASS_WITHOUT_RESERVED: KnownConditions = KnownConditions {
     ],
 };
 
-/// The conditions of one object, ready to be changed. Every change keeps the root right and the list in order: oldest
-/// transition first, the root last.
+/// The conditions of one object, mutable. Every change updates the root and keeps the order of the list: oldest transition
+/// first, the root last.
 #[derive(Debug)]
 pub struct Conditions<'a> {
     known: KnownConditions,
@@ -226,9 +226,8 @@ pub struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Takes an object's conditions and adds those that are missing, as `Unknown`. Times are kept in whole seconds,
-    /// because that is what objects hold.
-    pub fn of(
+    /// Wraps the conditions of an object and adds missing ones as `Unknown`. Times are in whole seconds, as stored in objects.
+    pub fn new(
         known: KnownConditions,
         metadata: &ObjectMeta,
         list: &'a mut Vec<Condition>,
@@ -301,7 +300,8 @@ impl<'a> Conditions<'a> {
         self.set(type_, ConditionStatus::Unknown, reason, message)
     }
 
-    /// Removes a condition that stands apart. The root and its dependents stay. Returns whether anything changed.
+    /// Removes a condition that the root does not depend on. The root and its dependents stay. Returns whether anything
+    /// changed.
     pub fn clear(&mut self, type_: &str) -> bool {
         if type_ == self.known.root || self.known.dependents.contains(&type_) {
             return false;
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn known_conditions_start_unknown_since_creation() {
         let mut list = Vec::new();
-        let conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(9));
+        let conditions = Conditions::new(NODE_CLAIM, &object(1), &mut list, at(9));
         assert!(conditions.changed());
         assert_eq!(
             story(&list),
@@ -435,7 +435,7 @@ mod tests {
         );
         assert_eq!(list[0].message, AWAITING_RECONCILIATION_MESSAGE);
         assert!(
-            !Conditions::of(NODE_CLAIM, &object(1), &mut list, at(10)).changed(),
+            !Conditions::new(NODE_CLAIM, &object(1), &mut list, at(10)).changed(),
             "a second look changes nothing"
         );
     }
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn root_follows_its_dependents() {
         let mut list = Vec::new();
-        let mut conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(NODE_CLAIM, &object(1), &mut list, at(1));
         assert!(conditions.set_true("Launched"));
         conditions.now = at(2);
         assert!(conditions.set_false("Registered", "NodeNotFound", "no node"));
@@ -471,7 +471,7 @@ mod tests {
     #[test]
     fn transition_time_moves_with_the_status_only() {
         let mut list = Vec::new();
-        let mut conditions = Conditions::of(NODE_POOL, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(NODE_POOL, &object(1), &mut list, at(1));
         conditions.set_false(
             "NodeClassReady",
             "NodeClassNotFound",
@@ -498,11 +498,11 @@ mod tests {
     #[test]
     fn old_generations_do_not_make_ready() {
         let mut list = Vec::new();
-        let mut conditions = Conditions::of(NODE_POOL, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(NODE_POOL, &object(1), &mut list, at(1));
         conditions.set_true("ValidationSucceeded");
         conditions.set_true("NodeClassReady");
         assert!(is_true(&list, READY));
-        let mut conditions = Conditions::of(NODE_POOL, &object(2), &mut list, at(5));
+        let mut conditions = Conditions::new(NODE_POOL, &object(2), &mut list, at(5));
         assert!(
             !conditions.changed(),
             "a new generation alone changes nothing"
@@ -534,7 +534,7 @@ mod tests {
     #[test]
     fn only_conditions_that_stand_apart_can_be_cleared() {
         let mut list = Vec::new();
-        let mut conditions = Conditions::of(NODE_CLAIM, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(NODE_CLAIM, &object(1), &mut list, at(1));
         conditions.set_true("Drifted");
         assert!(!conditions.clear("Launched"));
         assert!(!conditions.clear(READY));
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn a_kind_without_dependents_is_ready() {
         let mut list = Vec::new();
-        let mut conditions = Conditions::of(KWOK_NODE_CLASS, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(KWOK_NODE_CLASS, &object(1), &mut list, at(1));
         conditions.set_true(READY);
         assert_eq!(story(&list), "Ready=True/Ready@1");
     }
@@ -571,7 +571,7 @@ mod tests {
             status: ConditionStatus::True,
             ..Condition::default()
         }];
-        Conditions::of(NODE_CLAIM, &object(1), &mut list, at(4)).set_true("Launched");
+        Conditions::new(NODE_CLAIM, &object(1), &mut list, at(4)).set_true("Launched");
         assert!(
             list.iter().all(|each| each.last_transition_time.is_some()),
             "what is written has a time"

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::names::NodeClassKey;
 use crate::schema::fields;
 
 /// API group of NodePool, NodeClaim and NodeOverlay.
@@ -39,4 +40,12 @@ pub struct NodeClassRef {
     /// Name of the node class.
     #[schemars(extend("x-kubernetes-validations" = [fields::rule("self != ''", "name may not be empty")]))]
     pub name: String,
+}
+
+impl NodeClassRef {
+    /// The reference as a key.
+    #[must_use]
+    pub fn key(&self) -> NodeClassKey {
+        NodeClassKey::new(self.group.as_str(), self.kind.as_str(), self.name.as_str())
+    }
 }

@@ -1,4 +1,4 @@
-//! The shape that every Kubernetes object shares: `metadata` beside a few top-level fields.
+//! The structure that every Kubernetes object has: `metadata` and a few top-level fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -80,8 +80,8 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads metadata without the record of which client set which field: it is often larger than the rest of the object,
-/// and nothing here looks at it. Updates that leave it out do not change it.
+/// Deserializes metadata without the managed fields: they are often larger than the rest of the object and never read. Updates
+/// that omit them do not change them.
 pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ObjectMeta, D::Error> {
@@ -90,7 +90,7 @@ pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
     Ok(metadata)
 }
 
-/// `true` for the default of a type; keeps defaults out of what is written.
+/// `true` for the default of a type; default values are not serialized.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -9,7 +9,7 @@ use super::rules::{RuleCheck, RuleContext, has};
 use crate::node_class::ec2nodeclass::AMI_FAMILIES;
 
 /// Who answers for a rule.
-pub(super) fn of(message: &str) -> Option<RuleCheck> {
+pub(super) fn native_check(message: &str) -> Option<RuleCheck> {
     Some(match message {
         "must specify exactly one of ['role', 'instanceProfile']" => identity,
         "must specify amiFamily if amiSelectorTerms does not contain an alias" => family_needed,

@@ -196,7 +196,7 @@ fn at_present(
     old: Option<&Value>,
 ) -> Found {
     let mut found = Found::default();
-    if let Some(definition) = schema::of_kind(set, kind) {
+    if let Some(definition) = schema::definition(set, kind) {
         schema::beside_spec(object, &mut found);
         definition.spec(object, old.and_then(|old| old.get("spec")), &mut found);
     }
@@ -329,7 +329,7 @@ mod tests {
                 "EC2NodeClass",
                 "KWOKNodeClass",
             ] {
-                if let Some(definition) = schema::of_kind(set, kind) {
+                if let Some(definition) = schema::definition(set, kind) {
                     schemas(
                         definition.of_spec,
                         &format!("{} {kind}", set.as_str()),
@@ -342,7 +342,10 @@ mod tests {
         let mut rules_seen = 0;
         for (path, schema) in all {
             if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-                assert!(patterns::of(pattern).is_some(), "{path}: pattern {pattern}");
+                assert!(
+                    patterns::description(pattern).is_some(),
+                    "{path}: pattern {pattern}"
+                );
             }
             for rule in schema
                 .get("x-kubernetes-validations")
@@ -351,7 +354,10 @@ mod tests {
                 .flatten()
             {
                 let message = rule.get("message").and_then(Value::as_str).unwrap();
-                assert!(rules::of(message).is_some(), "{path}: rule {message}");
+                assert!(
+                    rules::native_check(message).is_some(),
+                    "{path}: rule {message}"
+                );
                 rules_seen += 1;
             }
         }

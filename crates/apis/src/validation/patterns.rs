@@ -15,7 +15,7 @@ pub(super) struct PatternDescription {
     pub(super) example: &'static str,
 }
 
-const fn words(
+const fn describe(
     fits: fn(&str) -> bool,
     allowed: &'static str,
     example: &'static str,
@@ -29,94 +29,94 @@ const fn words(
 
 /// The words for a pattern; `None` for one that is not known here, which only the API server then checks. A test sees to it
 /// that all patterns of the definitions are known.
-pub(super) fn of(pattern: &str) -> Option<PatternDescription> {
+pub(super) fn description(pattern: &str) -> Option<PatternDescription> {
     match pattern {
-        fields::QUALIFIED_NAME => words(
+        fields::QUALIFIED_NAME => describe(
             looks_qualified,
             "a qualified name: letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not",
             "example.com/team",
         ),
-        fields::LABEL_VALUE => words(
+        fields::LABEL_VALUE => describe(
             |text| text.is_empty() || is_word(text),
             "a label value: letters, digits, '-', '_' and '.', letters or digits at both ends",
             "team-a",
         ),
-        fields::QUANTITY => words(
+        fields::QUANTITY => describe(
             is_quantity,
             "a quantity: a number with a unit such as m, k, M, G, Ki, Mi, Gi or none",
             "100Gi",
         ),
-        fields::DURATION => words(
+        fields::DURATION => describe(
             |text| is_duration(text, &['s', 'm', 'h']),
             "a duration of whole hours (h), minutes (m) and seconds (s)",
             "30m",
         ),
-        fields::DURATION_OR_NEVER => words(
+        fields::DURATION_OR_NEVER => describe(
             |text| text == "Never" || is_duration(text, &['s', 'm', 'h']),
             "a duration of whole hours (h), minutes (m) and seconds (s), or Never",
             "720h",
         ),
-        "^((100|[0-9]{1,2})%|[0-9]+)$" => words(
+        "^((100|[0-9]{1,2})%|[0-9]+)$" => describe(
             nodes,
             "a number of nodes, or a percentage from 0% to 100%",
             "10%",
         ),
         r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$" => {
-            words(
+            describe(
                 cron,
                 "a cron expression: minute, hour, day of month, month and day of week in UTC, or @hourly, @daily, @weekly, @monthly, @annually",
                 "0 9 * * 1-5",
             )
         }
         "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$" => {
-            words(window, "hours and minutes, such as 8h, 30m or 8h30m", "8h")
+            describe(window, "hours and minutes, such as 8h, 30m or 8h30m", "8h")
         }
-        "^[^/]*$" => words(
+        "^[^/]*$" => describe(
             |text| !text.contains('/'),
             "a group without a version",
             "karpenter.k8s.aws",
         ),
-        r"^\d+(\.\d+)?$" => words(
+        r"^\d+(\.\d+)?$" => describe(
             is_decimal,
             "a price in dollars per hour without a sign",
             "0.096",
         ),
-        r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$" => words(
+        r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$" => describe(
             adjustment,
             "an amount or a percentage with a sign, down to -100%",
             "-10%",
         ),
-        "subnet-[0-9a-z]+" => words(
+        "subnet-[0-9a-z]+" => describe(
             |text| contains_id(text, "subnet-"),
             "a subnet id",
             "subnet-0123456789abcdef0",
         ),
-        "sg-[0-9a-z]+" => words(
+        "sg-[0-9a-z]+" => describe(
             |text| contains_id(text, "sg-"),
             "a security group id",
             "sg-0123456789abcdef0",
         ),
-        "ami-[0-9a-z]+" => words(
+        "ami-[0-9a-z]+" => describe(
             |text| contains_id(text, "ami-"),
             "an image id",
             "ami-0123456789abcdef0",
         ),
-        "^cr-[0-9a-z]+$" => words(
+        "^cr-[0-9a-z]+$" => describe(
             |text| is_id(text, "cr-"),
             "a capacity reservation id",
             "cr-0123456789abcdef0",
         ),
-        "^pg-[0-9a-z]+$" => words(
+        "^pg-[0-9a-z]+$" => describe(
             |text| is_id(text, "pg-"),
             "a placement group id",
             "pg-0123456789abcdef0",
         ),
-        "^[0-9]{12}$" => words(
+        "^[0-9]{12}$" => describe(
             |text| text.len() == 12 && is_digits(text),
             "an AWS account: twelve digits",
             "\"012345678901\" (in quotes)",
         ),
-        _ if pattern.contains("59000)Gi") => words(
+        _ if pattern.contains("59000)Gi") => describe(
             volume_size,
             "a volume size from 1Gi to 59000Gi (58Ti) or from 1G to 64000G (64T)",
             "100Gi",
@@ -289,7 +289,7 @@ mod tests {
             ),
         ];
         for (pattern, good, bad) in cases {
-            let words = of(pattern).unwrap();
+            let words = description(pattern).unwrap();
             for text in good {
                 assert!((words.fits)(text), "{text:?} fits {pattern}");
             }

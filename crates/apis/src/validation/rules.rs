@@ -91,7 +91,7 @@ pub(super) fn check(
     found: &mut Found,
 ) {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    if let Some(answer) = of(text("message")) {
+    if let Some(answer) = native_check(text("message")) {
         answer(&mut RuleContext {
             path,
             value,
@@ -105,7 +105,7 @@ pub(super) fn check(
 pub(super) type RuleCheck = fn(&mut RuleContext<'_>);
 
 /// Who answers for a rule.
-pub(super) fn of(message: &str) -> Option<RuleCheck> {
+pub(super) fn native_check(message: &str) -> Option<RuleCheck> {
     Some(match message {
         "spec is immutable" => immutable_claim,
         "nodeClassRef.group is immutable" => |at| immutable(at, "group"),
@@ -136,7 +136,7 @@ pub(super) fn of(message: &str) -> Option<RuleCheck> {
         "You must define either PodTemplateRef or ScalableRef, but not both" => buffer_shape,
         _ if message.starts_with("label domain ") => domain,
         _ if message.starts_with("label \"") => key,
-        _ => return ec2nodeclass::of(message),
+        _ => return ec2nodeclass::native_check(message),
     })
 }
 

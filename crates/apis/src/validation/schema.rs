@@ -1,4 +1,4 @@
-//! Walks a value beside the schema of its definition.
+//! Validates a value against the schema of its CRD.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use super::found::Found;
 use super::{FieldIssue, IssueSeverity, IssueTopic, either, meant, patterns, quoted, rules};
 use crate::crds::CrdSet;
 
-/// Deepest nesting that is looked at; the definitions have eight levels.
+/// Maximum nesting that is validated; the CRDs have eight levels.
 const DEEPEST: usize = 32;
 
-/// Longest text for which another spelling is looked for.
+/// Maximum length of a text for which a correction is searched.
 const GUESSED: usize = 256;
-/// Names beside a missing one that are compared with it.
+/// Number of names that are compared with a missing one.
 const NEIGHBOURS: usize = 64;
 
-/// The definition of a kind, as far as it is walked.
+/// The schema of a kind.
 pub(super) struct Definition {
     /// The schema of `spec`.
     pub(super) of_spec: &'static Value,
-    /// The API server refuses an object without a spec.
+    /// The API server rejects an object without a spec.
     needs_spec: bool,
 }
 
@@ -39,8 +39,8 @@ impl Definition {
     }
 }
 
-/// The definition of a kind; `None` when the set has no such kind.
-pub(super) fn of_kind(set: CrdSet, kind: &str) -> Option<Definition> {
+/// The schema of a kind; `None` if the set has no such kind.
+pub(super) fn definition(set: CrdSet, kind: &str) -> Option<Definition> {
     let definition = set
         .manifests()
         .iter()
@@ -65,7 +65,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn fault(&mut self, path: &str, value: &Value, problem: String, fix: String) {
-        // Boot data may hold what is nobody's business.
+        // User data may be confidential.
         let value = if path.ends_with("userData") {
             "the value".to_owned()
         } else {
@@ -118,7 +118,7 @@ impl Walk<'_> {
                 fix,
             );
         }
-        // The API server does not ask the rules about a value whose shape is wrong.
+        // The API server does not evaluate rules on a value of the wrong type.
         if self.found.refusing() == before {
             for rule in schema
                 .get("x-kubernetes-validations")
@@ -212,7 +212,7 @@ impl Walk<'_> {
         let words = schema
             .get("pattern")
             .and_then(Value::as_str)
-            .and_then(patterns::of);
+            .and_then(patterns::description);
         if let Some(words) = words.filter(|words| !(words.fits)(text)) {
             let short = Some(text).filter(|text| text.len() <= GUESSED);
             let fix = short.and_then(|text| better(text, words.fits)).map_or_else(
@@ -269,7 +269,7 @@ impl Walk<'_> {
                 "take entries out, or make a second object".to_owned(),
             );
         }
-        // What is beyond the limit cannot stay, whatever it says.
+        // Items beyond the limit must be removed, whatever their values.
         let most = most.map_or(items.len(), |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         });
@@ -391,7 +391,7 @@ impl Walk<'_> {
         });
     }
 
-    /// The API server drops it without a word, or refuses it, as the client asks.
+    /// The API server drops it silently, or rejects it, as the client requests.
     fn unknown(
         &mut self,
         path: &str,
@@ -411,7 +411,7 @@ impl Walk<'_> {
 /// The fields of every object.
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// Adds what stands beside `spec` and is no field of an object; often it belongs into `spec`.
+/// Reports top-level names next to `spec` that are not fields of an object; often they belong into `spec`.
 pub(super) fn beside_spec(object: &Value, found: &mut Found) {
     for (name, value) in object.as_object().into_iter().flatten() {
         if !FIELDS.contains(&name.as_str()) && found.takes(IssueSeverity::Suspicious) {
@@ -462,7 +462,7 @@ const fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The type in words.
+/// Name of the type.
 fn plain(wanted: &str) -> &str {
     match wanted {
         "object" => "set of fields",
@@ -475,7 +475,7 @@ fn plain(wanted: &str) -> &str {
     }
 }
 
-/// What to write for fields that people forget.
+/// Examples for fields that are often forgotten.
 fn example(name: &str) -> Option<&'static str> {
     Some(match name {
         "nodeClassRef" => {
@@ -504,7 +504,7 @@ fn example(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The text as it may have been meant: another case, without blanks, days as hours, longer words for units.
+/// A correction of the text: another case, without spaces, days as hours, units instead of words.
 fn better(text: &str, fits: fn(&str) -> bool) -> Option<String> {
     let trimmed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let lower = trimmed.to_lowercase();

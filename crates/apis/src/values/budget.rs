@@ -9,7 +9,7 @@ use super::{CronSchedule, GoDuration, ParseCronError};
 pub enum Allowance {
     /// A number of nodes.
     Nodes(i64),
-    /// A share of the pool's nodes in percent; may exceed 100.
+    /// A percentage of the nodes of the NodePool; may exceed 100.
     Percent(i64),
 }
 
@@ -22,7 +22,7 @@ pub enum BudgetError {
     /// The schedule cannot be read.
     #[error("budget: {0}")]
     Schedule(#[from] ParseCronError),
-    /// A duration without a schedule says for how long, but not from when.
+    /// A duration without a schedule has no start.
     #[error(
         "budget duration {0} has no schedule: set both, or neither for a budget that always holds"
     )]
@@ -47,9 +47,9 @@ impl Allowance {
             .ok_or_else(|| BudgetError::Nodes(text.to_owned()))
     }
 
-    /// The number of nodes out of a pool of that many; a share is rounded up.
+    /// The number of allowed disruptions for this number of nodes; a percentage is rounded up.
     #[must_use]
-    pub fn of(self, nodes: i64) -> i64 {
+    pub fn allowed(self, nodes: i64) -> i64 {
         match self {
             Self::Nodes(count) => count,
             Self::Percent(percent) => {
@@ -61,10 +61,10 @@ impl Allowance {
     }
 }
 
-/// Windows that are looked at to find a gap between them.
+/// Maximum number of windows that are searched for a gap between them.
 const WINDOWS: usize = 300;
 
-/// How often a budget holds.
+/// How often a budget is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BudgetActivity {
     /// At all times.
@@ -75,7 +75,7 @@ pub enum BudgetActivity {
     Never,
 }
 
-/// When a budget holds: for a while after each fire time.
+/// When a budget is active: for some time after each fire time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetWindow {
     /// When it begins.
@@ -91,8 +91,8 @@ impl BudgetWindow {
         let Ok(start) = now.checked_sub(jiff::SignedDuration::from(self.duration)) else {
             return true; // longer than time itself
         };
-        // A schedule that never fires (30 February) counts as active: upstream compares with the zero time. For a budget
-        // this is the careful side.
+        // A schedule that never fires (30 February) counts as active: Karpenter compares with the zero time. For a budget this
+        // is the safe side.
         self.schedule.next(start).is_none_or(|hit| hit <= now)
     }
 
@@ -125,10 +125,10 @@ impl BudgetWindow {
         BudgetActivity::Always
     }
 
-    /// When it is active between two times, the end excluded: sorted, none touching the next.
+    /// When it is active between two times, the end excluded: sorted, disjoint and not adjacent.
     ///
     /// # Cost
-    /// One question to the schedule for each fire time in between.
+    /// One evaluation of the schedule for each fire time in between.
     #[must_use]
     pub fn spans(&self, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, Timestamp)> {
         if self.schedule.is_relative() || self.schedule.next(from).is_none() {
@@ -156,10 +156,10 @@ impl BudgetWindow {
     }
 }
 
-/// One budget of a pool.
+/// One budget of a NodePool.
 ///
 /// # Shape
-/// Without a window it always holds; without reasons it holds for every reason, with an empty list for none.
+/// Without a window it is always active; without reasons it applies to every reason, with an empty list to none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledBudget {
     nodes: Result<Allowance, BudgetError>,
@@ -168,8 +168,8 @@ pub struct CompiledBudget {
 }
 
 impl CompiledBudget {
-    /// Reads a budget from its API fields. What cannot be read is kept and reported when the budget is asked, because one
-    /// such budget must not hide the others.
+    /// Compiles a budget from its API fields. Invalid fields are kept and reported when the budget is evaluated, because one
+    /// invalid budget must not hide the others.
     #[must_use]
     pub fn new<'a>(
         nodes: &str,
@@ -197,26 +197,26 @@ impl CompiledBudget {
         }
     }
 
-    /// When it holds; `None` for one that always holds.
+    /// When it is active; `None` for always.
     ///
     /// # Errors
-    /// Schedule and duration cannot be used.
+    /// Schedule and duration are invalid.
     pub fn window(&self) -> Result<Option<&BudgetWindow>, &BudgetError> {
         self.window.as_ref().map(Option::as_ref)
     }
 
-    /// What it allows while it holds.
+    /// Its limit while it is active.
     ///
     /// # Errors
-    /// The amount cannot be read.
+    /// The amount is invalid.
     pub fn allowance(&self) -> Result<Allowance, &BudgetError> {
         self.nodes.as_ref().copied()
     }
 
-    /// Whether the budget holds at a time.
+    /// Whether the budget is active at a time.
     ///
     /// # Errors
-    /// Schedule and duration cannot be used.
+    /// Schedule and duration are invalid.
     pub fn is_active(&self, now: Timestamp) -> Result<bool, BudgetError> {
         match &self.window {
             Ok(window) => Ok(window.as_ref().is_none_or(|window| window.is_active(now))),
@@ -234,7 +234,7 @@ impl CompiledBudget {
         }
         self.nodes
             .clone()
-            .map(|allowance| Some(allowance.of(nodes)))
+            .map(|allowance| Some(allowance.allowed(nodes)))
     }
 
     /// Whether the budget is about a disruption reason.
@@ -255,12 +255,12 @@ impl CompiledBudget {
     }
 }
 
-/// What the budgets of a pool say at one time for one reason.
+/// Evaluation of the budgets of a NodePool at one time for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BudgetEvaluation {
     /// The smallest number any budget for the reason allows; `None` means no limit. A budget in error allows 0.
     pub allowed: Option<i64>,
-    /// Budgets that could not be used, whatever their reasons.
+    /// Invalid budgets, regardless of their reasons.
     pub errors: Vec<BudgetError>,
 }
 
@@ -286,7 +286,7 @@ impl BudgetSet {
         self.0.iter()
     }
 
-    /// What they say at a time for a reason, with that many nodes in the pool.
+    /// Evaluates the budgets at a time for a reason, with this number of nodes in the NodePool.
     #[must_use]
     pub fn evaluate(&self, now: Timestamp, nodes: i64, reason: &str) -> BudgetEvaluation {
         let mut verdict = BudgetEvaluation::default();

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::GoDuration;
 
-/// How far ahead or back a fire time is looked for; a schedule such as 30 February has none.
+/// How far ahead or back a fire time is searched; a schedule such as 30 February has none.
 const HORIZON_YEARS: i16 = 5;
 
 /// When something recurs, in UTC.
@@ -27,11 +27,11 @@ pub struct CronSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     Fields(Fields),
-    /// Seconds from one fire time to the next, counted from the time asked about.
+    /// Seconds from one fire time to the next, counted from the given time.
     Every(i64),
 }
 
-/// The allowed numbers of each field as bits.
+/// Allowed numbers of each field, as bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fields {
     minutes: u64,
@@ -80,7 +80,7 @@ pub enum CronFault {
         min: u32,
         /// Largest number allowed.
         max: u32,
-        /// Names allowed beside numbers; empty or with a trailing comma.
+        /// Names allowed in addition to numbers; empty or with a trailing comma.
         names: &'static str,
     },
 }
@@ -298,7 +298,7 @@ impl CronSchedule {
         })
     }
 
-    /// It is counted from the time asked about (`@every`), so that no fire time is its own.
+    /// It is counted from the given time (`@every`), so that no fire time is its own.
     #[must_use]
     pub const fn is_relative(&self) -> bool {
         matches!(self.rule, Rule::Every(_))
@@ -333,8 +333,8 @@ impl CronSchedule {
         }
     }
 
-    /// The last fire time at or before a time; `None` when there is none within five years, and for `@every`, which is
-    /// counted from the time asked about.
+    /// The last fire time at or before a time; `None` if there is none within five years, and for `@every`, which is counted
+    /// from the given time.
     #[must_use]
     pub fn prev(&self, at_or_before: Timestamp) -> Option<Timestamp> {
         match &self.rule {

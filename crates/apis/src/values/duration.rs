@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for GoDuration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NillableDuration(Option<(GoDuration, Box<str>)>);
 
-/// What stands for no duration.
+/// Text that means no duration.
 const NEVER: &str = "Never";
 
 /// A text that is neither a duration nor `Never`.

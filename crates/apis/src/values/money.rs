@@ -26,7 +26,7 @@ impl MicroUsd {
         (micros.is_finite() && (0.0..9e15).contains(&micros)).then_some(Self(micros as i64))
     }
 
-    /// Dollars per hour, for people and for metrics; never for a decision.
+    /// Dollars per hour, for display and metrics; never for a decision.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for display only")]
     pub fn dollars(self) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::quantity::{Format, NANOS, ParseQuantityError};
 
-/// What a text says.
+/// Parsed form of a text.
 pub(super) struct Parsed {
     pub(super) nanos: i128,
     pub(super) format: Format,
@@ -36,7 +36,7 @@ const BINARY: [(&str, u32); 6] = [
     ("Ei", 60),
 ];
 
-/// Digits that a 64-bit integer surely holds.
+/// Number of digits that a 64-bit integer can always store.
 const SAFE_DIGITS: usize = 18;
 
 enum Suffix {
@@ -84,7 +84,7 @@ fn decimal_nanos(digits: &str, power: i64) -> i128 {
             .and_then(|(d, f)| d.checked_mul(f))
             .unwrap_or(i128::MAX);
     }
-    // Cut the digits below a nano and round up: some of a resource was asked for, so some is given.
+    // Drops the digits below a nano and rounds up: a positive request must not become zero.
     let cut = usize::try_from(shift.unsigned_abs()).unwrap_or(usize::MAX);
     match digits.len().checked_sub(cut) {
         Some(kept) => {
@@ -175,7 +175,7 @@ fn read_decimal(number: &Number<'_>, power: i32, format: Format) -> Option<Parse
     let places = i32::try_from(number.fraction.len()).ok()?;
     let scale = power.checked_sub(places)?;
     let nanos = decimal_nanos(&digits, i64::from(scale));
-    // Go keeps such amounts in 64 bits, and their text when it looks canonical.
+    // Go stores such amounts in 64 bits, and their text if it looks canonical.
     let simple = digits.len() <= SAFE_DIGITS && scale >= -9;
     if !simple && !number.digits_written {
         return None;
@@ -278,11 +278,11 @@ fn nearest(text: &str) -> Option<String> {
     read(&guess).map(|_| guess)
 }
 
-/// Rounding of amounts that Go keeps in arbitrary precision and that are negative.
+/// Rounding of negative amounts that Go stores in arbitrary precision.
 ///
 /// # Source
-/// apimachinery cuts toward zero and adds one, and wraps at 64 bits of nano-units. Nobody should have such a quantity; the
-/// answer is kept the same so that a comparison with upstream has no exceptions.
+/// apimachinery truncates toward zero and adds one, and wraps at 64 bits of nano-units. Such quantities do not occur in
+/// practice; the result is the same so that comparisons with Karpenter need no exceptions.
 pub(super) fn odd_scaled(nanos: i128, unit: i128) -> i64 {
     let bytes = nanos.to_le_bytes();
     let low = bytes

@@ -1,4 +1,4 @@
-//! Laws and messages that recorded answers do not cover.
+//! Properties and messages that recorded results do not cover.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -190,7 +190,7 @@ fn budgets_fail_closed() {
         ),
         (Some(0), Some(0), 1)
     );
-    // A schedule that never fires holds always, the careful side.
+    // A schedule that never fires is always active, the safe side.
     let never = CompiledBudget::new(
         "0",
         Some("0 0 30 2 *"),
@@ -202,7 +202,7 @@ fn budgets_fail_closed() {
 
 #[test]
 fn shares_round_up() {
-    let share = |percent: i64, nodes| Allowance::Percent(percent).of(nodes);
+    let share = |percent: i64, nodes| Allowance::Percent(percent).allowed(nodes);
     assert_eq!(
         (
             share(10, 0),

@@ -72,7 +72,7 @@ fn same_requirement(ours: &Requirement, out: &Value) -> Result<(), String> {
         same("any", ours.any(7).unwrap_or_default().as_str(), any)?;
     }
     // What is written to the API must mean the same again, but for values excluded beside a bound.
-    let again = mortise_apis::karpenter::object_ext::requirements_of(&ours.to_specs());
+    let again = mortise_apis::requirements::requirements_of(&ours.to_specs());
     let bounded = ours.at_least().is_some() || ours.at_most().is_some();
     if !bounded || ours.values().is_empty() {
         same("round trip", again.get(ours.key()), Some(ours))?;

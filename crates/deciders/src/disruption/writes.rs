@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use mortise_apis::karpenter::nodeclaim::DISRUPTION_REASON;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::DISRUPTION_REASON;
 use mortise_apis::names::{ClaimName, NodeName, ObjectRef};
 use mortise_apis::schema::conditions::{Conditions, NODE_CLAIM, find};
 use mortise_apis::{k8s, labels, taints};
@@ -123,7 +123,7 @@ pub(super) fn condition(
     now: Timestamp,
 ) -> Effect {
     let mut list = claim.status.conditions.clone();
-    let mut conditions = Conditions::of(NODE_CLAIM, &claim.metadata, &mut list, now);
+    let mut conditions = Conditions::new(NODE_CLAIM, &claim.metadata, &mut list, now);
     match reason {
         Some(reason) => {
             conditions.set_true_with_reason(DISRUPTION_REASON, reason.as_str(), reason.as_str());

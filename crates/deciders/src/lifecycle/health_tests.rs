@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::testing::TestCluster;
-use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
+use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
 

@@ -44,7 +44,7 @@ use crate::tracking::timer_queue::{TimerQueue, earlier};
 use crate::tracking::write_tracker::WriteTracker;
 use breaker::BreakerTransition;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::LAUNCHES_PAUSED;
+use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::values::after;

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::{has_finalizer, resources_of};
+use mortise_apis::resources::resources_of;
+use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::schema::groups::{GROUP, V1};
 use mortise_apis::{labels, taints};
 use mortise_engine::decider::StepInput;

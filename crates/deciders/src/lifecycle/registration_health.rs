@@ -31,7 +31,7 @@ use super::breaker::{BreakerState, BreakerTransition, LaunchDecision};
 use crate::tracking::timer_queue::TimerQueue;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::karpenter::object_ext::{LAUNCHES_PAUSED, PROBE_LAUNCH};
+use mortise_apis::karpenter::nodepool::{LAUNCHES_PAUSED, PROBE_LAUNCH};
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::schema::conditions::{
     self, AWAITING_RECONCILIATION, AWAITING_RECONCILIATION_MESSAGE, ConditionStatus, Conditions,

@@ -196,7 +196,7 @@ impl ProvisioningDecider {
             if let Some(waiting) = self.waiting.get_mut(&promise.pod) {
                 waiting.machine = None;
             }
-            let machine = input.snapshot.machine_at(&promise.place);
+            let machine = input.snapshot.node_at(&promise.place);
             let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
             let subject = ObjectRef::Pod(promise.pod.clone());
             let why = why.clone();

@@ -95,7 +95,7 @@ impl ProvisioningDecider {
             let Some(nomination) = ledger.nomination(uid) else {
                 continue;
             };
-            let node = input.snapshot.machine_at(&nomination.place);
+            let node = input.snapshot.node_at(&nomination.place);
             let Some(node) = node.filter(|node| is_unused(node, input.snapshot)) else {
                 continue;
             };
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn delays_double_and_expire() {
-        let node = StateNode::coming(&Arc::new(NodeClaim::default()));
+        let node = StateNode::from_expected_claim(&Arc::new(NodeClaim::default()));
         let start = Timestamp::UNIX_EPOCH;
         let mut backoff = LaunchBackoff::default();
         let mut now = start;

@@ -354,7 +354,7 @@ impl ProvisioningDecider {
             refused: self.refused_machines(input.now),
             ..options(input)
         };
-        let mut view = input.snapshot.with_coming();
+        let mut view = input.snapshot.with_expected_claims();
         for key in self.given_up(input) {
             view.pending.remove(key);
         }

@@ -2,7 +2,7 @@
 //!
 //! # Rule
 //! A promise on a ready machine ends some time after kube-scheduler was seen to refuse its pod
-//! ([`mortise_state::index::Index::expire_ledger`]). Then our picture of the machine or of the pod is wrong, and the pod is expected
+//! ([`mortise_state::index::Index::expire_nominations`]). Then our picture of the machine or of the pod is wrong, and the pod is expected
 //! elsewhere: on another machine, or on a new one. If that is refused too, a third would hardly help; nothing more is
 //! launched for the pod for an hour. A promise that ends although nobody was seen to refuse the pod (kube-scheduler is slow,
 //! or away) is made again on the same machine.
@@ -53,7 +53,7 @@ impl PendingPod {
         if self.refusal != pod.refusal {
             self.refusal.clone_from(&pod.refusal);
             let on = snapshot.ledger.nomination(&pod.uid);
-            let machine = on.and_then(|promise| snapshot.machine_at(&promise.place));
+            let machine = on.and_then(|promise| snapshot.node_at(&promise.place));
             self.refused |=
                 self.refusal.is_some() && machine.is_some_and(|machine| machine.initialized);
         }
@@ -156,7 +156,7 @@ impl PendingPod {
             Stalled::NoNode => self.held_up.clone(),
             Stalled::OnReadyNode => {
                 let promise = input.snapshot.ledger.nomination(&self.uid)?;
-                let machine = input.snapshot.machine_at(&promise.place)?;
+                let machine = input.snapshot.node_at(&promise.place)?;
                 // Not one that it was promised until just now.
                 let (node, claim) = machine.names();
                 self.machine

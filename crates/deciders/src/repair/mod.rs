@@ -109,7 +109,7 @@ impl RepairDecider {
         let counts = counts.get_or_insert_with(|| count(input));
         let pool = machine.pool();
         let HealthCount { nodes, sick } = counts.get(&pool).copied().unwrap_or_default();
-        if sick > rules.limit.of(nodes) {
+        if sick > rules.limit.allowed(nodes) {
             self.held_up(input, machine, &rules, (sick, nodes), step);
             return Some(after(input.now, RECHECK_MS));
         }

@@ -62,7 +62,7 @@ use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
-use mortise_apis::karpenter::object_ext::has_finalizer;
+use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_planning::drain::DrainErrors;
 use objects::{going_patch, is_going, new_deadline, why};
 use report::BlockerReport;
@@ -325,7 +325,7 @@ impl TerminationDecider {
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         let (now, grace_ms) = (input.now, input.settings.end_grace_ms);
-        let id = ProviderId::from(claim.machine_id()?);
+        let id = ProviderId::from(claim.instance_id()?);
         if self.gone.contains(&id) {
             return None;
         }

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::has_finalizer;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, ConditionStatus};
+use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::GoDuration;
 use mortise_apis::{labels, taints};
 use mortise_engine::decider_id::DeciderId;
@@ -27,7 +27,7 @@ pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey>
         ObjectRef::Claim(name) => snapshot
             .claims
             .get(name)
-            .map(|claim| NodeKey::of_claim(claim)),
+            .map(|claim| NodeKey::from_claim(claim)),
         _ => None,
     }
 }

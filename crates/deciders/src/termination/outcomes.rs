@@ -320,7 +320,7 @@ fn budget_of(input: &StepInput<'_>, pod: &PodKey) -> Option<Reason> {
         .pdbs
         .iter()
         .filter(|(name, _)| name.namespace == pod.key.namespace);
-    let selects = |selector| Selector::of(selector).matches_labels(&pod.labels);
+    let selects = |selector| Selector::new(selector).matches_labels(&pod.labels);
     let (pdb, _) = of_pod.into_iter().find(|(_, pdb)| {
         pdb.status.disruptions_allowed <= 0 && pdb.spec.selector.as_ref().is_some_and(selects)
     })?;

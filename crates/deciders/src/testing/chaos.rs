@@ -192,7 +192,7 @@ fn history(seed: u64) -> Vec<String> {
         (
             snapshot.claims.len(),
             snapshot.ledger.fences().len(),
-            snapshot.ledger.coming().len()
+            snapshot.ledger.expected_claims().len()
         ),
         (0, 0, 0),
         "seed {seed}"

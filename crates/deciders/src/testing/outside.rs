@@ -377,7 +377,7 @@ fn resolved() -> ResolvedNodeClass {
     let small = InstanceType {
         name: "small".into(),
         requirements: Requirements::new(),
-        capacity: Resources::of(2_000, 1 << 30),
+        capacity: Resources::new(2_000, 1 << 30),
         overhead: Resources::default(),
         offerings: vec![offering("zone-a")],
         devices: Arc::default(),

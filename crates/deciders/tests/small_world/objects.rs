@@ -48,7 +48,7 @@ pub(crate) fn instance_type(name: &str, cpus: i64, offerings: &[(&str, i64)]) ->
     InstanceType {
         name: Arc::from(name),
         requirements,
-        capacity: Resources::of(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
+        capacity: Resources::new(cpus * 1_000, cpus * 4 * GIB).with("pods", 110),
         overhead: Resources::default(),
         offerings: offered,
         devices: std::sync::Arc::default(),

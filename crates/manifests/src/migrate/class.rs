@@ -1,25 +1,25 @@
-//! EC2NodeClasses: from AWSNodeTemplates, from inline settings of a Provisioner, from `v1beta1`, and from `v1` with words of
-//! another age in it.
+//! EC2NodeClasses: from AWSNodeTemplates, from inline settings of a Provisioner, from `v1beta1`, and from `v1` with field names
+//! of another version.
 
 use super::edit::{UnexpectedStructure, drop_entry, maps_hold, set_type, strip_server_fields};
 use super::finding::{Code, FindingLog};
 use super::pool::ManifestVersion;
 use super::{MigrateOptions, selectors};
-use crate::yaml::{Node, NodeContent};
+use crate::yaml::{NodeContent, YamlNode};
 use mortise_apis::conversion::{ALIAS_VERSION, OLD_HOPS, UBUNTU, alias, ubuntu_disks};
 use mortise_apis::nearest::nearest;
 use mortise_apis::node_class::ec2nodeclass::AMI_FAMILIES;
 use mortise_apis::schema::groups::AWS_GROUP;
 
 const FAMILY: &str = "spec.amiFamily";
-/// Tags that the service writes itself.
+/// Tags that the controller sets itself.
 const RESTRICTED_TAGS: [&str; 4] = [
     "eks:eks-cluster-name",
     "karpenter.sh/nodepool",
     "karpenter.sh/nodeclaim",
     "karpenter.k8s.aws/ec2nodeclass",
 ];
-/// Fields of a NodePool that people write into the class.
+/// Fields of a NodePool that are often misplaced in the class.
 const FIELDS_OF_POOLS: [&str; 6] = [
     "consolidateAfter",
     "consolidationPolicy",
@@ -29,9 +29,9 @@ const FIELDS_OF_POOLS: [&str; 6] = [
     "weight",
 ];
 
-/// Converts a class in place. Returns the expiry that stood in it, which belongs to its pools: the text and its line.
+/// Converts a class in place. Returns the expiry that it contained, which belongs to its NodePools: the text and its line.
 pub(crate) fn convert(
-    root: &mut Node,
+    root: &mut YamlNode,
     age: ManifestVersion,
     options: &MigrateOptions,
     log: &mut FindingLog<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn convert(
     }
     let version = root
         .at(&["metadata", "annotations", ALIAS_VERSION])
-        .and_then(Node::text)
+        .and_then(YamlNode::text)
         .map(str::to_owned);
     let spec = root.make(&["spec"]);
     selectors::convert(spec, log);
@@ -59,10 +59,10 @@ pub(crate) fn convert(
     identity(spec, options, log);
     if age != ManifestVersion::Now {
         let hops = spec.at(&["metadataOptions", "httpPutResponseHopLimit"]);
-        if hops.is_none_or(Node::is_nothing) {
+        if hops.is_none_or(YamlNode::is_nothing) {
             spec.make(&["metadataOptions"]).set(
                 "httpPutResponseHopLimit",
-                Node::plain(&OLD_HOPS.to_string()),
+                YamlNode::plain(&OLD_HOPS.to_string()),
             );
             log.converted(
                 Code::Added,
@@ -100,7 +100,7 @@ pub(crate) fn convert(
     Ok(expiry)
 }
 
-fn drop_annotations(root: &mut Node) {
+fn drop_annotations(root: &mut YamlNode) {
     let Some(annotations) = root.at_mut(&["metadata", "annotations"]) else {
         return;
     };
@@ -114,20 +114,25 @@ fn drop_annotations(root: &mut Node) {
     }
 }
 
-fn is_empty(spec: &Node, key: &str) -> bool {
+fn is_empty(spec: &YamlNode, key: &str) -> bool {
     spec.get(key).is_none_or(|list| {
         list.is_nothing()
             || list.items().is_empty() && matches!(list.content, NodeContent::List { .. })
     })
 }
 
-/// The image family, and images by alias where none are chosen.
-fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mut FindingLog<'_>) {
+/// The AMI family, and AMI aliases if none are selected.
+fn family(
+    spec: &mut YamlNode,
+    age: ManifestVersion,
+    version: Option<&str>,
+    log: &mut FindingLog<'_>,
+) {
     let chosen = !is_empty(spec, "amiSelectorTerms");
     let line = spec.get("amiFamily").map_or(0, |family| family.line);
     let mut family = spec
         .get("amiFamily")
-        .and_then(Node::text)
+        .and_then(YamlNode::text)
         .map(str::to_owned);
     if let Some(known) = &family
         && !AMI_FAMILIES.contains(&known.as_str())
@@ -143,13 +148,13 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
                 AMI_FAMILIES.join(", ")
             ),
         );
-        spec.set("amiFamily", Node::plain(&meant));
+        spec.set("amiFamily", YamlNode::plain(&meant));
         family = Some(meant);
     }
     if family.is_none() && age == ManifestVersion::Alpha {
         family = Some("AL2".to_owned());
         if chosen {
-            spec.set("amiFamily", Node::plain("AL2"));
+            spec.set("amiFamily", YamlNode::plain("AL2"));
             log.converted(Code::Added, 0, FAMILY, "AL2, the previous default");
         }
     }
@@ -165,18 +170,18 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
             if !chosen {
                 log.error(Code::Missing, line, "spec.amiSelectorTerms", "images of the family Custom have no alias: write the terms that select them");
             }
-            let registers = spec.get("userData").and_then(Node::text).is_some_and(|data| data.contains("karpenter.sh/unregistered"));
+            let registers = spec.get("userData").and_then(YamlNode::text).is_some_and(|data| data.contains("karpenter.sh/unregistered"));
             if age != ManifestVersion::Now && !registers {
                 log.warning(Code::Behaviour, line, FAMILY, "since v1 the user data of Custom images has to register the node with the taint karpenter.sh/unregistered:NoExecute");
             }
         }
         Some(known) if !chosen => match alias(known, version.unwrap_or("latest")) {
             Some(text) => {
-                let mut term = Node::map();
-                term.set("alias", Node::string(&text));
+                let mut term = YamlNode::map();
+                term.set("alias", YamlNode::string(&text));
                 let comments = spec.remove("amiFamily").map_or_else(Vec::new, crate::yaml::MapEntry::comments);
                 drop_entry(spec, "amiSelectorTerms");
-                let mut entry = super::edit::instead("amiSelectorTerms", Node::list([term]), Vec::new());
+                let mut entry = super::edit::instead("amiSelectorTerms", YamlNode::list([term]), Vec::new());
                 entry.notes.before = comments;
                 if let Some(entries) = spec.entries_mut() {
                     entries.insert(0, entry);
@@ -195,7 +200,7 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
             terms.items().iter().any(|term| {
                 term.value
                     .get("alias")
-                    .and_then(Node::text)
+                    .and_then(YamlNode::text)
                     .is_some_and(|alias| alias.starts_with("al2@"))
             })
         });
@@ -204,13 +209,13 @@ fn family(spec: &mut Node, age: ManifestVersion, version: Option<&str>, log: &mu
     }
 }
 
-/// The family is gone: its machines are those of AL2 with another disk.
-fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) {
+/// The family was removed: its nodes are those of AL2 with another disk.
+fn ubuntu(spec: &mut YamlNode, chosen: bool, line: usize, log: &mut FindingLog<'_>) {
     if !chosen {
         log.error(Code::Unsupported, line, FAMILY, "Ubuntu images are not found by themselves any more: write amiSelectorTerms that select them");
         return;
     }
-    spec.set("amiFamily", Node::plain("AL2"));
+    spec.set("amiFamily", YamlNode::plain("AL2"));
     log.warning(
         Code::Renamed,
         line,
@@ -218,7 +223,7 @@ fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) 
         "Ubuntu is AL2 with images that are chosen by terms: the user data has the same form",
     );
     if is_empty(spec, "blockDeviceMappings") {
-        spec.set("blockDeviceMappings", Node::of(&ubuntu_disks()));
+        spec.set("blockDeviceMappings", YamlNode::from_json(&ubuntu_disks()));
         log.converted(
             Code::Added,
             0,
@@ -228,9 +233,9 @@ fn ubuntu(spec: &mut Node, chosen: bool, line: usize, log: &mut FindingLog<'_>) 
     }
 }
 
-/// Role or instance profile: one of the two.
-fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>) {
-    let there = |spec: &Node, key: &str| spec.get(key).is_some_and(|node| !node.is_nothing());
+/// Exactly one of role and instance profile.
+fn identity(spec: &mut YamlNode, options: &MigrateOptions, log: &mut FindingLog<'_>) {
+    let there = |spec: &YamlNode, key: &str| spec.get(key).is_some_and(|node| !node.is_nothing());
     let (role, profile) = (there(spec, "role"), there(spec, "instanceProfile"));
     match (role, profile, &options.role, &options.instance_profile) {
         (true, true, ..) => log.error(
@@ -243,7 +248,11 @@ fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>)
             let comments = spec
                 .remove("instanceProfile")
                 .map_or_else(Vec::new, crate::yaml::MapEntry::comments);
-            spec.push(super::edit::instead("role", Node::string(role), comments));
+            spec.push(super::edit::instead(
+                "role",
+                YamlNode::string(role),
+                comments,
+            ));
             log.converted(
                 Code::Renamed,
                 0,
@@ -252,11 +261,11 @@ fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>)
             );
         }
         (false, false, Some(role), _) => {
-            spec.set("role", Node::string(role));
+            spec.set("role", YamlNode::string(role));
             log.converted(Code::Added, 0, "spec.role", format!("{role}, as specified"));
         }
         (false, false, None, Some(profile)) => {
-            spec.set("instanceProfile", Node::string(profile));
+            spec.set("instanceProfile", YamlNode::string(profile));
             log.converted(
                 Code::Added,
                 0,
@@ -274,10 +283,10 @@ fn identity(spec: &mut Node, options: &MigrateOptions, log: &mut FindingLog<'_>)
     }
 }
 
-fn tags(spec: &mut Node, log: &mut FindingLog<'_>) {
+fn tags(spec: &mut YamlNode, log: &mut FindingLog<'_>) {
     for entry in spec
         .get_mut("tags")
-        .and_then(Node::entries_mut)
+        .and_then(YamlNode::entries_mut)
         .into_iter()
         .flatten()
     {

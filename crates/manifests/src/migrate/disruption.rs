@@ -1,9 +1,9 @@
-//! When nodes of a pool may be disrupted: consolidation, expiry and budgets of all ages.
+//! Disruption settings of a NodePool: consolidation, expiry and budgets of every version.
 
 use super::edit::{FieldMove, drop_entry, instead};
 use super::finding::{Code, FindingLog, MigrationLevel};
 use super::pool::{ManifestVersion, TEMPLATE};
-use crate::yaml::{MapEntry, Node};
+use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::DurationText;
 use mortise_apis::nearest::nearest;
 use mortise_apis::values::GoDuration;
@@ -17,7 +17,7 @@ const POLICIES: [&str; 3] = ["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"
 const REASONS: [&str; 3] = ["Underutilized", "Empty", "Drifted"];
 const EVERYTHING: &str = "WhenEmptyOrUnderutilized";
 
-pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+pub(crate) fn convert(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     words_of_provisioners(root, age, log);
     expiry(root, age, log);
     policy(root, age, log);
@@ -46,7 +46,7 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
 }
 
 /// `consolidation`, `ttlSecondsAfterEmpty` and `ttlSecondsUntilExpired`.
-fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+fn words_of_provisioners(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let mut take = |name: &str| {
         let spec = root.get_mut("spec");
         spec.and_then(|spec| spec.remove(name))
@@ -59,7 +59,7 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
     );
     let enabled = consolidation
         .as_ref()
-        .map(|entry| entry.value.get("enabled").map(Node::value) == Some(true.into()));
+        .map(|entry| entry.value.get("enabled").map(YamlNode::value) == Some(true.into()));
     let old = age == ManifestVersion::Alpha;
     let (wanted, why) = match (enabled, &empty) {
         (Some(true), _) => (Some((EVERYTHING, "0s".to_owned())), "spec.consolidation"),
@@ -120,11 +120,11 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
             }
             let comments = entry.comments();
             root.make(&TEMPLATE)
-                .push(instead("expireAfter", Node::plain(&after), comments));
+                .push(instead("expireAfter", YamlNode::plain(&after), comments));
         }
         None if old => {
             root.make(&TEMPLATE)
-                .set("expireAfter", Node::plain(DurationText::NEVER));
+                .set("expireAfter", YamlNode::plain(DurationText::NEVER));
             log.converted(Code::Added, 0, EXPIRE, "Never: nodes of a Provisioner without ttlSecondsUntilExpired did not expire; by default those of a NodePool do after 720h");
         }
         None => {}
@@ -132,14 +132,19 @@ fn words_of_provisioners(root: &mut Node, age: ManifestVersion, log: &mut Findin
 }
 
 fn set_consolidation(
-    root: &mut Node,
+    root: &mut YamlNode,
     policy: &str,
     after: &str,
     comments: Vec<String>,
     log: &mut FindingLog<'_>,
 ) {
     let disruption = root.make(&DISRUPTION);
-    let known = |key: &str| disruption.get(key).and_then(Node::text).map(str::to_owned);
+    let known = |key: &str| {
+        disruption
+            .get(key)
+            .and_then(YamlNode::text)
+            .map(str::to_owned)
+    };
     let (known_policy, known_after) = (known("consolidationPolicy"), known("consolidateAfter"));
     if let Some(known) = known_after.filter(|known| known != after) {
         log.warning(
@@ -150,10 +155,14 @@ fn set_consolidation(
         );
     }
     if known_policy.is_none() {
-        disruption.set("consolidationPolicy", Node::plain(policy));
+        disruption.set("consolidationPolicy", YamlNode::plain(policy));
     }
     disruption.remove("consolidateAfter");
-    disruption.push(instead("consolidateAfter", Node::plain(after), comments));
+    disruption.push(instead(
+        "consolidateAfter",
+        YamlNode::plain(after),
+        comments,
+    ));
 }
 
 /// A number of seconds as a duration.
@@ -173,8 +182,8 @@ fn seconds(entry: &MapEntry, field: &str, log: &mut FindingLog<'_>) -> String {
     }
 }
 
-/// Expiry belongs to the claims, and no budget holds it any more.
-fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+/// Expiry is a field of the NodeClaim template, and budgets no longer apply to it.
+fn expiry(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let moved = FieldMove {
         from: &DISRUPTION,
         key: "expireAfter",
@@ -195,7 +204,7 @@ fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     }
     let template = root.at(&TEMPLATE);
     let found = template.and_then(|template| template.get("expireAfter"));
-    if found.and_then(Node::text) == Some(DurationText::NEVER) {
+    if found.and_then(YamlNode::text) == Some(DurationText::NEVER) {
         return;
     }
     let grace = template.is_some_and(|template| template.get("terminationGracePeriod").is_some());
@@ -217,7 +226,7 @@ fn expiry(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     );
 }
 
-fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+fn policy(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let Some(disruption) = root.at_mut(&DISRUPTION).filter(|node| !node.is_nothing()) else {
         return;
     };
@@ -225,7 +234,7 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         let line = policy.line;
         match policy.text() {
             Some("WhenUnderutilized") => {
-                *policy = Node::plain(EVERYTHING);
+                *policy = YamlNode::plain(EVERYTHING);
                 log.converted(
                     Code::Renamed,
                     line,
@@ -244,7 +253,7 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
                             POLICIES.join(", ")
                         ),
                     );
-                    *policy = Node::plain(&meant);
+                    *policy = YamlNode::plain(&meant);
                 }
                 None => log.error(
                     Code::Unreadable,
@@ -256,14 +265,16 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
             _ => {}
         }
     }
-    let empty_only =
-        disruption.get("consolidationPolicy").and_then(Node::text) == Some("WhenEmpty");
+    let empty_only = disruption
+        .get("consolidationPolicy")
+        .and_then(YamlNode::text)
+        == Some("WhenEmpty");
     match disruption
         .get("consolidateAfter")
         .filter(|node| !node.is_nothing())
     {
         None if age != ManifestVersion::Part => {
-            disruption.set("consolidateAfter", Node::plain("0s"));
+            disruption.set("consolidateAfter", YamlNode::plain("0s"));
             if empty_only && age == ManifestVersion::Beta {
                 log.warning(
                     Code::Added,
@@ -300,8 +311,8 @@ fn policy(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
     }
 }
 
-/// Durations of the API have hours, minutes and seconds, and no days.
-fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>) {
+/// Durations of the API have hours, minutes and seconds, but no days.
+fn duration(node: &mut YamlNode, field: &str, never: bool, log: &mut FindingLog<'_>) {
     let line = node.line;
     let Some(text) = node.text().map(str::to_owned) else {
         return;
@@ -353,9 +364,9 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>)
                     "{text:?} is not a duration of the API (like 30s, 5m, 720h); interpreted as {meant}"
                 ),
             );
-            *node = Node {
+            *node = YamlNode {
                 line,
-                ..Node::plain(&meant)
+                ..YamlNode::plain(&meant)
             };
         }
         None => {
@@ -370,7 +381,7 @@ fn duration(node: &mut Node, field: &str, never: bool, log: &mut FindingLog<'_>)
     }
 }
 
-fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+fn budgets(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     let path = [DISRUPTION.as_slice(), &["budgets"]].concat();
     let Some(list) = root.at_mut(&path).filter(|list| !list.is_nothing()) else {
         if age == ManifestVersion::Alpha {
@@ -387,9 +398,10 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         let field = format!("{BUDGETS}[{index}]");
         let budget = &mut item.value;
         let line = budget.line;
-        let has = |budget: &Node, key: &str| budget.get(key).is_some_and(|node| !node.is_nothing());
+        let has =
+            |budget: &YamlNode, key: &str| budget.get(key).is_some_and(|node| !node.is_nothing());
         if !has(budget, "nodes") {
-            budget.set("nodes", Node::string("10%"));
+            budget.set("nodes", YamlNode::string("10%"));
             log.converted(
                 Code::Added,
                 line,
@@ -427,7 +439,7 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
         }
         for reason in budget
             .get_mut("reasons")
-            .and_then(Node::items_mut)
+            .and_then(YamlNode::items_mut)
             .into_iter()
             .flatten()
         {
@@ -449,7 +461,7 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
                             REASONS.join(", ")
                         ),
                     );
-                    reason.value = Node::plain(&meant);
+                    reason.value = YamlNode::plain(&meant);
                 }
                 None => log.error(
                     Code::Unreadable,
@@ -463,7 +475,7 @@ fn budgets(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
 }
 
 /// The duration of a budget has hours and minutes only.
-fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
+fn minutes(node: &mut YamlNode, field: &str, log: &mut FindingLog<'_>) {
     let line = node.line;
     let Some(text) = node.text().map(str::to_owned) else {
         return;
@@ -503,8 +515,8 @@ fn minutes(node: &mut Node, field: &str, log: &mut FindingLog<'_>) {
         field,
         format!("{text} is {meant}: a budget's duration has hours and minutes only"),
     );
-    *node = Node {
+    *node = YamlNode {
         line,
-        ..Node::plain(&meant)
+        ..YamlNode::plain(&meant)
     };
 }

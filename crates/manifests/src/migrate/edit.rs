@@ -1,15 +1,15 @@
-//! Moving fields about, with a line in the report for each.
+//! Moves fields, with a finding for each.
 
 use super::finding::{Code, FindingLog, MigrationLevel};
-use crate::yaml::{MapEntry, Node, Notes};
+use crate::yaml::{MapEntry, Notes, YamlNode};
 
-/// Where a field goes.
+/// Source and destination of a field.
 pub(crate) struct FieldMove<'a> {
-    /// Path of the map that it is in.
+    /// Path of the map that contains it.
     pub(crate) from: &'a [&'a str],
     /// Its name there.
     pub(crate) key: &'a str,
-    /// Path of the map that it goes to.
+    /// Path of the destination map.
     pub(crate) to: &'a [&'a str],
     /// Its name there.
     pub(crate) name: &'a str,
@@ -23,10 +23,10 @@ impl FieldMove<'_> {
         all.join(".")
     }
 
-    /// Moves the field with its comments. What is at the goal already stays, and the report says so.
+    /// Moves the field with its comments. An existing field at the destination is kept, which is reported.
     pub(crate) fn run(
         &self,
-        root: &mut Node,
+        root: &mut YamlNode,
         level: MigrationLevel,
         why: &str,
         log: &mut FindingLog<'_>,
@@ -77,8 +77,8 @@ impl FieldMove<'_> {
     }
 }
 
-/// Takes a field away; its comments go to the field that comes to stand in its place, or to the one before.
-pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<MapEntry> {
+/// Removes a field; its comments move to the next field, or to the previous one.
+pub(crate) fn drop_entry(parent: &mut YamlNode, key: &str) -> Option<MapEntry> {
     let place = parent
         .entries()
         .iter()
@@ -101,8 +101,8 @@ pub(crate) fn drop_entry(parent: &mut Node, key: &str) -> Option<MapEntry> {
     Some(entry)
 }
 
-/// A new field with the comments of those that it takes the place of.
-pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> MapEntry {
+/// A new field with the comments of those that it replaces.
+pub(crate) fn instead(key: &str, value: YamlNode, mut comments: Vec<String>) -> MapEntry {
     let mut entry = MapEntry::new(key, value);
     entry.notes = if comments.len() == 1 {
         Notes {
@@ -118,8 +118,8 @@ pub(crate) fn instead(key: &str, value: Node, mut comments: Vec<String>) -> MapE
     entry
 }
 
-/// Fields that an API server fills in, and that no manifest should carry.
-pub(crate) fn strip_server_fields(root: &mut Node, log: &mut FindingLog<'_>) {
+/// Fields that an API server sets, and that a manifest should not contain.
+pub(crate) fn strip_server_fields(root: &mut YamlNode, log: &mut FindingLog<'_>) {
     let mut gone = Vec::new();
     let status = root.get("status").map(|status| status.line);
     if let Some(line) = status {
@@ -172,11 +172,16 @@ pub(crate) fn strip_server_fields(root: &mut Node, log: &mut FindingLog<'_>) {
     }
 }
 
-/// The apiVersion and kind of the object now.
-pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut FindingLog<'_>) {
+/// Sets apiVersion and kind of the object.
+pub(crate) fn set_type(
+    root: &mut YamlNode,
+    api_version: &str,
+    kind: &str,
+    log: &mut FindingLog<'_>,
+) {
     let text = |key| {
         root.get(key)
-            .and_then(Node::text)
+            .and_then(YamlNode::text)
             .unwrap_or_default()
             .to_owned()
     };
@@ -199,21 +204,21 @@ pub(crate) fn set_type(root: &mut Node, api_version: &str, kind: &str, log: &mut
         "",
         format!("{was} is {kind} of {api_version} now"),
     );
-    root.set("kind", Node::plain(kind));
+    root.set("kind", YamlNode::plain(kind));
     if root.get("apiVersion").is_some() {
-        root.set("apiVersion", Node::plain(api_version));
+        root.set("apiVersion", YamlNode::plain(api_version));
     } else if let Some(entries) = root.entries_mut() {
-        entries.insert(0, MapEntry::new("apiVersion", Node::plain(api_version)));
+        entries.insert(0, MapEntry::new("apiVersion", YamlNode::plain(api_version)));
     }
 }
 
-/// Something else than a map stands where fields are moved about: the object cannot be converted, which was reported.
+/// A value that is not a map where fields are moved: the object cannot be converted, which was reported.
 #[derive(Debug)]
 pub(crate) struct UnexpectedStructure;
 
-/// Sees whether what is moved about consists of maps. What is something else is reported, and the object left alone.
+/// Whether all values on the path of a move are maps. Others are reported, and the object is not converted.
 pub(crate) fn maps_hold(
-    root: &Node,
+    root: &YamlNode,
     paths: &[&[&str]],
     log: &mut FindingLog<'_>,
 ) -> Result<(), UnexpectedStructure> {

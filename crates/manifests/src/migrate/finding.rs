@@ -1,21 +1,21 @@
-//! What was done to a manifest, and what somebody should look at.
+//! Findings: what was converted, and what needs attention.
 
 use serde::Serialize;
 
-/// How much a finding asks of the reader.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MigrationLevel {
-    /// Converted; it means what it meant.
+    /// Converted without a change of meaning.
     Converted,
-    /// Converted, but look at it: the meaning cannot be kept exactly, or was not clear.
+    /// Converted, but needs a review: the meaning cannot be kept exactly, or was not clear.
     Warning,
-    /// Not converted: somebody has to decide, and what is written does not work yet.
+    /// Not converted: needs a decision by the user, and does not work as written.
     Error,
 }
 
 impl MigrationLevel {
-    /// The level as a word.
+    /// The level as text.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -26,33 +26,33 @@ impl MigrationLevel {
     }
 }
 
-/// What kind of finding.
+/// Category of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Code {
-    /// A kind or version became another.
+    /// A kind or version was replaced.
     Version,
-    /// A field went to another place.
+    /// A field was moved.
     Moved,
-    /// A field or a value has another name.
+    /// A field or a value was renamed.
     Renamed,
-    /// A field was written out that had a default, or none.
+    /// A field was added that had a default, or none.
     Added,
-    /// A field was taken away.
+    /// A field was removed.
     Removed,
     /// A selector became a list of terms.
     Selector,
-    /// Kubelet settings went into a node class.
+    /// Kubelet settings were moved into a node class.
     Kubelet,
-    /// Something behaves in another way now.
+    /// A behaviour changed.
     Behaviour,
-    /// A text looks like a placeholder that was not filled in.
+    /// A text looks like a placeholder.
     Placeholder,
-    /// Something that is not supported any more, or ends soon.
+    /// A feature is not supported any more, or is deprecated.
     Unsupported,
-    /// Something is missing that nobody but the user knows.
+    /// A value is missing that only the user knows.
     Missing,
-    /// A text that is not YAML, or not what it should be.
+    /// A text that is not YAML, or has an unexpected structure.
     Unreadable,
 }
 
@@ -77,18 +77,18 @@ impl Code {
     }
 }
 
-/// One decision or warning.
+/// One conversion or warning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigrationFinding {
     /// Name of the input.
     pub file: String,
-    /// Line in the input, counted from 1; 0 when it is about nothing that stands there.
+    /// Line in the input, counted from 1; 0 if it concerns no line.
     pub line: usize,
     /// Kind and name of the object, as in the input.
     pub object: String,
-    /// How much it asks of the reader.
+    /// Severity.
     pub level: MigrationLevel,
-    /// What kind of finding.
+    /// Category.
     pub code: Code,
     /// The field, dots between names; empty for the whole object.
     pub field: String,

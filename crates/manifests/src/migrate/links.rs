@@ -1,4 +1,4 @@
-//! What pools and classes have to do with each other: kubelet settings, expiry, and references that are missing.
+//! References between NodePools and node classes: kubelet settings, expiry, and missing references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,23 @@ use super::edit::{drop_entry, instead};
 use super::finding::{Code, FindingLog, MigrationFinding};
 use super::pool::{ManifestVersion, TEMPLATE};
 use super::{ManifestKind, MigrationItem, SourceFile};
-use crate::yaml::{MapEntry, Node};
+use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::conversion::{KUBELET, NODE_CLASS_REFERENCE};
 use mortise_apis::schema::groups::AWS_GROUP;
 
-/// An expiry that stood in a class.
+/// An expiry that a class contained.
 pub(super) struct Expiry {
     /// Name of the class.
     pub(super) class: String,
-    /// What stood there.
+    /// Its value.
     pub(super) text: String,
-    /// Where.
+    /// Its line.
     pub(super) line: usize,
 }
 
 const KUBELET_FIELD: &str = "spec.template.spec.kubelet";
 
-pub(super) fn settle(
+pub(super) fn resolve(
     works: &mut [MigrationItem],
     sources: &[SourceFile],
     expiries: &[Expiry],
@@ -51,29 +51,29 @@ fn log_of<'a>(
 }
 
 /// Name of the class of a pool.
-fn class_of(pool: &Node) -> Option<&str> {
+fn class_of(pool: &YamlNode) -> Option<&str> {
     let reference = pool.at(&TEMPLATE)?.get("nodeClassRef")?;
-    let kind = reference.get("kind").and_then(Node::text)?;
-    (kind == "EC2NodeClass").then(|| reference.get("name").and_then(Node::text))?
+    let kind = reference.get("kind").and_then(YamlNode::text)?;
+    (kind == "EC2NodeClass").then(|| reference.get("name").and_then(YamlNode::text))?
 }
 
 const fn is_pool(work: &MigrationItem) -> bool {
     matches!(work.kind, ManifestKind::Pool(_))
 }
 
-fn name(root: &Node) -> Option<&str> {
-    root.at(&["metadata", "name"]).and_then(Node::text)
+fn name(root: &YamlNode) -> Option<&str> {
+    root.at(&["metadata", "name"]).and_then(YamlNode::text)
 }
 
-fn is_class(root: &Node) -> bool {
-    root.get("kind").and_then(Node::text) == Some("EC2NodeClass")
+fn is_class(root: &YamlNode) -> bool {
+    root.get("kind").and_then(YamlNode::text) == Some("EC2NodeClass")
         && root
             .get("apiVersion")
-            .and_then(Node::text)
+            .and_then(YamlNode::text)
             .is_some_and(|version| version.starts_with(AWS_GROUP))
 }
 
-/// What the first conversion left in annotations of pools: settings that nothing reads any more.
+/// Annotations of an earlier conversion in NodePools: settings that no version reads any more.
 fn from_annotations(
     works: &mut [MigrationItem],
     sources: &[SourceFile],
@@ -103,7 +103,8 @@ fn from_annotations(
             match serde_json::from_str::<Value>(text) {
                 Ok(value) if value.is_object() => {
                     log.warning(Code::Kubelet, line, "metadata.annotations", format!("{KUBELET} contained kubelet settings that were ignored since 1.1; they apply again"));
-                    root.make(&TEMPLATE).set("kubelet", Node::of(&value));
+                    root.make(&TEMPLATE)
+                        .set("kubelet", YamlNode::from_json(&value));
                 }
                 _ => log.error(
                     Code::Unreadable,
@@ -120,7 +121,7 @@ fn from_annotations(
     }
 }
 
-/// Pools that name no class.
+/// NodePools that refer to no class.
 fn references(
     works: &mut [MigrationItem],
     sources: &[SourceFile],
@@ -166,15 +167,15 @@ fn references(
             let mut path = TEMPLATE.to_vec();
             path.push("nodeClassRef");
             let reference = root.make(&path);
-            reference.set("group", Node::plain(AWS_GROUP));
-            reference.set("kind", Node::plain("EC2NodeClass"));
-            reference.set("name", Node::string(&class));
+            reference.set("group", YamlNode::plain(AWS_GROUP));
+            reference.set("kind", YamlNode::plain("EC2NodeClass"));
+            reference.set("name", YamlNode::string(&class));
             work.changed = true;
         }
     }
 }
 
-/// An expiry of a class goes to its pools that have none.
+/// Moves the expiry of a class to its NodePools that have none.
 fn expire(
     works: &mut [MigrationItem],
     sources: &[SourceFile],
@@ -191,7 +192,7 @@ fn expire(
         let own = root
             .at(&TEMPLATE)
             .and_then(|spec| spec.get("expireAfter"))
-            .and_then(Node::text);
+            .and_then(YamlNode::text);
         if own.is_some() {
             continue;
         }
@@ -207,13 +208,13 @@ fn expire(
         );
         if let Some(root) = work.roots.first_mut() {
             root.make(&TEMPLATE)
-                .set("expireAfter", Node::plain(&expiry.text));
+                .set("expireAfter", YamlNode::plain(&expiry.text));
             work.changed = true;
         }
     }
 }
 
-/// Eight hexadecimal digits that follow from the settings.
+/// Eight hexadecimal digits derived from the settings.
 fn suffix(settings: &str) -> String {
     let hash = settings
         .bytes()
@@ -223,13 +224,13 @@ fn suffix(settings: &str) -> String {
     format!("{:08x}", hash >> 32)
 }
 
-/// Kubelet settings belong to the class. Pools of one class with different settings get classes of their own.
+/// Moves kubelet settings to the class. NodePools of one class with different settings get a class each.
 fn kubelets(
     works: &mut [MigrationItem],
     sources: &[SourceFile],
     findings: &mut Vec<MigrationFinding>,
 ) {
-    // Class -> settings of its pools (as canonical JSON, empty for none) -> the pools.
+    // Class -> settings of its NodePools (as canonical JSON, empty for none) -> the NodePools.
     let mut wanted: BTreeMap<String, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
     for (index, work) in works.iter().enumerate().filter(|(_, work)| is_pool(work)) {
         let Some(root) = work.roots.first() else {
@@ -304,7 +305,7 @@ fn kubelets(
                     let entry = spec.remove("kubelet");
                     moved = moved.or(entry);
                     if let Some(reference) = spec.get_mut("nodeClassRef").filter(|_| !in_place) {
-                        reference.set("name", Node::string(&goal));
+                        reference.set("name", YamlNode::string(&goal));
                     }
                 }
             }
@@ -317,7 +318,8 @@ fn kubelets(
                 work.roots[place].make(&["spec"]).push(entry);
             } else {
                 let mut copy = work.roots[place].clone();
-                copy.make(&["metadata"]).set("name", Node::string(&goal));
+                copy.make(&["metadata"])
+                    .set("name", YamlNode::string(&goal));
                 copy.make(&["spec"]).remove("kubelet");
                 copy.make(&["spec"])
                     .push(instead("kubelet", entry.value, Vec::new()));
@@ -327,7 +329,7 @@ fn kubelets(
     }
 }
 
-/// Settings that are none go away without a word.
+/// Empty settings are removed without a finding.
 fn drop_empty<'a>(works: &mut [MigrationItem], pools: impl Iterator<Item = &'a usize>) {
     for index in pools {
         if let Some(spec) = works[*index]
@@ -341,7 +343,7 @@ fn drop_empty<'a>(works: &mut [MigrationItem], pools: impl Iterator<Item = &'a u
     }
 }
 
-/// The class is somewhere else: the settings stay where they are, so that applying the pool fails instead of losing them.
+/// The class is in none of the sources: the settings are not moved, so that applying the NodePool fails instead of losing them.
 fn orphan(
     works: &[MigrationItem],
     index: usize,

@@ -1,10 +1,10 @@
-//! Manifests of every age as `v1`: Provisioners and AWSNodeTemplates, `v1beta1`, and what people paste half right.
+//! Converts manifests of every version to `v1`: Provisioners and AWSNodeTemplates, `v1beta1`, and `v1` with errors.
 //!
-//! A manifest that needs nothing comes back as it was, byte for byte. One that is changed keeps its order, its comments and
-//! its quotes. Whatever is decided is a [`MigrationFinding`], and what cannot be decided is one too: meaning never changes in
-//! silence. Objects of other kinds are passed through; what of them speaks of old names is reported.
+//! A manifest that needs no change is returned unchanged, byte for byte. A changed one keeps its order, comments and quotes.
+//! Every conversion is a [`MigrationFinding`], and so is everything that cannot be converted: the meaning never changes
+//! silently. Objects of other kinds are passed through; old names in them are reported.
 //!
-//! Must never: drop a field without a finding; guess where a user alone can know.
+//! Must never: drop a field without a finding; guess a value that only the user knows.
 
 mod class;
 mod disruption;
@@ -16,7 +16,7 @@ mod requirements;
 mod selectors;
 pub(crate) mod unconverted;
 
-use crate::yaml::{self, Document, Node, NodeContent, Style, documents, json, read};
+use crate::yaml::{self, Document, NodeContent, Style, YamlNode, documents, json, read};
 use edit::set_type;
 use finding::FindingLog;
 use pool::ManifestVersion;
@@ -25,16 +25,16 @@ pub use finding::{Code, MigrationFinding, MigrationLevel};
 
 use mortise_apis::schema::groups::{AWS_GROUP, GROUP};
 
-/// A text with a name: a file, in most cases.
+/// A named text, usually a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Its name; `.json` at the end makes changed objects JSON.
+    /// Its name; changed objects are written as JSON if it ends in `.json`.
     pub name: String,
     /// Its text: YAML or JSON, any number of documents.
     pub text: String,
 }
 
-/// What only the user knows.
+/// Values that only the user knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrateOptions {
     /// IAM role of classes that name none, instead of an instance profile too.
@@ -43,21 +43,21 @@ pub struct MigrateOptions {
     pub instance_profile: Option<String>,
 }
 
-/// What became of the sources.
+/// Result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// The same sources in the same order, converted.
     pub files: Vec<SourceFile>,
-    /// Every decision and every doubt, in the order of the sources and their lines.
+    /// All findings, in the order of the sources and their lines.
     pub findings: Vec<MigrationFinding>,
     /// Objects that were changed.
     pub changed: usize,
-    /// Objects that were looked at and needed nothing, or are of other kinds.
+    /// Objects that needed no change, or are of other kinds.
     pub untouched: usize,
 }
 
 impl Migrated {
-    /// The worst level of all findings.
+    /// The highest level of all findings.
     #[must_use]
     pub fn worst(&self) -> MigrationLevel {
         self.findings
@@ -68,10 +68,10 @@ impl Migrated {
     }
 }
 
-/// An object of a cluster as a text of its own, without what the cluster wrote into it.
+/// An object of a cluster as a source of its own, without fields that the cluster sets.
 #[must_use]
-pub fn of_cluster(object: &serde_json::Value) -> SourceFile {
-    let mut root = Node::of(object);
+pub fn from_cluster(object: &serde_json::Value) -> SourceFile {
+    let mut root = YamlNode::from_json(object);
     let mut ignored = Vec::new();
     let mut log = FindingLog {
         file: "",
@@ -89,7 +89,7 @@ pub fn of_cluster(object: &serde_json::Value) -> SourceFile {
     }
 }
 
-/// What an object is to us.
+/// Kind of an object, as the migration treats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ManifestKind {
     Pool(ManifestVersion),
@@ -99,18 +99,18 @@ enum ManifestKind {
     Other,
 }
 
-/// An object on its way.
+/// An object in conversion.
 struct MigrationItem {
     /// Index of the source.
     file: usize,
-    /// Separator line that goes before it.
+    /// Separator line before it.
     separator: Option<String>,
-    /// The text as it was.
+    /// The original text.
     body: String,
-    /// What it became: several where one object gave birth to others.
-    roots: Vec<Node>,
+    /// The result: several objects if one was split.
+    roots: Vec<YamlNode>,
     style: Style,
-    /// Comments below everything.
+    /// Comments at the end of the document.
     trailing: Vec<String>,
     kind: ManifestKind,
     /// Kind and name in the source.
@@ -119,13 +119,13 @@ struct MigrationItem {
 }
 
 impl MigrationItem {
-    /// It stays as it is, and nothing is put into it for the sake of others.
+    /// It is not changed, not even for the sake of other objects.
     const fn leave(&mut self) {
         self.kind = ManifestKind::Other;
     }
 }
 
-/// Converts all sources together: what pools and classes have to do with each other is looked up in all of them.
+/// Converts all sources together: references between NodePools and classes are resolved across all of them.
 #[must_use]
 pub fn migrate(sources: &[SourceFile], options: &MigrateOptions) -> Migrated {
     let mut findings = Vec::new();
@@ -140,7 +140,7 @@ pub fn migrate(sources: &[SourceFile], options: &MigrateOptions) -> Migrated {
         let name = sources.get(work.file).map_or("", |source| &source.name);
         convert(work, name, options, &mut findings, &mut expiries);
     }
-    links::settle(&mut works, sources, &expiries, &mut findings);
+    links::resolve(&mut works, sources, &expiries, &mut findings);
     let mut migrated = Migrated::default();
     for (file, source) in sources.iter().enumerate() {
         let mut text = String::new();
@@ -165,7 +165,7 @@ pub fn migrate(sources: &[SourceFile], options: &MigrateOptions) -> Migrated {
         });
     }
     findings.sort_by_cached_key(|finding| {
-        // What has no line comes after what has one, object by object.
+        // Findings without a line follow those with one, by object.
         let file = sources
             .iter()
             .position(|source| source.name == finding.file);
@@ -174,7 +174,7 @@ pub fn migrate(sources: &[SourceFile], options: &MigrateOptions) -> Migrated {
             |work: &MigrationItem| work.roots.first().map_or(0, |root| root.line) > finding.line;
         let of_label = works.iter().filter(own).count();
         let object = if of_label > 1 && finding.line > 0 {
-            // Parts have no names: the last one that begins above the line.
+            // Fragments have no names: the last one that begins above the line.
             works.iter().rposition(|work| own(&work) && !after(work))
         } else {
             works.iter().position(|work| own(&work))
@@ -210,8 +210,8 @@ fn written(work: &MigrationItem, as_json: bool) -> String {
 }
 
 /// Kind and name.
-pub(crate) fn label(root: &Node) -> String {
-    let text = |path: &[&str]| root.at(path).and_then(Node::text).map(str::to_owned);
+pub(crate) fn label(root: &YamlNode) -> String {
+    let text = |path: &[&str]| root.at(path).and_then(YamlNode::text).map(str::to_owned);
     match (text(&["kind"]), text(&["metadata", "name"])) {
         (Some(kind), Some(name)) => format!("{kind} {name}"),
         (Some(kind), None) => kind,
@@ -219,7 +219,7 @@ pub(crate) fn label(root: &Node) -> String {
     }
 }
 
-/// Whether a text that cannot be read is about us.
+/// Whether a text that does not parse contains names of mortise or Karpenter kinds.
 pub(crate) fn about_us(text: &str) -> bool {
     [
         "karpenter.sh",
@@ -336,20 +336,20 @@ fn open(
 }
 
 /// The objects of a `List`.
-pub(crate) fn list_items(root: &Node) -> Vec<Node> {
+pub(crate) fn list_items(root: &YamlNode) -> Vec<YamlNode> {
     let is_list = root
         .get("kind")
-        .and_then(Node::text)
+        .and_then(YamlNode::text)
         .is_some_and(|kind| kind.ends_with("List"));
     if !is_list {
         return Vec::new();
     }
-    let items = root.get("items").map(Node::items).unwrap_or_default();
+    let items = root.get("items").map(YamlNode::items).unwrap_or_default();
     items.iter().map(|item| item.value.clone()).collect()
 }
 
-fn kind_of(root: &Node) -> ManifestKind {
-    let text = |key| root.get(key).and_then(Node::text).unwrap_or_default();
+fn kind_of(root: &YamlNode) -> ManifestKind {
+    let text = |key| root.get(key).and_then(YamlNode::text).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = version.split_once('/').unwrap_or((version, ""));
     let ours = |own: &str| group == own || group.is_empty();
@@ -370,8 +370,8 @@ fn kind_of(root: &Node) -> ManifestKind {
     }
 }
 
-/// A piece of a pool, as texts quote them: without kind and name.
-pub(crate) fn is_part(root: &Node) -> bool {
+/// A fragment of a NodePool, as documentation quotes them: without kind and name.
+pub(crate) fn is_part(root: &YamlNode) -> bool {
     let words = [
         "budgets",
         "consolidateAfter",
@@ -431,9 +431,10 @@ fn convert(
             let Ok(expiry) = class::convert(&mut root, age, options, &mut log) else {
                 return work.leave();
             };
-            if let (Some((text, line)), Some(class)) =
-                (expiry, root.at(&["metadata", "name"]).and_then(Node::text))
-            {
+            if let (Some((text, line)), Some(class)) = (
+                expiry,
+                root.at(&["metadata", "name"]).and_then(YamlNode::text),
+            ) {
                 expiries.push(links::Expiry {
                     class: class.to_owned(),
                     text,
@@ -449,28 +450,28 @@ fn convert(
     work.roots.extend(born);
 }
 
-/// The class that stood inside a Provisioner.
+/// The class that was part of a Provisioner.
 fn inline_class(
-    pool: &Node,
+    pool: &YamlNode,
     inline: yaml::MapEntry,
     options: &MigrateOptions,
     log: &mut FindingLog<'_>,
-) -> Option<Node> {
+) -> Option<YamlNode> {
     let name = pool.at(&["spec", "template", "spec", "nodeClassRef", "name"])?;
-    let mut class = Node::map();
-    class.set("apiVersion", Node::plain(&format!("{AWS_GROUP}/v1")));
-    class.set("kind", Node::plain("EC2NodeClass"));
+    let mut class = YamlNode::map();
+    class.set("apiVersion", YamlNode::plain(&format!("{AWS_GROUP}/v1")));
+    class.set("kind", YamlNode::plain("EC2NodeClass"));
     class.make(&["metadata"]).set("name", name.clone());
     let mut spec = edit::instead("spec", inline.value, Vec::new());
     spec.notes.before = inline.notes.all(Vec::new());
     class.push(spec);
-    // One of another shape was reported, and is written as it stood.
+    // An unexpected structure was reported, and is kept as it is.
     class::convert(&mut class, ManifestVersion::Alpha, options, log).ok();
     Some(class)
 }
 
-fn claim(root: &mut Node, log: &mut FindingLog<'_>) {
-    if root.get("apiVersion").and_then(Node::text) == Some("karpenter.sh/v1") {
+fn claim(root: &mut YamlNode, log: &mut FindingLog<'_>) {
+    if root.get("apiVersion").and_then(YamlNode::text) == Some("karpenter.sh/v1") {
         return;
     }
     set_type(root, &format!("{GROUP}/v1"), "NodeClaim", log);
@@ -490,7 +491,7 @@ fn claim(root: &mut Node, log: &mut FindingLog<'_>) {
         && matches!(root.get("spec"), Some(spec) if matches!(spec.content, NodeContent::Map { .. }))
     {
         root.make(&["spec"])
-            .set("expireAfter", Node::plain("Never"));
+            .set("expireAfter", YamlNode::plain("Never"));
         log.warning(Code::Added, 0, "spec.expireAfter", "Never: the age stood in the pool alone, and the default takes the node by force after 720h");
     }
     log.warning(

@@ -1,34 +1,34 @@
-//! NodePools: from Provisioners, from `v1beta1`, and from `v1` with words of another age in it.
+//! NodePools: from Provisioners, from `v1beta1`, and from `v1` with field names of another version.
 
 use super::edit::{
     FieldMove, UnexpectedStructure, drop_entry, maps_hold, set_type, strip_server_fields,
 };
 use super::finding::{Code, FindingLog, MigrationLevel};
 use super::{disruption, requirements};
-use crate::yaml::{MapEntry, Node};
+use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::conversion::group_of;
 use mortise_apis::schema::groups::{AWS_GROUP, GROUP};
 
-/// How old a manifest is.
+/// Version of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestVersion {
     /// Provisioner and AWSNodeTemplate.
     Alpha,
     /// `v1beta1`.
     Beta,
-    /// `v1`, perhaps half right.
+    /// `v1`, possibly with errors.
     Now,
-    /// A part of a manifest, without a kind.
+    /// A fragment of a manifest, without a kind.
     Part,
 }
 
-/// Path of the spec of a claim in a pool.
+/// Path of the NodeClaim spec in a NodePool.
 pub(crate) const TEMPLATE: [&str; 3] = ["spec", "template", "spec"];
 const SPEC: [&str; 1] = ["spec"];
 const METADATA: [&str; 3] = ["spec", "template", "metadata"];
 const DISRUPTION: [&str; 2] = ["spec", "disruption"];
 
-/// Fields that stand in another place than they used to, or than people believe.
+/// Fields that were moved, or are often misplaced.
 const MOVES: [FieldMove<'static>; 19] = [
     moved(&[], "disruption", &SPEC, "disruption"),
     moved(&[], "template", &SPEC, "template"),
@@ -75,10 +75,10 @@ const fn moved(
     }
 }
 
-/// Converts a pool in place. Kubelet settings stay in the template and a missing class reference stays missing: both need
-/// the other objects. Returns the inline settings of a provider, if it had any.
+/// Converts a NodePool in place. Kubelet settings stay in the template and a missing class reference stays missing: both depend
+/// on other objects. Returns the inline settings of a provider, if there are any.
 pub(crate) fn convert(
-    root: &mut Node,
+    root: &mut YamlNode,
     age: ManifestVersion,
     log: &mut FindingLog<'_>,
 ) -> Result<Option<MapEntry>, UnexpectedStructure> {
@@ -142,14 +142,14 @@ pub(crate) fn convert(
         && let Some(template) = spec.remove("template")
         && let Some(entries) = spec.entries_mut()
     {
-        // Where people look for it.
+        // Frequent wrong location.
         entries.insert(0, template);
     }
     Ok(inline)
 }
 
-/// `limits.resources` is `limits` now.
-fn limits(root: &mut Node, log: &mut FindingLog<'_>) {
+/// `limits.resources` was renamed to `limits`.
+fn limits(root: &mut YamlNode, log: &mut FindingLog<'_>) {
     let Some(limits) = root.at_mut(&["spec", "limits"]) else {
         return;
     };
@@ -177,8 +177,8 @@ fn limits(root: &mut Node, log: &mut FindingLog<'_>) {
     );
 }
 
-/// Settings of a provider inside the pool: they become a class of their own.
-fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
+/// Provider settings in the NodePool become a class of their own.
+fn provider(root: &mut YamlNode, log: &mut FindingLog<'_>) -> Option<MapEntry> {
     let spec = root.get_mut("spec")?;
     let mut entry = spec.remove("provider")?;
     if entry.value.is_nothing() {
@@ -194,13 +194,13 @@ fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
         spec.push(entry);
         return None;
     }
-    // It was an object in an object.
+    // It was a nested object.
     for name in ["apiVersion", "kind"] {
         drop_entry(&mut entry.value, name);
     }
     let name = root
         .at(&["metadata", "name"])
-        .and_then(Node::text)
+        .and_then(YamlNode::text)
         .unwrap_or("default")
         .to_owned();
     log.converted(
@@ -210,14 +210,14 @@ fn provider(root: &mut Node, log: &mut FindingLog<'_>) -> Option<MapEntry> {
         format!("is an EC2NodeClass {name:?} of its own now"),
     );
     let reference = root.make(&[TEMPLATE.as_slice(), &["nodeClassRef"]].concat());
-    reference.set("group", Node::plain(AWS_GROUP));
-    reference.set("kind", Node::plain("EC2NodeClass"));
-    reference.set("name", Node::string(&name));
+    reference.set("group", YamlNode::plain(AWS_GROUP));
+    reference.set("kind", YamlNode::plain("EC2NodeClass"));
+    reference.set("name", YamlNode::string(&name));
     Some(entry)
 }
 
-/// Words of the first releases.
-fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
+/// Names of the first releases.
+fn ancient(root: &mut YamlNode, log: &mut FindingLog<'_>) {
     for (word, key) in [
         ("instanceTypes", "node.kubernetes.io/instance-type"),
         ("zones", "topology.kubernetes.io/zone"),
@@ -263,8 +263,8 @@ fn ancient(root: &mut Node, log: &mut FindingLog<'_>) {
     }
 }
 
-/// Group, kind and name, whatever of it was there.
-pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut FindingLog<'_>) {
+/// The parts of group, kind and name that are present.
+pub(crate) fn class_reference(reference: &mut YamlNode, field: &str, log: &mut FindingLog<'_>) {
     if let Some(name) = reference.text().map(str::to_owned) {
         log.warning(
             Code::Renamed,
@@ -272,8 +272,8 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
             field,
             "is a group, a kind and a name",
         );
-        *reference = Node::map();
-        reference.set("name", Node::string(&name));
+        *reference = YamlNode::map();
+        reference.set("name", YamlNode::string(&name));
     }
     let line = reference.line;
     let version = reference.remove("apiVersion");
@@ -281,12 +281,12 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
         .as_ref()
         .and_then(|version| group_of(version.value.text()?))
         .map(str::to_owned);
-    if reference.get("group").is_none_or(Node::is_nothing) {
+    if reference.get("group").is_none_or(YamlNode::is_nothing) {
         let group = old_group.clone().unwrap_or_else(|| AWS_GROUP.to_owned());
         match version {
             Some(mut version) => {
                 version.key = crate::yaml::Scalar::plain("group");
-                version.value = Node::plain(&group);
+                version.value = YamlNode::plain(&group);
                 reference.push(version);
                 log.converted(
                     Code::Renamed,
@@ -296,7 +296,7 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
                 );
             }
             None => {
-                reference.set("group", Node::plain(&group));
+                reference.set("group", YamlNode::plain(&group));
                 log.converted(
                     Code::Added,
                     line,
@@ -306,9 +306,9 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
             }
         }
     }
-    match reference.get("kind").and_then(Node::text) {
+    match reference.get("kind").and_then(YamlNode::text) {
         Some("AWSNodeTemplate") => {
-            reference.set("kind", Node::plain("EC2NodeClass"));
+            reference.set("kind", YamlNode::plain("EC2NodeClass"));
             log.converted(
                 Code::Renamed,
                 line,
@@ -318,7 +318,7 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
         }
         Some(_) => {}
         None => {
-            reference.set("kind", Node::plain("EC2NodeClass"));
+            reference.set("kind", YamlNode::plain("EC2NodeClass"));
             log.converted(
                 Code::Added,
                 line,
@@ -329,8 +329,8 @@ pub(crate) fn class_reference(reference: &mut Node, field: &str, log: &mut Findi
     }
 }
 
-/// Labels and annotations of the template that have another name now.
-fn template_keys(root: &mut Node, log: &mut FindingLog<'_>) {
+/// Labels and annotations of the template that were renamed.
+fn template_keys(root: &mut YamlNode, log: &mut FindingLog<'_>) {
     let Some(metadata) = root.at_mut(&METADATA) else {
         return;
     };
@@ -361,7 +361,7 @@ fn template_keys(root: &mut Node, log: &mut FindingLog<'_>) {
                 let comments = entry.comments();
                 map_node.push(super::edit::instead(
                     "karpenter.sh/do-not-disrupt",
-                    Node::string("true"),
+                    YamlNode::string("true"),
                     comments,
                 ));
             }

@@ -1,16 +1,16 @@
-//! Requirements of a pool: defaults that the old webhook filled in, and keys that are gone.
+//! Requirements of a NodePool: defaults of the former webhook, and removed keys.
 
 use super::finding::{Code, FindingLog};
 use super::pool::{ManifestVersion, TEMPLATE};
-use crate::yaml::{Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
+use crate::yaml::{NodeContent, Notes, Scalar, SequenceItem, YamlNode, scalar_value};
 
-/// What a Provisioner required when it said nothing.
+/// Defaults of a Provisioner.
 const ALPHA_DEFAULTS: [(&str, &str, &str); 3] = [
     ("kubernetes.io/os", "In", "linux"),
     ("kubernetes.io/arch", "In", "amd64"),
     ("karpenter.sh/capacity-type", "In", "on-demand"),
 ];
-/// Keys with which a Provisioner chose types by itself.
+/// Keys with which a Provisioner selected types itself.
 const TYPE_KEYS: [&str; 6] = [
     "node.kubernetes.io/instance-type",
     "beta.kubernetes.io/instance-type",
@@ -23,16 +23,16 @@ const FIELD: &str = "spec.template.spec.requirements";
 
 /// Adds a requirement.
 pub(crate) fn add(
-    root: &mut Node,
+    root: &mut YamlNode,
     key: &str,
     operator: &str,
     values: &[String],
     comments: Vec<String>,
 ) {
-    let mut requirement = Node::map();
-    requirement.set("key", Node::string(key));
-    requirement.set("operator", Node::plain(operator));
-    requirement.set("values", Node::texts(values));
+    let mut requirement = YamlNode::map();
+    requirement.set("key", YamlNode::string(key));
+    requirement.set("operator", YamlNode::plain(operator));
+    requirement.set("values", YamlNode::texts(values));
     let list = list(root);
     if let Some(items) = list.items_mut() {
         items.push(SequenceItem {
@@ -45,10 +45,13 @@ pub(crate) fn add(
     }
 }
 
-fn list(root: &mut Node) -> &mut Node {
+fn list(root: &mut YamlNode) -> &mut YamlNode {
     let template = root.make(&TEMPLATE);
-    if template.get("requirements").is_none_or(Node::is_nothing) {
-        template.set("requirements", Node::list([]));
+    if template
+        .get("requirements")
+        .is_none_or(YamlNode::is_nothing)
+    {
+        template.set("requirements", YamlNode::list([]));
     }
     let list = template.make(&["requirements"]);
     if let NodeContent::List { flow, items } = &mut list.content
@@ -59,7 +62,7 @@ fn list(root: &mut Node) -> &mut Node {
     list
 }
 
-pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLog<'_>) {
+pub(crate) fn convert(root: &mut YamlNode, age: ManifestVersion, log: &mut FindingLog<'_>) {
     if let Some(list) = root.at_mut(&[TEMPLATE.as_slice(), &["requirements"]].concat()) {
         if !list.is_nothing() && !matches!(list.content, NodeContent::List { .. }) {
             log.error(
@@ -76,7 +79,7 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
                 for value in item
                     .value
                     .get_mut("values")
-                    .and_then(Node::items_mut)
+                    .and_then(YamlNode::items_mut)
                     .into_iter()
                     .flatten()
                 {
@@ -88,14 +91,14 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
     let keys: Vec<String> = root
         .at(&[TEMPLATE.as_slice(), &["requirements"]].concat())
         .into_iter()
-        .flat_map(Node::items)
+        .flat_map(YamlNode::items)
         .filter_map(|item| item.value.get("key")?.text().map(str::to_owned))
         .collect();
     let has = |key: &str| keys.iter().any(|known| known == key);
     match age {
         ManifestVersion::Alpha => {
             for (key, operator, value) in ALPHA_DEFAULTS {
-                // A key of the same meaning in its older spelling counts.
+                // A key of the same meaning with its former name counts.
                 let alias = key.replace("kubernetes.io", "beta.kubernetes.io");
                 if has(key) || has(&alias) {
                     continue;
@@ -127,9 +130,9 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
         ManifestVersion::Beta | ManifestVersion::Now => {
             let absent = root
                 .at(&[TEMPLATE.as_slice(), &["requirements"]].concat())
-                .is_none_or(Node::is_nothing);
+                .is_none_or(YamlNode::is_nothing);
             if absent {
-                root.make(&TEMPLATE).set("requirements", Node::list([]));
+                root.make(&TEMPLATE).set("requirements", YamlNode::list([]));
                 log.warning(
                     Code::Added,
                     0,
@@ -142,7 +145,7 @@ pub(crate) fn convert(root: &mut Node, age: ManifestVersion, log: &mut FindingLo
     }
 }
 
-/// Keys that were renamed, and keys that never were labels of nodes.
+/// Keys that were renamed, and keys that never were node labels.
 fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
     for item in items.iter_mut() {
         let Some(key) = item.value.get_mut("key") else {
@@ -150,7 +153,7 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
         };
         let line = key.line;
         if key.text() == Some("node.k8s.aws/capacity-type") {
-            *key = Node::plain("karpenter.sh/capacity-type");
+            *key = YamlNode::plain("karpenter.sh/capacity-type");
             log.converted(
                 Code::Renamed,
                 line,
@@ -165,7 +168,7 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
         let key = item
             .value
             .get("key")
-            .and_then(Node::text)
+            .and_then(YamlNode::text)
             .unwrap_or_default()
             .to_owned();
         let why = match key.as_str() {
@@ -192,8 +195,8 @@ fn old_keys(items: &mut Vec<SequenceItem>, log: &mut FindingLog<'_>) {
     }
 }
 
-/// Values of labels and requirements are texts, also where they look like numbers or bools.
-pub(crate) fn as_text(node: &mut Node) {
+/// Values of labels and requirements are strings, even if they look like numbers or booleans.
+pub(crate) fn as_text(node: &mut YamlNode) {
     if let NodeContent::Scalar(scalar) = &mut node.content
         && !scalar.quoted
         && !scalar_value(scalar).is_string()

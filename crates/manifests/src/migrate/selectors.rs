@@ -1,13 +1,13 @@
-//! Selectors of the first releases, one map with lists of values, as lists of terms.
+//! Selectors of the first releases, maps with lists of values, as lists of terms.
 
 use super::edit::instead;
 use super::finding::{Code, FindingLog};
-use crate::yaml::{MapEntry, Node};
+use crate::yaml::{MapEntry, YamlNode};
 
-/// Most terms of a list.
+/// Maximum number of terms.
 const MAX_TERMS: usize = 30;
 
-/// Which selector.
+/// Type of selector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Subnets,
@@ -15,7 +15,7 @@ enum Of {
     Images,
 }
 
-pub(crate) fn convert(spec: &mut Node, log: &mut FindingLog<'_>) {
+pub(crate) fn convert(spec: &mut YamlNode, log: &mut FindingLog<'_>) {
     for (old, new, of) in [
         ("amiSelector", "amiSelectorTerms", Of::Images),
         ("subnetSelector", "subnetSelectorTerms", Of::Subnets),
@@ -46,7 +46,7 @@ pub(crate) fn convert(spec: &mut Node, log: &mut FindingLog<'_>) {
 }
 
 fn selector(
-    spec: &mut Node,
+    spec: &mut YamlNode,
     entry: MapEntry,
     place: usize,
     old: &str,
@@ -96,15 +96,15 @@ fn selector(
         log.warning(Code::Behaviour, line, &field, "AMI tags for an architecture or instance type are ignored: the newest compatible AMI is used");
     }
     let comments = entry.comments();
-    let mut entry = instead(new, Node::list(terms), Vec::new());
+    let mut entry = instead(new, YamlNode::list(terms), Vec::new());
     entry.notes.before = comments;
     if let Some(entries) = spec.entries_mut() {
         entries.insert(place.min(entries.len()), entry);
     }
 }
 
-/// The terms of a selector: an id stands alone, everything else is the product of its values.
-fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<Node> {
+/// Terms of a selector: each ID is a term of its own, everything else is the product of its values.
+fn terms(selector: &YamlNode, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<YamlNode> {
     let mut ids: Vec<String> = Vec::new();
     let mut axes: Vec<(String, Vec<String>)> = Vec::new();
     let mut owners: Vec<String> = Vec::new();
@@ -142,8 +142,8 @@ fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<
         return ids
             .into_iter()
             .map(|id| {
-                let mut term = Node::map();
-                term.set("id", Node::string(&id));
+                let mut term = YamlNode::map();
+                term.set("id", YamlNode::string(&id));
                 term
             })
             .collect();
@@ -174,18 +174,18 @@ fn terms(selector: &Node, of: Of, field: &str, log: &mut FindingLog<'_>) -> Vec<
     for product in &products {
         for name in &names {
             for owner in &owners {
-                let mut term = Node::map();
+                let mut term = YamlNode::map();
                 if !product.is_empty() {
                     let tags = term.make(&["tags"]);
                     for (key, value) in product {
-                        tags.set(key, Node::string(value));
+                        tags.set(key, YamlNode::string(value));
                     }
                 }
                 if let Some(name) = name {
-                    term.set("name", Node::string(name));
+                    term.set("name", YamlNode::string(name));
                 }
                 if let Some(owner) = owner {
-                    term.set("owner", Node::string(owner));
+                    term.set("owner", YamlNode::string(owner));
                 }
                 if !term.entries().is_empty() {
                     terms.push(term);

@@ -1,11 +1,11 @@
-//! Objects that are not converted: what of them will not work any more.
+//! Objects that are not converted: reports what will not work any more.
 
 use std::collections::BTreeSet;
 
 use super::finding::{Code, FindingLog};
-use crate::yaml::{Node, NodeContent};
+use crate::yaml::{NodeContent, YamlNode};
 
-/// Keys that have another name now.
+/// Keys that were renamed.
 const RENAMED: [(&str, &str); 5] = [
     ("karpenter.sh/provisioner-name", "karpenter.sh/nodepool"),
     ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-disrupt"),
@@ -20,7 +20,7 @@ const RENAMED: [(&str, &str); 5] = [
     ),
 ];
 
-/// Settings of the old ConfigMap and what they are called now.
+/// Settings of the former ConfigMap and their present names.
 const SETTINGS: [(&str, &str); 11] = [
     ("batchMaxDuration", "BATCH_MAX_DURATION"),
     ("batchIdleDuration", "BATCH_IDLE_DURATION"),
@@ -42,7 +42,7 @@ const SETTINGS: [(&str, &str); 11] = [
 ];
 
 /// Reports old names in an object that is passed through.
-pub(crate) fn report(root: &Node, log: &mut FindingLog<'_>) {
+pub(crate) fn report(root: &YamlNode, log: &mut FindingLog<'_>) {
     let mut seen = BTreeSet::new();
     walk(root, &mut |text, line| {
         for (old, new) in RENAMED {
@@ -56,10 +56,10 @@ pub(crate) fn report(root: &Node, log: &mut FindingLog<'_>) {
             }
         }
     });
-    let is_settings =
-        root.at(&["metadata", "name"]).and_then(Node::text) == Some("karpenter-global-settings");
+    let is_settings = root.at(&["metadata", "name"]).and_then(YamlNode::text)
+        == Some("karpenter-global-settings");
     if is_settings {
-        for entry in root.get("data").map(Node::entries).unwrap_or_default() {
+        for entry in root.get("data").map(YamlNode::entries).unwrap_or_default() {
             let now = SETTINGS
                 .iter()
                 .find(|(old, _)| *old == entry.key.text)
@@ -74,8 +74,8 @@ pub(crate) fn report(root: &Node, log: &mut FindingLog<'_>) {
     }
 }
 
-/// Reports texts that look as if something should have been put in their place.
-pub(crate) fn placeholders(root: &Node, log: &mut FindingLog<'_>) {
+/// Reports texts that look like placeholders.
+pub(crate) fn placeholders(root: &YamlNode, log: &mut FindingLog<'_>) {
     let mut seen = BTreeSet::new();
     walk(root, &mut |text, line| {
         if let Some(found) = placeholder(text)
@@ -93,7 +93,7 @@ pub(crate) fn placeholders(root: &Node, log: &mut FindingLog<'_>) {
     });
 }
 
-/// `${NAME}`, `$NAME`, `<NAME>`, `REPLACE_ME`; not in boot data, which is a program of its own.
+/// `${NAME}`, `$NAME`, `<NAME>`, `REPLACE_ME`; not in user data, which is a script.
 fn placeholder(text: &str) -> Option<String> {
     if text.contains('\n') {
         return None;
@@ -138,7 +138,7 @@ fn placeholder(text: &str) -> Option<String> {
     .map(|_| text.to_owned())
 }
 
-fn walk(node: &Node, see: &mut impl FnMut(&str, usize)) {
+fn walk(node: &YamlNode, see: &mut impl FnMut(&str, usize)) {
     match &node.content {
         NodeContent::Scalar(scalar) => see(&scalar.text, node.line),
         NodeContent::Map { entries, .. } => {

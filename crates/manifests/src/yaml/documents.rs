@@ -11,8 +11,8 @@ pub(crate) struct Document {
     pub(crate) line: usize,
 }
 
-/// Splits a stream. A separator is a line that begins with three dashes: such a line ends even a block of text. Content on
-/// the separator line itself belongs to the body.
+/// Splits a stream. A separator is a line that begins with three dashes, even within a block scalar. Content on the separator
+/// line belongs to the body.
 pub(crate) fn documents(text: &str) -> Vec<Document> {
     let mut found = vec![Document {
         separator: None,
@@ -44,7 +44,7 @@ pub(crate) fn documents(text: &str) -> Vec<Document> {
             last.body.push_str(line);
         }
     }
-    // Nothing before the first separator.
+    // There is nothing before the first separator.
     if found.len() > 1
         && found
             .first()

@@ -1,6 +1,6 @@
-//! YAML as people write it: order, comments, quotes and blank lines are part of it.
+//! YAML as written by users: order, comments, quotes and blank lines are preserved.
 //!
-//! Invariant: what is written from a tree reads back as the same values; comments stay with the field they stood at.
+//! Invariant: a tree that is written parses to the same values; comments stay with their field.
 
 mod documents;
 mod read;
@@ -12,5 +12,5 @@ mod tests;
 
 pub(crate) use documents::{Document, documents};
 pub(crate) use read::{Style, read};
-pub(crate) use tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
+pub(crate) use tree::{MapEntry, NodeContent, Notes, Scalar, SequenceItem, YamlNode, scalar_value};
 pub(crate) use write::{json, yaml};

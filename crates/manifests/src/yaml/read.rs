@@ -1,20 +1,20 @@
-//! From text to a tree with comments.
+//! Parses text into a tree with comments.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
-use super::tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem};
+use super::tree::{MapEntry, NodeContent, Notes, Scalar, SequenceItem, YamlNode};
 
-/// How deep an alias may be written out, in nodes: a few lines of YAML can name billions.
+/// Maximum number of nodes to which aliases expand: a few lines of YAML can name billions.
 const MAX_NODES: usize = 200_000;
 
-/// How a document is indented, as far as it shows.
+/// Indentation of a document, if it can be detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     /// Spaces per level.
     pub(crate) indent: usize,
-    /// Items of a list stand one level deeper than its field.
+    /// Items of a list are indented one level more than its field.
     pub(crate) lists_indented: bool,
 }
 
@@ -27,20 +27,20 @@ impl Default for Style {
     }
 }
 
-/// A document that was read.
+/// A parsed document.
 #[derive(Clone, Debug)]
 pub(crate) struct ParsedDocument {
-    /// Its values and comments; a document without any is `None`.
-    pub(crate) root: Option<Node>,
-    /// How it is indented.
+    /// Values and comments; `None` for an empty document.
+    pub(crate) root: Option<YamlNode>,
+    /// Indentation.
     pub(crate) style: Style,
-    /// Comments of a document that has nothing else, or at its end.
+    /// Comments of an empty document, or at its end.
     pub(crate) trailing: Vec<String>,
-    /// Aliases were written out.
+    /// Aliases were expanded.
     pub(crate) aliases: bool,
 }
 
-/// Reads one document. Lines are counted from `first_line`.
+/// Parses one document. Lines are counted from `first_line`.
 ///
 /// # Errors
 /// The text is not YAML; with the line.
@@ -109,18 +109,18 @@ struct Comment {
     text: String,
 }
 
-/// A field or an item, where comments can stand.
+/// A field or an item, to which comments can belong.
 struct CommentSlot {
     line: usize,
     column: usize,
     path: Vec<usize>,
-    /// Its own line begins with it.
+    /// It begins its line.
     leads: bool,
-    /// It stands in brackets or braces.
+    /// It is in brackets or braces.
     flow: bool,
 }
 
-/// Whether the line above a line has nothing in it.
+/// Whether the line above a line is empty.
 fn blank_above(lines: &[&str], line: usize) -> bool {
     line >= 2
         && lines
@@ -129,7 +129,7 @@ fn blank_above(lines: &[&str], line: usize) -> bool {
 }
 
 fn attach(
-    root: &mut Node,
+    root: &mut YamlNode,
     slots: &[CommentSlot],
     lines: &[&str],
     comments: Vec<Comment>,
@@ -138,7 +138,7 @@ fn attach(
     for comment in comments {
         let on_line =
             |slot: &&CommentSlot| slot.line == comment.line && slot.column < comment.column;
-        // Beside brackets it is about the field, not about the last thing in them.
+        // Next to brackets it belongs to the field, not to the last value in them.
         let same_line = slots
             .iter()
             .rfind(|slot| on_line(slot) && !slot.flow)
@@ -160,7 +160,7 @@ fn attach(
         let owner = if fits_next {
             next
         } else {
-            // Deeper than what follows: it ends the block before, as a field of the same depth would.
+            // Indented more than what follows: it ends the previous block, as a field of the same depth would.
             slots
                 .iter()
                 .rfind(|slot| slot.line <= comment.line && slot.column <= comment.column)
@@ -186,7 +186,7 @@ fn attach(
     }
 }
 
-fn notes_at<'a>(root: &'a mut Node, path: &[usize]) -> Option<&'a mut Notes> {
+fn notes_at<'a>(root: &'a mut YamlNode, path: &[usize]) -> Option<&'a mut Notes> {
     let (first, rest) = path.split_first()?;
     let (value, notes) = match &mut root.content {
         NodeContent::Map { entries, .. } => {
@@ -211,7 +211,7 @@ struct Builder<'a, I: Iterator<Item = (Event<'a>, Span)>> {
     lines: Vec<&'a str>,
     events: std::iter::Peekable<I>,
     offset: usize,
-    anchors: BTreeMap<usize, Node>,
+    anchors: BTreeMap<usize, YamlNode>,
     slots: Vec<CommentSlot>,
     path: Vec<usize>,
     aliases: bool,
@@ -219,7 +219,7 @@ struct Builder<'a, I: Iterator<Item = (Event<'a>, Span)>> {
 }
 
 impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
-    fn node(&mut self) -> Result<Option<Node>, (usize, String)> {
+    fn node(&mut self) -> Result<Option<YamlNode>, (usize, String)> {
         let Some((event, span)) = self.events.next() else {
             return Ok(None);
         };
@@ -227,7 +227,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         self.nodes += 1;
         let (content, anchor) = match event {
             Event::Scalar(value, style, anchor, tag) => {
-                // With a tag of its own, or none of the schema's, a scalar is a text.
+                // A scalar with a tag of its own, or none of the schema's, is a string.
                 let tagged = tag.is_some_and(|tag| {
                     !["int", "float", "bool", "null"]
                         .iter()
@@ -266,7 +266,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
             }
             other => return Err((line, format!("a value was expected, not {other:?}"))),
         };
-        let node = Node { content, line };
+        let node = YamlNode { content, line };
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -298,7 +298,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     let (line, column) = (span.start.line(), span.start.col());
                     self.slot(entries.len(), line, column, flow);
                     let key = match self.node()? {
-                        Some(Node {
+                        Some(YamlNode {
                             content: NodeContent::Scalar(key),
                             ..
                         }) => key,
@@ -315,7 +315,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                             format!("the field {:?} stands here twice", key.text),
                         ));
                     }
-                    let value = self.node()?.unwrap_or_else(|| Node::plain(""));
+                    let value = self.node()?.unwrap_or_else(|| YamlNode::plain(""));
                     self.path.pop();
                     entries.push(MapEntry {
                         key,
@@ -344,7 +344,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
                     let before: String = text.chars().take(column).collect();
                     let dash = before.rfind('-').filter(|_| !flow);
                     self.slot(items.len(), line, dash.unwrap_or(column), flow);
-                    let value = self.node()?.unwrap_or_else(|| Node::plain(""));
+                    let value = self.node()?.unwrap_or_else(|| YamlNode::plain(""));
                     self.path.pop();
                     items.push(SequenceItem {
                         value,
@@ -356,7 +356,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
         Ok(NodeContent::List { items, flow })
     }
 
-    /// From the first field in a field, and the first item in a field.
+    /// From the first field of a field, and the first item of a field.
     fn style(&self) -> Style {
         let mut style = Style::default();
         let leading = || self.slots.iter().filter(|slot| slot.leads);
@@ -384,7 +384,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Span)>> Builder<'a, I> {
     }
 }
 
-fn size(node: &Node) -> usize {
+fn size(node: &YamlNode) -> usize {
     match &node.content {
         NodeContent::Scalar(_) => 1,
         NodeContent::Map { entries, .. } => {
@@ -396,11 +396,11 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// Writes `<<` out: fields of the named maps that are not there themselves. One that names no map is a field like others.
+/// Expands `<<`: fields of the named maps that are missing. One that names no map is an ordinary field.
 fn merge(entries: &mut Vec<MapEntry>) {
     let names_maps = |entry: &MapEntry| {
-        let is_map = |node: &Node| matches!(node.content, NodeContent::Map { .. });
-        let of_list = |node: &Node| {
+        let is_map = |node: &YamlNode| matches!(node.content, NodeContent::Map { .. });
+        let of_list = |node: &YamlNode| {
             !node.items().is_empty() && node.items().iter().all(|item| is_map(&item.value))
         };
         entry.key.text == "<<"
@@ -409,12 +409,12 @@ fn merge(entries: &mut Vec<MapEntry>) {
     };
     while let Some(place) = entries.iter().position(names_maps) {
         let merged = entries.remove(place);
-        let sources: Vec<Node> = match merged.value.content {
+        let sources: Vec<YamlNode> = match merged.value.content {
             NodeContent::List { items, .. } => items.into_iter().map(|item| item.value).collect(),
-            content => vec![Node { content, line: 0 }],
+            content => vec![YamlNode { content, line: 0 }],
         };
         let mut place = place;
-        for entry in sources.iter().flat_map(Node::entries) {
+        for entry in sources.iter().flat_map(YamlNode::entries) {
             if !entries.iter().any(|known| known.key.text == entry.key.text) {
                 entries.insert(place, entry.clone());
                 place += 1;

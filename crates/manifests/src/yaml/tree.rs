@@ -2,21 +2,21 @@
 
 use serde_json::{Map, Value};
 
-/// Comments at a field or an item.
+/// Comments of a field or an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notes {
-    /// A blank line stood before it.
+    /// A blank line precedes it.
     pub(crate) blank: bool,
     /// Lines above it, each with its `#`.
     pub(crate) before: Vec<String>,
-    /// On the same line, with the blanks before it and its `#`.
+    /// On the same line, with the spaces before it and its `#`.
     pub(crate) beside: Option<String>,
-    /// Lines below it, before anything less indented.
+    /// Lines below it, before any line with less indentation.
     pub(crate) after: Vec<String>,
 }
 
 impl Notes {
-    /// Every comment, in reading order, `below` being those of what the notes are about.
+    /// Every comment, in reading order, `below` being those of the described value.
     pub(crate) fn all(self, below: Vec<String>) -> Vec<String> {
         let beside = self.beside.map(|text| text.trim_start().to_owned());
         self.before
@@ -28,19 +28,19 @@ impl Notes {
     }
 }
 
-/// A text, a number, a bool or nothing.
+/// A string, a number, a boolean or null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scalar {
     /// The value.
     pub(crate) text: String,
-    /// Quoted, or a block of text: always a string.
+    /// Quoted, or a block scalar: always a string.
     pub(crate) quoted: bool,
-    /// As it stood in the source (quotes and all), where that fits on one line.
+    /// As written in the source (with quotes), if it fits on one line.
     pub(crate) raw: Option<String>,
 }
 
 impl Scalar {
-    /// A value as a plain word, whatever a reader makes of it.
+    /// A plain scalar, whatever its type.
     pub(crate) fn plain(text: &str) -> Self {
         Self {
             text: text.to_owned(),
@@ -49,7 +49,7 @@ impl Scalar {
         }
     }
 
-    /// A string; it is quoted when a reader could take it for something else.
+    /// A string; quoted if a parser could read it as another type.
     pub(crate) fn string(text: &str) -> Self {
         Self {
             text: text.to_owned(),
@@ -59,16 +59,16 @@ impl Scalar {
     }
 }
 
-/// A value and where it stood.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     /// What it is.
     pub(crate) content: NodeContent,
-    /// Line in the source, counted from 1; 0 for what was added.
+    /// Line in the source, counted from 1; 0 for an added value.
     pub(crate) line: usize,
 }
 
-/// What a node is.
+/// Content of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeContent {
     /// One value.
@@ -94,10 +94,10 @@ pub(crate) enum NodeContent {
 pub(crate) struct MapEntry {
     /// Its name.
     pub(crate) key: Scalar,
-    /// Line of its name in the source, counted from 1; 0 for what was added.
+    /// Line of its name in the source, counted from 1; 0 for an added field.
     pub(crate) line: usize,
     /// Its value.
-    pub(crate) value: Node,
+    pub(crate) value: YamlNode,
     /// Its comments.
     pub(crate) notes: Notes,
 }
@@ -106,14 +106,14 @@ pub(crate) struct MapEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SequenceItem {
     /// Its value.
-    pub(crate) value: Node,
+    pub(crate) value: YamlNode,
     /// Its comments.
     pub(crate) notes: Notes,
 }
 
 impl MapEntry {
-    /// A field that was not there.
-    pub(crate) fn new(key: &str, value: Node) -> Self {
+    /// A new field.
+    pub(crate) fn new(key: &str, value: YamlNode) -> Self {
         Self {
             key: Scalar {
                 text: key.to_owned(),
@@ -132,8 +132,8 @@ impl MapEntry {
     }
 }
 
-impl Node {
-    /// A value that was not there.
+impl YamlNode {
+    /// A new value.
     pub(crate) const fn new(content: NodeContent) -> Self {
         Self { content, line: 0 }
     }
@@ -143,7 +143,7 @@ impl Node {
         Self::new(NodeContent::Scalar(Scalar::string(text)))
     }
 
-    /// A plain word: a number, a bool, a duration.
+    /// A plain scalar: a number, a boolean, a duration.
     pub(crate) fn plain(text: &str) -> Self {
         Self::new(NodeContent::Scalar(Scalar::plain(text)))
     }
@@ -177,24 +177,25 @@ impl Node {
         list
     }
 
-    /// The same values without comments, fields in the order of the JSON text, but `apiVersion`, `kind` and `metadata` first.
-    pub(crate) fn of(value: &Value) -> Self {
+    /// The same values without comments, fields in the order of the JSON text, except `apiVersion`, `kind` and `metadata`
+    /// first.
+    pub(crate) fn from_json(value: &Value) -> Self {
         match value {
             Value::Null => Self::plain("null"),
             Value::Bool(_) | Value::Number(_) => Self::plain(&value.to_string()),
             Value::String(text) => Self::string(text),
-            Value::Array(items) => Self::list(items.iter().map(Self::of)),
+            Value::Array(items) => Self::list(items.iter().map(Self::from_json)),
             Value::Object(fields) => {
                 let mut map = Self::map();
                 let first = ["apiVersion", "kind", "metadata"];
                 for name in first {
                     if let Some(value) = fields.get(name) {
-                        map.set(name, Self::of(value));
+                        map.set(name, Self::from_json(value));
                     }
                 }
                 for (name, value) in fields {
                     if !first.contains(&name.as_str()) {
-                        map.set(name, Self::of(value));
+                        map.set(name, Self::from_json(value));
                     }
                 }
                 map
@@ -202,7 +203,7 @@ impl Node {
         }
     }
 
-    /// The values alone. A plain word becomes what Kubernetes makes of it.
+    /// The values alone. Plain scalars get the type that Kubernetes gives them.
     pub(crate) fn value(&self) -> Value {
         match &self.content {
             NodeContent::Scalar(scalar) => scalar_value(scalar),
@@ -226,12 +227,12 @@ impl Node {
         }
     }
 
-    /// Nothing: no value, or an explicit null.
+    /// Null: no value, or an explicit null.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(&self.content, NodeContent::Scalar(scalar) if is_null(scalar))
     }
 
-    /// The fields of a map; none for anything else.
+    /// The fields of a map; empty for other values.
     pub(crate) fn entries(&self) -> &[MapEntry] {
         match &self.content {
             NodeContent::Map { entries, .. } => entries,
@@ -239,7 +240,7 @@ impl Node {
         }
     }
 
-    /// The fields of a map, to change.
+    /// The fields of a map, mutable.
     pub(crate) fn entries_mut(&mut self) -> Option<&mut Vec<MapEntry>> {
         match &mut self.content {
             NodeContent::Map { entries, .. } => Some(entries),
@@ -247,7 +248,7 @@ impl Node {
         }
     }
 
-    /// The items of a list; none for anything else.
+    /// The items of a list; empty for other values.
     pub(crate) fn items(&self) -> &[SequenceItem] {
         match &self.content {
             NodeContent::List { items, .. } => items,
@@ -255,7 +256,7 @@ impl Node {
         }
     }
 
-    /// The items of a list, to change.
+    /// The items of a list, mutable.
     pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<SequenceItem>> {
         match &mut self.content {
             NodeContent::List { items, .. } => Some(items),
@@ -271,12 +272,12 @@ impl Node {
             .map(|entry| &entry.value)
     }
 
-    /// The value of a field, to change.
+    /// The value of a field, mutable.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
         self.entry_mut(key).map(|entry| &mut entry.value)
     }
 
-    /// A field, to change.
+    /// A field, mutable.
     pub(crate) fn entry_mut(&mut self, key: &str) -> Option<&mut MapEntry> {
         self.entries_mut()?
             .iter_mut()
@@ -288,13 +289,13 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// The value at a path of fields, to change.
+    /// The value at a path of fields, mutable.
     pub(crate) fn at_mut(&mut self, path: &[&str]) -> Option<&mut Self> {
         path.iter().try_fold(self, |node, key| node.get_mut(key))
     }
 
-    /// The value at a path of fields; maps that are missing on the way are made. What is in the way and no map is replaced:
-    /// look first.
+    /// The value at a path of fields; missing maps on the path are created. A value on the path that is not a map is replaced:
+    /// check first.
     pub(crate) fn make(&mut self, path: &[&str]) -> &mut Self {
         match path.split_first() {
             None => self,
@@ -321,14 +322,14 @@ impl Node {
         }
     }
 
-    /// Takes a field out, with its comments.
+    /// Removes a field, with its comments.
     pub(crate) fn remove(&mut self, key: &str) -> Option<MapEntry> {
         let entries = self.entries_mut()?;
         let place = entries.iter().position(|entry| entry.key.text == key)?;
         Some(entries.remove(place))
     }
 
-    /// Writes a field: in its place when it is there (its comments stay), at the end when it is not.
+    /// Sets a field: in place if it exists (its comments stay), otherwise at the end.
     pub(crate) fn set(&mut self, key: &str, value: Self) {
         match self.entry_mut(key) {
             Some(entry) => entry.value = value,
@@ -336,7 +337,7 @@ impl Node {
         }
     }
 
-    /// Adds a field at the end; of one that is there the value is replaced and the comments are joined.
+    /// Adds a field at the end; of an existing field the value is replaced and the comments are joined.
     pub(crate) fn push(&mut self, entry: MapEntry) {
         if self.is_nothing() {
             self.content = Self::map().content;
@@ -375,7 +376,7 @@ fn is_null(scalar: &Scalar) -> bool {
     !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// What a plain word means: the older words for yes and no are bools, as for the tools of Kubernetes.
+/// Type of a plain scalar: `yes` and `no` are booleans, as for the tools of Kubernetes.
 pub(crate) fn scalar_value(scalar: &Scalar) -> Value {
     if scalar.quoted {
         return Value::from(scalar.text.as_str());

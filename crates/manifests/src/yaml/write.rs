@@ -1,14 +1,14 @@
-//! From a tree to text.
+//! Writes a tree as text.
 
 use super::read::Style;
-use super::tree::{MapEntry, Node, NodeContent, Notes, Scalar, SequenceItem, scalar_value};
+use super::tree::{MapEntry, NodeContent, Notes, Scalar, SequenceItem, YamlNode, scalar_value};
 use serde_json::Value;
 
-/// Longest line of a list in brackets or a map in braces.
+/// Maximum line length of a list in brackets or a map in braces.
 const FLOW_WIDTH: usize = 100;
 
 /// The document as YAML, ending with a line break.
-pub(crate) fn yaml(root: &Node, style: Style) -> String {
+pub(crate) fn yaml(root: &YamlNode, style: Style) -> String {
     let mut writer = Writer {
         out: String::new(),
         style,
@@ -24,9 +24,9 @@ pub(crate) fn yaml(root: &Node, style: Style) -> String {
     writer.out
 }
 
-/// The document as JSON, two spaces a level, in the order of the tree.
-pub(crate) fn json(root: &Node) -> String {
-    fn write(node: &Node, depth: usize, out: &mut String) {
+/// The document as JSON, indented by two spaces, in the order of the tree.
+pub(crate) fn json(root: &YamlNode) -> String {
+    fn write(node: &YamlNode, depth: usize, out: &mut String) {
         let pad = |depth: usize| "  ".repeat(depth);
         match &node.content {
             NodeContent::Scalar(scalar) => out.push_str(&scalar_value(scalar).to_string()),
@@ -124,7 +124,7 @@ impl Writer {
     }
 
     /// A value after `name:` or `-`, with its line break.
-    fn value(&mut self, node: &Node, notes: &Notes, column: usize, in_list: bool) {
+    fn value(&mut self, node: &YamlNode, notes: &Notes, column: usize, in_list: bool) {
         let beside = |out: &mut String| {
             if let Some(comment) = &notes.beside {
                 if !comment.starts_with(' ') {
@@ -196,8 +196,8 @@ impl Writer {
     }
 }
 
-/// Braces and brackets are kept where they fit on a line and hold no comments; what is empty has no other form.
-fn is_flow(node: &Node, flow: bool) -> bool {
+/// Braces and brackets are kept if they fit on a line and have no comments; empty values have no other form.
+fn is_flow(node: &YamlNode, flow: bool) -> bool {
     let empty = match &node.content {
         NodeContent::Map { entries, .. } => entries.is_empty(),
         NodeContent::List { items, .. } => items.is_empty(),
@@ -209,7 +209,7 @@ fn is_flow(node: &Node, flow: bool) -> bool {
             && flow_text(node).chars().count() <= FLOW_WIDTH
 }
 
-/// A text of several lines that a block can hold.
+/// Whether a block scalar can represent this text of several lines.
 fn is_block(scalar: &Scalar) -> bool {
     scalar.raw.is_none()
         && scalar.text.contains('\n')
@@ -222,7 +222,7 @@ fn is_block(scalar: &Scalar) -> bool {
             .contains(['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}'])
 }
 
-fn flow_text(node: &Node) -> String {
+fn flow_text(node: &YamlNode) -> String {
     match &node.content {
         NodeContent::Scalar(scalar) => scalar_text(scalar),
         NodeContent::Map { entries, .. } if entries.is_empty() => "{}".to_owned(),
@@ -240,8 +240,8 @@ fn flow_text(node: &Node) -> String {
     }
 }
 
-/// Inside brackets and braces a comma or a bracket ends a plain word.
-fn inner(node: &Node) -> String {
+/// In brackets and braces, a comma or a bracket ends a plain scalar.
+fn inner(node: &YamlNode) -> String {
     let text = flow_text(node);
     match &node.content {
         NodeContent::Scalar(scalar)
@@ -267,7 +267,7 @@ fn scalar_text(scalar: &Scalar) -> String {
         return raw.clone();
     }
     if !scalar.quoted {
-        // A plain word that went over several lines.
+        // A plain scalar of several lines.
         return if is_plain(&scalar.text) {
             scalar.text.clone()
         } else {
@@ -282,7 +282,7 @@ fn scalar_text(scalar: &Scalar) -> String {
     }
 }
 
-/// Words that some reader takes for a number or a date.
+/// Words that some parsers read as a number or a date.
 fn looks_odd(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '.' | '='))
         && !text.ends_with(|last: char| last.is_ascii_alphabetic())
@@ -294,12 +294,12 @@ fn looks_odd(text: &str) -> bool {
         })
 }
 
-/// Begins as the mark of a document's begin or end: at the margin it would be one.
+/// Begins like a document marker: without indentation it would be one.
 fn marks_document(text: &str) -> bool {
     text.starts_with("---") || text.starts_with("...")
 }
 
-/// A word that needs no quotes anywhere.
+/// A word that never needs quotes.
 fn is_plain(text: &str) -> bool {
     let first_ok = text.chars().next().is_some_and(|first| {
         first.is_alphanumeric() || matches!(first, '_' | '/' | '.' | '$' | '+' | '<')
@@ -316,7 +316,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn quoted(text: &str) -> String {
-    // JSON's strings are strings of YAML.
+    // JSON strings are valid YAML strings.
     Value::from(text)
         .to_string()
         .replace('\u{85}', "\\u0085")

@@ -1,7 +1,7 @@
 //! The forms in which manifests come: lists, JSON, anchors.
 
 use mortise_apis::schema::absent::without_nulls;
-use mortise_manifests::migrate::{MigrateOptions, Migrated, MigrationLevel, migrate, of_cluster};
+use mortise_manifests::migrate::{MigrateOptions, Migrated, MigrationLevel, from_cluster, migrate};
 use serde_json::{Value, json};
 
 use super::{object, objects, run, source};
@@ -29,7 +29,7 @@ fn lists_and_json() {
     assert_eq!(read[0]["metadata"], json!({ "name": "a" }));
     assert_eq!(read[1]["kind"], "ConfigMap");
     assert_eq!(objects(&run(&text).files[0].text), read);
-    let live = of_cluster(&list["items"][0]);
+    let live = from_cluster(&list["items"][0]);
     assert_eq!(live.name, "nodepool-a.yaml");
     assert!(!live.text.contains("uid"));
 }

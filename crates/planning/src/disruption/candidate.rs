@@ -96,7 +96,7 @@ impl Candidate {
             return Err(CandidateBlocker::Going);
         }
         let ledger = &world.snapshot().ledger;
-        let mut promises = ledger.held_on(Some(&node_name), Some(&claim_name));
+        let mut promises = ledger.nominations_of_node(Some(&node_name), Some(&claim_name));
         // A promise to a pod that is already here is over; the news of its end may only be on its way.
         let promise = promises.find(|promise| {
             world

@@ -111,7 +111,7 @@ impl<'a> DisruptionView<'a> {
         let promises = context.snapshot.ledger.nominations().chain(&moving);
         // Its own promises are what is looked at anew.
         let of_others = promises.filter(|promise| !own_pods.contains(&promise.uid));
-        let mut view = context.snapshot.with_coming().assume(of_others);
+        let mut view = context.snapshot.with_expected_claims().assume(of_others);
         let ledger = Arc::make_mut(&mut view.ledger);
         for uid in own_pods {
             ledger.apply(LedgerOp::Withdraw(uid.clone()));

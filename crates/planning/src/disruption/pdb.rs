@@ -41,7 +41,7 @@ impl<'a> Pdbs<'a> {
             let policy = pdb.spec.unhealthy_pod_eviction_policy.as_deref();
             by_namespace.entry(&name.namespace).or_default().push(Pdb {
                 name,
-                selector: Selector::of(selector),
+                selector: Selector::new(selector),
                 allowed: pdb.status.disruptions_allowed,
                 frees_unready: policy == Some("AlwaysAllow"),
             });

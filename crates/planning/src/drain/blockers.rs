@@ -15,9 +15,9 @@ use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_apis::k8s::VolumeAttachment;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::has_finalizer;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NodeName, ObjectRef, PoolName};
+use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::{after, since};
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 

@@ -18,7 +18,7 @@ pub(super) fn obstacle(
 ) -> Option<(DrainBlockerKind, String, String)> {
     let selects = |pdb: &PodDisruptionBudget| {
         let selector = pdb.spec.selector.as_ref();
-        selector.is_some_and(|selector| Selector::of(selector).matches_labels(&pod.labels))
+        selector.is_some_and(|selector| Selector::new(selector).matches_labels(&pod.labels))
     };
     let own: Vec<(&NamespacedName, &PodDisruptionBudget)> = snapshot
         .pdbs
@@ -111,7 +111,7 @@ fn exhausted(
         ));
     }
     if healthy < expected {
-        let selector = pdb.spec.selector.as_ref().map(Selector::of);
+        let selector = pdb.spec.selector.as_ref().map(Selector::new);
         let waits = snapshot.pending.sorted().into_iter().find(|(_, each)| {
             each.key.namespace == name.namespace
                 && selector

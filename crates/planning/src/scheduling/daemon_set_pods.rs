@@ -49,7 +49,7 @@ impl DaemonSetPods {
             return Self::default();
         }
         let all = snapshot.daemon_sets.iter().map(|(key, set)| {
-            let template = PodClass::of_template(&key.namespace, &set.spec.template);
+            let template = PodClass::from_template(&key.namespace, &set.spec.template);
             let class = match snapshot.daemon_pods.get(key) {
                 Some(pod) => PodClass {
                     requests: pod.class.requests.clone(),

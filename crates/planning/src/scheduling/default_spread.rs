@@ -141,7 +141,7 @@ impl SpreadDefaults {
                 node_taints_policy: each.node_taints_policy.clone(),
                 ..TopologySpreadConstraint::default()
             };
-            constraints.push(SpreadConstraint::of(&constraint, &[]));
+            constraints.push(SpreadConstraint::new(&constraint, &[]));
         }
         Ok(Self { constraints })
     }

@@ -64,7 +64,7 @@ impl FreeCapacity {
         let (node_name, claim_name) = node.names();
         let mut free = node.free();
         free.sub_assign(&daemons.missing_on(node));
-        let held = snapshot.ledger.held_on(node_name, claim_name);
+        let held = snapshot.ledger.nominations_of_node(node_name, claim_name);
         held.filter(|held| counts(held))
             .for_each(|held| free.sub_assign(&held.requests));
         free
@@ -78,7 +78,7 @@ pub(super) fn ports_taken(
     counts: &dyn Fn(&Nomination) -> bool,
 ) -> Vec<HostPort> {
     let (node_name, claim_name) = node.names();
-    let promised = snapshot.ledger.held_on(node_name, claim_name);
+    let promised = snapshot.ledger.nominations_of_node(node_name, claim_name);
     let waiting = promised.filter(|held| counts(held)).filter_map(|held| {
         let pod = snapshot.pods.get(&held.pod);
         pod.filter(|pod| pod.uid == held.uid)

@@ -98,7 +98,7 @@ impl Pass<'_> {
             let concerns = |at: usize| meets.has(at);
             messages::sold_out(catalog, node, concerns).map_or_else(
                 || {
-                    let blame = catalog.blame(node);
+                    let blame = catalog.eliminating_requirement(node);
                     let asked = |key: &str| node.get_or_exists(key).to_string();
                     let (zone, way) = (asked(labels::TOPOLOGY_ZONE), asked(labels::CAPACITY_TYPE));
                     let text = || {
@@ -179,7 +179,7 @@ impl Pass<'_> {
         node: &Requirements,
         mask: Option<&Bits>,
     ) -> (PoolBlocker, String) {
-        let Some(blame) = template.catalog.blame(node) else {
+        let Some(blame) = template.catalog.eliminating_requirement(node) else {
             // Types are there, but the pool may not have them: sold out, or beyond its limits.
             let of_pool = |at: usize| template.types.has(at);
             let limited = mask

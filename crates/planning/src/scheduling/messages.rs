@@ -13,7 +13,7 @@ const SHOWN: usize = 3;
 
 /// Why a pool's own requirements leave no type.
 pub(super) fn no_types(catalog: &Catalog, requirements: &Requirements) -> String {
-    match catalog.blame(requirements) {
+    match catalog.eliminating_requirement(requirements) {
         Some(blame) => types(&blame, "the pool"),
         None => sold_out(catalog, requirements, |_| true).unwrap_or_default(),
     }

@@ -76,7 +76,7 @@ impl Pass<'_> {
                 NominationTarget::Node(name) => (true, &**name),
                 NominationTarget::Claim(name) => (false, &**name),
             };
-            let machine = self.snapshot.machine_at(&promise.place);
+            let machine = self.snapshot.node_at(&promise.place);
             match (hosts.get(&name), machine) {
                 (Some(host), _) => promised.push((promise.from, at, *host)),
                 (None, Some(machine)) if self.is_unknown(machine) => {

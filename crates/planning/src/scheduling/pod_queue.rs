@@ -99,7 +99,7 @@ fn leaves(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> bool {
                 .spec
                 .selector
                 .as_ref()
-                .is_some_and(|selector| Selector::of(selector).matches_labels(&pod.labels))
+                .is_some_and(|selector| Selector::new(selector).matches_labels(&pod.labels))
     });
     let (mut count, mut blocked) = (0, false);
     for (_, pdb) in guards {

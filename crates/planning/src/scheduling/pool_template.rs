@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Taint;
 use super::daemon_set_pods::{DaemonSetOverhead, DaemonSetPods};
 use super::resource_vector::{ResourceDimensions, subtract};
 use crate::reason::PoolBlocker;
+use mortise_apis::karpenter::nodepool::LaunchPause;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::karpenter::object_ext::LaunchPause;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::PoolName;
 use mortise_apis::requirements::{Requirement, Requirements};
@@ -323,7 +323,7 @@ fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
     };
     snapshot
         .ledger
-        .coming()
+        .expected_claims()
         .values()
         .any(|coming| coming.pool == *pool)
         || snapshot.nodes_of_pool(pool).any(comes)

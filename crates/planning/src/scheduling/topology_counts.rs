@@ -109,7 +109,7 @@ fn staying<'a>(
             NominationTarget::Node(name) => node.names().0 == Some(&**name),
             NominationTarget::Claim(_) => true,
         };
-        let node = snapshot.machine_at(place).filter(is_it)?;
+        let node = snapshot.node_at(place).filter(is_it)?;
         (count > 0).then_some((&**node, count))
     })
 }

@@ -66,10 +66,10 @@ pub(crate) fn instance_type(cpu: i64, arch: &str) -> InstanceType {
         ]
         .into_iter()
         .collect(),
-        capacity: Resources::of(cpu * 1000, (cpu * 4) << 30)
+        capacity: Resources::new(cpu * 1000, (cpu * 4) << 30)
             .with("pods", 110)
             .with("ephemeral-storage", 100 << 30),
-        overhead: Resources::of(100, 200 << 20),
+        overhead: Resources::new(100, 200 << 20),
         offerings: ZONES
             .iter()
             .flat_map(|zone| {

@@ -64,7 +64,7 @@ pub fn instance_types() -> Vec<InstanceType> {
                 for arch in [labels::ARCH_AMD64, labels::ARCH_ARM64] {
                     let name = format!("{family}-{cpu}x-{arch}-{os}");
                     let memory = cpu * factor * GIB;
-                    let mut capacity = Resources::of(cpu * 1000, memory);
+                    let mut capacity = Resources::new(cpu * 1000, memory);
                     capacity.pods = (16 * cpu).clamp(0, 1024);
                     capacity.ephemeral_storage = 20 * GIB;
                     let offerings = ZONES
@@ -150,7 +150,7 @@ fn instance_type(
         name: name.into(),
         requirements,
         capacity,
-        overhead: Resources::of(100, 10 << 20),
+        overhead: Resources::new(100, 10 << 20),
         offerings,
         devices: Arc::default(),
     }

@@ -91,7 +91,7 @@ impl PendingPods {
             let Some(refusal) = pod.and_then(|pod| pod.refusal.clone()) else {
                 continue;
             };
-            let machine = snapshot.machine_at(&promise.place);
+            let machine = snapshot.node_at(&promise.place);
             let is_ready = machine.is_some_and(|machine| machine.initialized);
             let entry = refusals.entry(promise.uid.clone());
             // What was said before the machine was ready, or before the promise, is no refusal there.
@@ -123,7 +123,7 @@ impl PendingPods {
                     (None, Some(promise)) => promise.place.clone(),
                     (None, None) => return None,
                 };
-                Some((pod, snapshot.machine_at(&place)?, pod.node.is_none()))
+                Some((pod, snapshot.node_at(&place)?, pod.node.is_none()))
             })
             .collect();
         let mut broken = Vec::new();
@@ -173,7 +173,11 @@ fn check_unused(snapshot: &Snapshot, now: Timestamp, found: &mut Vec<String>) {
         let asked = claim.and_then(|claim| claim.annotation(labels::NOMINATED_PODS));
         let (node, name) = machine.names();
         let is_used = machine.reschedulable().next().is_some()
-            || snapshot.ledger.held_on(node, name).next().is_some();
+            || snapshot
+                .ledger
+                .nominations_of_node(node, name)
+                .next()
+                .is_some();
         for uid in asked.filter(|_| !is_used).unwrap_or_default().split(',') {
             *unused.entry(uid).or_default() += 1;
         }

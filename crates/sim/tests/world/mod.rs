@@ -53,14 +53,14 @@ fn types() -> Vec<InstanceType> {
                 Operator::In,
                 ["spot", "on-demand"],
             ));
-            let mut capacity = Resources::of(cpu * 1000, cpu * (4 << 30));
+            let mut capacity = Resources::new(cpu * 1000, cpu * (4 << 30));
             capacity.pods = 110;
             capacity.ephemeral_storage = 100 << 30;
             InstanceType {
                 name: name.into(),
                 requirements,
                 capacity,
-                overhead: Resources::of(100, 256 << 20),
+                overhead: Resources::new(100, 256 << 20),
                 offerings,
                 devices: std::sync::Arc::default(),
             }

@@ -1,4 +1,4 @@
-//! A set of small integers as words of bits.
+//! A set of small integers, stored as bits.
 
 /// A set of indices below a bound that the owner knows.
 ///
@@ -10,7 +10,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// The empty set with room for indices below `bound`.
+    /// The empty set, for indices below `bound`.
     pub fn none(bound: usize) -> Self {
         Self {
             words: vec![0; bound.div_ceil(64)],
@@ -31,14 +31,14 @@ impl Bits {
         }
     }
 
-    /// Takes an index out.
+    /// Removes an index.
     pub fn remove(&mut self, index: usize) {
         if let Some(word) = self.words.get_mut(index / 64) {
             *word &= !(1 << (index % 64));
         }
     }
 
-    /// Adds an index, making room for it.
+    /// Adds an index; grows if necessary.
     pub fn insert_growing(&mut self, index: usize) {
         if index / 64 >= self.words.len() {
             self.words.resize(index / 64 + 1, 0);
@@ -46,19 +46,19 @@ impl Bits {
         self.insert(index);
     }
 
-    /// Whether the index is in.
+    /// Whether the set contains the index.
     pub fn has(&self, index: usize) -> bool {
         self.words
             .get(index / 64)
             .is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// Whether nothing is in.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// How many are in.
+    /// Number of indices.
     pub fn len(&self) -> usize {
         self.words
             .iter()
@@ -66,14 +66,14 @@ impl Bits {
             .sum()
     }
 
-    /// Keeps what is in both.
+    /// Intersects with another set.
     pub fn and(&mut self, other: &Self) {
         for (at, word) in self.words.iter_mut().enumerate() {
             *word &= other.words.get(at).copied().unwrap_or(0);
         }
     }
 
-    /// Adds what is in the other.
+    /// Adds the indices of another set.
     pub fn or(&mut self, other: &Self) {
         for (word, more) in self.words.iter_mut().zip(&other.words) {
             *word |= more;

@@ -1,4 +1,4 @@
-//! What people ask of a catalogue: which values a label can have, and why a set of requirements leaves no type.
+//! Diagnostics of a catalog: the values of a label, and why no type satisfies a set of requirements.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,27 +8,28 @@ use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_cloudprovider::{InstanceType, Offering};
 
-/// Most values that are named as a way back.
+/// Maximum number of alternative values that are named.
 const WAYS_BACK: usize = 3;
 
-/// Which requirement removed the last types.
+/// The requirement that excluded the last types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EliminatingRequirement {
     /// The requirement.
     pub requirement: Requirement,
-    /// Types that the milder requirements had left.
+    /// Number of types that the weaker requirements had left.
     pub before: usize,
-    /// Types in the catalogue.
+    /// Number of types in the catalog.
     pub total: usize,
-    /// Every type that is left is sold, but not in this zone as this capacity type.
+    /// Every remaining type is offered, but not in this zone as this capacity type.
     pub only_together: bool,
     /// Values of the same label that would leave types, with their number, the most types first. At most three.
     pub back: Vec<(Arc<str>, usize)>,
 }
 
 impl Catalog {
-    /// Positions of the types that the requirements are about with the labels that a pool adds, each with the positions of its
-    /// offerings that have what is asked for. A key that neither the type nor the pool has is not met; what is sold out counts.
+    /// Positions of the types that satisfy the requirements, together with the labels that a NodePool adds; each with the
+    /// positions of its offerings that have the requested labels. A key that neither the type nor the NodePool has is not
+    /// satisfied; unavailable offerings count.
     #[must_use]
     pub fn covered(
         &self,
@@ -40,7 +41,7 @@ impl Catalog {
             labels.add_all(pool);
             labels.is_compatible(asked, &WellKnown::none())
         };
-        // Bits first: most types are out by their name or family.
+        // Bit sets first: most types are excluded by name or family.
         self.table()
             .meeting(asked)
             .iter()
@@ -58,18 +59,18 @@ impl Catalog {
             .collect()
     }
 
-    /// The values that some type lists for the label, sorted. None when no type has the label.
+    /// Values of the label among the types, sorted. Empty if no type has the label.
     pub fn values_of(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
         self.table().values(key)
     }
 
-    /// How many types the requirements leave, by the labels of the types; what is sold out today counts.
+    /// Number of types that satisfy the requirements by their labels; unavailable types count.
     #[must_use]
     pub fn count_meeting(&self, asked: &Requirements) -> usize {
         self.table().meeting(&relevant(asked)).len()
     }
 
-    /// How many different values of the label the types have that the requirements leave; `None` when no type has the label.
+    /// Number of distinct values of the label among the types that satisfy the requirements; `None` if no type has the label.
     #[must_use]
     pub fn values_left(&self, key: &str, asked: &Requirements) -> Option<usize> {
         self.values_of(key).next()?;
@@ -77,20 +78,20 @@ impl Catalog {
         Some(self.table().count_values(key, &types))
     }
 
-    /// Whether two sets of requirements leave a type in common.
+    /// Whether any type satisfies both sets of requirements.
     #[must_use]
     pub fn share_a_type(&self, one: &Requirements, other: &Requirements) -> bool {
         let types = self.table().meeting(&relevant(one));
         types.meets(&self.table().meeting(&relevant(other)))
     }
 
-    /// Which requirement removes the last type; `None` while types are left. Requirements are applied by the number of
-    /// types that each leaves on its own, the mildest first, so that the one to blame is the one named.
+    /// The requirement that excludes the last type; `None` while types are left. Requirements are applied by the number of
+    /// types that each leaves on its own, the weakest first, so that the most restrictive one is reported.
     ///
     /// # Cost
-    /// A few bit sets per requirement; when nothing is left, one pass over the offerings.
+    /// A few bit sets per requirement; if nothing is left, one pass over the offerings.
     #[must_use]
-    pub fn blame(&self, asked: &Requirements) -> Option<EliminatingRequirement> {
+    pub fn eliminating_requirement(&self, asked: &Requirements) -> Option<EliminatingRequirement> {
         let asked = relevant(asked);
         let mut each: Vec<(Bits, &Requirement)> = asked
             .iter()
@@ -110,7 +111,7 @@ impl Catalog {
                 return Some(self.blamed(requirement, &before, false));
             }
         }
-        // Each label may be there on some offering, and yet no offering have them all.
+        // Each label may occur on some offering while no offering has them all.
         let sold = left
             .iter()
             .filter_map(|at| self.types().get(at))
@@ -153,7 +154,7 @@ impl Catalog {
     }
 }
 
-/// The pool's own name is no label of types.
+/// The name of the NodePool is no label of types.
 fn relevant(asked: &Requirements) -> Requirements {
     let mut asked = asked.clone();
     asked.remove(labels::NODEPOOL);
@@ -166,7 +167,7 @@ fn is_sold(each: &InstanceType, asked: &Requirements) -> bool {
         .any(|offering| has_labels(offering, asked))
 }
 
-/// Zone, capacity type and further labels of an offering are as asked.
+/// Whether zone, capacity type and further labels of an offering satisfy the requirements.
 fn has_labels(offering: &Offering, asked: &Requirements) -> bool {
     let allows = |key: &str, value: &str| asked.get(key).is_none_or(|asked| asked.has(value));
     allows(labels::TOPOLOGY_ZONE, &offering.zone)

@@ -1,11 +1,11 @@
-//! Instance types that one node class can launch, ready to be asked which of them meet a set of requirements.
+//! Instance types that one node class can launch, prepared for lookups by requirements.
 //!
 //! # Problem
-//! "Which of 1,400 types can run this?" is asked for every pod, claim and what-if. A catalogue therefore keeps one bit
-//! set of types per (label, value), so that a requirement set is an AND of a few words, and the offerings grouped by
-//! what they offer (zone, capacity type, further labels).
+//! "Which of 1,400 types can run this?" is evaluated for every pod, NodeClaim and simulation. A catalog therefore has one bit
+//! set of types per (label, value), so that a set of requirements is an AND of a few words, and offerings grouped by their
+//! labels (zone, capacity type, further labels).
 //!
-//! Invariant: a catalogue never changes. Prices and availability that change make a new one with another version.
+//! Invariant: a catalog never changes. A change of prices or availability creates a new one with another version.
 
 mod bits;
 mod diagnostics;
@@ -35,7 +35,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Builds a catalogue. Of types with the same name the first is kept; the order given does not matter otherwise.
+    /// Builds a catalog. Of types with the same name the first is kept; otherwise their order does not matter.
     ///
     /// # Cost
     /// A few milliseconds for 1,400 types.
@@ -44,10 +44,10 @@ impl Catalog {
         let mut types: Vec<Arc<InstanceType>> = types.into_iter().map(Arc::new).collect();
         types.sort_by(|a, b| a.name.cmp(&b.name));
         types.dedup_by(|later, kept| later.name == kept.name);
-        Self::of_sorted(types)
+        Self::from_sorted(types)
     }
 
-    fn of_sorted(types: Vec<Arc<InstanceType>>) -> Self {
+    fn from_sorted(types: Vec<Arc<InstanceType>>) -> Self {
         let mut hasher = FixedState::with_seed(11).build_hasher();
         types.iter().for_each(|each| hash_type(each, &mut hasher));
         let table = Arc::new(InstanceTypeTable::build(&types));
@@ -58,7 +58,7 @@ impl Catalog {
         }
     }
 
-    /// Hash of the content: equal content gives the same number in every process of this build.
+    /// Hash of the content: equal content has the same number in every process of this build.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -105,7 +105,7 @@ impl Catalog {
         same.filter_map(|each| each.price).min()
     }
 
-    /// The same catalogue with other types at some positions; their names stay.
+    /// The same catalog with other types at some positions; their names stay.
     #[must_use]
     pub(crate) fn with_types(&self, changed: BTreeMap<usize, InstanceType>) -> Self {
         let mut types = self.types.clone();
@@ -114,12 +114,12 @@ impl Catalog {
                 *place = Arc::new(each);
             }
         }
-        Self::of_sorted(types)
+        Self::from_sorted(types)
     }
 
-    /// The same catalogue with these offerings marked as not available.
+    /// The same catalog with these offerings marked as unavailable.
     #[must_use]
-    pub fn without(&self, unavailable: &[UnavailableOffering]) -> Self {
+    pub fn without_offerings(&self, unavailable: &[UnavailableOffering]) -> Self {
         let names: BTreeSet<&str> = unavailable
             .iter()
             .map(|each| &*each.instance_type)
@@ -139,7 +139,7 @@ impl Catalog {
             }
             Arc::new(changed)
         });
-        Self::of_sorted(types.collect())
+        Self::from_sorted(types.collect())
     }
 }
 
@@ -153,7 +153,7 @@ fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
         devices,
     } = of;
     if !devices.is_empty() {
-        // Slices are compared as they are written: they hold what has no hash.
+        // Slices are compared by their serialized form: they contain values without a hash.
         serde_json::to_string(devices)
             .unwrap_or_default()
             .hash(hasher);

@@ -1,4 +1,4 @@
-//! Choosing types: in order of price, and whether enough different ones are left.
+//! Selection of types: by price, and with enough distinct values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType};
 
-/// A type with the cheapest way to buy it that meets what was asked.
+/// A type with its cheapest offering that satisfies the requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// The type.
@@ -19,19 +19,19 @@ pub struct Offer {
     pub zone: Arc<str>,
     /// Capacity type of that offering.
     pub capacity_type: CapacityType,
-    /// Its price; `None` when it is not known.
+    /// Its price; `None` if unknown.
     pub price: Option<MicroUsd>,
 }
 
-/// minValues that cannot be reached: label key to the number of different values that are left.
+/// minValues that cannot be satisfied: label key to the number of distinct values that are left.
 ///
 /// # Shape
 /// Never empty.
 pub type MinValuesShortfall = BTreeMap<Arc<str>, usize>;
 
 impl Catalog {
-    /// Types that meet the requirements by their labels and have an available offering that does, cheapest first, ties by
-    /// name; a type whose price is not known comes last.
+    /// Types that satisfy the requirements by their labels and have an available offering that does, cheapest first, ties by
+    /// name; types with unknown price last.
     #[must_use]
     pub fn offers(&self, asked: &Requirements, known: &WellKnown) -> Vec<Offer> {
         let kinds = self.table().kinds_meeting(asked, known);
@@ -40,7 +40,7 @@ impl Catalog {
         self.offers_of(&types, &kinds)
     }
 
-    /// How many types have an available offering that meets the requirements, whatever their own labels are.
+    /// Number of types with an available offering that satisfies the requirements, regardless of the labels of the type.
     #[must_use]
     pub fn count_offered(&self, asked: &Requirements, known: &WellKnown) -> usize {
         self.table()
@@ -48,7 +48,7 @@ impl Catalog {
             .len()
     }
 
-    /// The same for a set of types and of kinds of offerings that were found before.
+    /// The same for a given set of types and of offering groups.
     pub fn offers_of(&self, types: &Bits, kinds: &Bits) -> Vec<Offer> {
         let mut offers: Vec<Offer> = types
             .iter()
@@ -68,8 +68,8 @@ impl Catalog {
         offers
     }
 
-    /// What a launch of the type can cost at worst: clouds take paid-for capacity before spot and spot before on-demand, and
-    /// within these may choose any zone. `None` when nothing is offered or a price is not known.
+    /// The highest price of a launch of the type: clouds use prepaid capacity before spot and spot before on-demand, and within
+    /// these may select any zone. `None` if nothing is offered or a price is unknown.
     #[must_use]
     pub fn worst_launch_price(
         &self,
@@ -80,7 +80,7 @@ impl Catalog {
         self.worst_of(instance_type, &self.table().kinds_meeting(asked, known))
     }
 
-    /// The same for kinds of offerings that were found before.
+    /// The same for given offering groups.
     pub fn worst_of(&self, instance_type: &str, kinds: &Bits) -> Option<MicroUsd> {
         let at = self.position(instance_type)?;
         let priced = || {
@@ -104,7 +104,7 @@ impl Catalog {
         Some(worst)
     }
 
-    /// Whether the types still give every label with minValues enough different values.
+    /// Whether the types have enough distinct values of every label with minValues.
     ///
     /// # Errors
     /// The labels that fall short, with the number of values that are left.
@@ -140,11 +140,10 @@ impl Catalog {
         if short.is_empty() { Ok(()) } else { Err(short) }
     }
 
-    /// How many types, from the first on, are needed until every minValues is reached; with the shortfall when all are not
-    /// enough. Zero when there are no minValues.
+    /// How many types, from the first on, are needed to satisfy every minValues. Zero without minValues.
     ///
     /// # Errors
-    /// As [`Self::check_min_values`].
+    /// As [`Self::check_min_values`], if all types are not enough.
     pub fn types_needed(
         &self,
         types: &[Arc<InstanceType>],

@@ -1,4 +1,4 @@
-//! The compiled form of a catalogue: columns of bit sets.
+//! Compiled form of a catalog: columns of bit sets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
-/// Types by what they require of one label.
+/// Types by their requirement on one label.
 #[derive(Debug, Default)]
 struct Column {
     /// Types that list the value.
     values: BTreeMap<Arc<str>, Bits>,
-    /// Types that say nothing about the label.
+    /// Types without a requirement on the label.
     silent: Bits,
-    /// Types whose requirement is no list of values.
+    /// Types whose requirement is not a list of values.
     odd: Vec<(usize, Requirement)>,
 }
 
-/// A way to buy that several types have in common.
+/// Labels and reservation that offerings of several types share.
 #[derive(Debug)]
 pub struct OfferingGroup {
     /// Zone.
@@ -30,22 +30,22 @@ pub struct OfferingGroup {
     pub capacity_type: CapacityType,
     /// All its labels as requirements.
     pub requirements: Requirements,
-    /// Types that have an available offering of the kind.
+    /// Types that have an available offering of the group.
     pub types: Bits,
-    /// The reservation that it is bought from.
+    /// Reservation of the offerings.
     pub reservation: Option<Arc<str>>,
 }
 
 /// An available offering of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct PricedOffering {
-    /// Index of its kind.
+    /// Index of its group.
     pub kind: usize,
     /// Its price.
     pub price: Option<MicroUsd>,
 }
 
-/// Columns over the types of a catalogue, in the order of their names.
+/// Columns over the types of a catalog, in the order of their names.
 #[derive(Debug)]
 pub struct InstanceTypeTable {
     len: usize,
@@ -56,7 +56,7 @@ pub struct InstanceTypeTable {
     reservations: BTreeMap<Arc<str>, u32>,
 }
 
-/// Dearer than any price: what is not known is tried last.
+/// Higher than any price: types with unknown price are tried last.
 pub const UNKNOWN_PRICE: MicroUsd = MicroUsd(i64::MAX);
 
 impl InstanceTypeTable {
@@ -97,7 +97,7 @@ impl InstanceTypeTable {
         }
     }
 
-    /// How many machines are left in each reservation; where offerings differ, the least that one says.
+    /// Instances left in each reservation; if offerings differ, the smallest number.
     pub const fn reservations(&self) -> &BTreeMap<Arc<str>, u32> {
         &self.reservations
     }
@@ -107,12 +107,12 @@ impl InstanceTypeTable {
         self.len
     }
 
-    /// What pods can use of each type, by index.
+    /// Allocatable resources of each type, by index.
     pub fn allocatable(&self) -> &[Resources] {
         &self.allocatable
     }
 
-    /// The ways to buy.
+    /// Groups of offerings.
     pub fn kinds(&self) -> &[OfferingGroup] {
         &self.kinds
     }
@@ -130,7 +130,7 @@ impl InstanceTypeTable {
             .flat_map(|column| column.values.keys())
     }
 
-    /// Types whose own requirement on the label overlaps with this one, or that say nothing about the label.
+    /// Types whose own requirement on the label overlaps with this one, or that have none.
     pub fn overlapping(&self, asked: &Requirement) -> Bits {
         let Some(column) = self.columns.get(asked.key()) else {
             return Bits::all(self.len);
@@ -154,7 +154,7 @@ impl InstanceTypeTable {
         types
     }
 
-    /// Whether every one of the types satisfies a requirement, whichever it turns out to be.
+    /// Whether every one of the types satisfies a requirement, whichever is launched.
     pub fn all_satisfy(&self, types: &Bits, asked: &Requirement) -> bool {
         let Some(column) = self.columns.get(asked.key()) else {
             return asked.allows_absence();
@@ -167,7 +167,7 @@ impl InstanceTypeTable {
             && !column.odd.iter().any(|(at, _)| types.has(*at))
     }
 
-    /// Types whose labels do not clash with the requirements; offerings are not looked at.
+    /// Types whose labels do not conflict with the requirements; offerings are ignored.
     pub fn meeting(&self, asked: &Requirements) -> Bits {
         let mut types = Bits::all(self.len);
         for requirement in asked {
@@ -178,7 +178,7 @@ impl InstanceTypeTable {
         types
     }
 
-    /// Kinds of offerings that the requirements allow.
+    /// Groups of offerings that satisfy the requirements.
     pub fn kinds_meeting(&self, asked: &Requirements, known: &WellKnown) -> Bits {
         let mut kinds = Bits::none(self.kinds.len());
         for (at, kind) in self.kinds.iter().enumerate() {
@@ -189,7 +189,7 @@ impl InstanceTypeTable {
         kinds
     }
 
-    /// Types with an available offering of one of the kinds.
+    /// Types with an available offering of one of the groups.
     pub fn offered(&self, kinds: &Bits) -> Bits {
         let mut types = Bits::none(self.len);
         kinds
@@ -199,7 +199,7 @@ impl InstanceTypeTable {
         types
     }
 
-    /// The cheapest available offering of a type among the kinds.
+    /// The cheapest available offering of a type among the groups.
     pub fn cheapest(&self, at: usize, kinds: &Bits) -> Option<PricedOffering> {
         self.offerings(at)
             .iter()
@@ -207,7 +207,7 @@ impl InstanceTypeTable {
             .copied()
     }
 
-    /// The types with the cheapest way to buy each among the kinds, cheapest first, ties by name, unknown prices last.
+    /// The types with the cheapest offering of each among the groups, cheapest first, ties by name, unknown prices last.
     pub fn by_price(&self, types: &Bits, kinds: &Bits) -> Vec<(usize, PricedOffering)> {
         let offer = |at: usize| Some((at, self.cheapest(at, kinds)?));
         let mut all: Vec<_> = types.iter().filter_map(offer).collect();
@@ -215,7 +215,7 @@ impl InstanceTypeTable {
         all
     }
 
-    /// How many different values of the label the types list, with complements and silence counting nothing.
+    /// Number of distinct values of the label among the types; complements and types without the label count as none.
     pub fn count_values(&self, key: &str, types: &Bits) -> usize {
         let column = self.columns.get(key);
         column.map_or(0, |column| {
@@ -228,7 +228,7 @@ impl InstanceTypeTable {
     }
 }
 
-/// Available, and not of a reservation that is used up.
+/// Available, and not of an exhausted reservation.
 fn is_to_be_had(offering: &Offering) -> bool {
     offering.available
         && offering
@@ -290,7 +290,7 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<
                 price: offering.price,
             });
         }
-        // Among equal prices capacity that is paid for already goes first, then the order of zones.
+        // Among equal prices, prepaid capacity goes first, then the order of zones.
         priced.sort_by_key(|each| {
             (
                 each.price.unwrap_or(UNKNOWN_PRICE),

@@ -1,35 +1,35 @@
-//! What changed since a decider's last step, so that a step costs what changed and not what exists.
+//! What changed since the last step of a decider, so that a step costs what changed, not what exists.
 
 use std::collections::BTreeSet;
 
 use crate::snapshot::NodeKey;
 use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName};
 
-/// Keys of what changed. A key of something that is gone stays in: absence is a change.
+/// Keys of changed objects. The key of a deleted object is included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Look at everything: the first step, or after losing track.
+    /// Everything must be evaluated: the first step, or after changes were lost.
     pub everything: bool,
     /// Pods.
     pub pods: BTreeSet<PodKey>,
-    /// Machines (their Node, their claim, or pods on them).
+    /// Nodes (the Node, its NodeClaim, or pods on it).
     pub nodes: BTreeSet<NodeKey>,
-    /// Claims.
+    /// NodeClaims.
     pub claims: BTreeSet<ClaimName>,
-    /// Pools.
+    /// NodePools.
     pub pools: BTreeSet<PoolName>,
-    /// Node classes and their catalogues.
+    /// Node classes and their catalogs.
     pub node_classes: BTreeSet<NodeClassKey>,
-    /// Disruption budgets, DaemonSets, volumes, namespaces: something changed.
+    /// Whether any budget, DaemonSet, volume or namespace changed.
     pub cluster_objects: bool,
-    /// The ledger.
+    /// Whether the ledger changed.
     pub ledger: bool,
-    /// Nodes on which a pod that is not a DaemonSet's was newly bound, ended or began to end.
+    /// Nodes on which a pod other than a DaemonSet pod was bound, completed or began to terminate.
     pub pod_events: BTreeSet<NodeName>,
 }
 
 impl Changes {
-    /// Everything.
+    /// Marks everything as changed.
     #[must_use]
     pub fn everything() -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Changes {
         }
     }
 
-    /// Nothing changed.
+    /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds what another set has.
+    /// Adds the changes of another set.
     pub fn merge(&mut self, other: &Self) {
         let Self {
             everything,

@@ -1,8 +1,8 @@
-//! Promises about room that Kubernetes objects do not show yet (design 9).
+//! What the leader knows and no Kubernetes object shows yet: nominations, fences and expected claims.
 //!
-//! Invariants: every promise has an owner and an end; one pod has at most one nomination; a fence is kept until the
-//! command that put it ends. The engine is the only writer. What followers must know stands in annotations of the
-//! NodeClaim ([`mortise_apis::labels::NOMINATED_PODS`], [`mortise_apis::labels::FENCE`]), from which the index feeds their ledger.
+//! Invariants: every nomination has an owner and an expiry; a pod has at most one nomination; a fence lasts until the command
+//! that set it ends. The engine is the only writer. What followers must know is stored in annotations of the NodeClaim
+//! ([`mortise_apis::labels::NOMINATED_PODS`], [`mortise_apis::labels::FENCE`]), from which the index restores it.
 
 mod node_nominations;
 
@@ -19,66 +19,66 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeName, PodKey, PoolName, Uid};
 use mortise_apis::resources::Resources;
 
-/// Where room is held.
+/// The node or NodeClaim that a pod is nominated to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NominationTarget {
-    /// On a Node that exists.
+    /// A Node that exists.
     Node(NodeName),
-    /// On the machine of a claim, whether or not its Node exists.
+    /// The node of a NodeClaim, whether or not its Node exists.
     Claim(ClaimName),
 }
 
-/// A pending pod is expected on a place; its room is held until it is bound, or `until`.
+/// Capacity of a node or NodeClaim that is set aside for a pending pod until it is bound, or until `until`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nomination {
     /// The pod.
     pub pod: PodKey,
     /// Its UID.
     pub uid: Uid,
-    /// Where.
+    /// Target of the nomination.
     pub place: NominationTarget,
-    /// What it will take.
+    /// Requests of the pod.
     pub requests: Resources,
-    /// Its priority: a promise never blocks a pod of higher priority.
+    /// Priority of the pod: a nomination never blocks a pod of higher priority.
     pub priority: i32,
-    /// Since when.
+    /// Start.
     pub from: Timestamp,
-    /// When the promise ends by itself.
+    /// When the nomination expires.
     pub until: Timestamp,
 }
 
-/// A claim that was decided and that no object shows yet, or whose machine is not known yet: counts against limits.
+/// A NodeClaim that was planned and that no object shows yet, or whose capacity is not known yet. It counts against limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExpectedClaim {
-    /// Name chosen for the claim.
+    /// Name of the NodeClaim.
     pub claim: ClaimName,
-    /// Pool it belongs to.
+    /// NodePool of the NodeClaim.
     pub pool: PoolName,
-    /// The most it can turn out to have: element-wise maximum over its instance types. `None`: nobody has written it down,
-    /// and [`crate::snapshot::PoolUsage`] counts the most that the claim allows.
+    /// The largest capacity that it can have: element-wise maximum over its instance types. `None` if no plan is recorded; then
+    /// [`crate::snapshot::PoolUsage`] counts the largest capacity that the NodeClaim allows.
     pub capacity: Option<Resources>,
-    /// The claim as it is being created, while no object shows it; `None` when it was read back from one.
+    /// The NodeClaim that is being created, while no object shows it; `None` if it was restored from an object.
     #[serde(skip)]
     pub object: Option<Arc<NodeClaim>>,
-    /// Since when.
+    /// Start.
     pub from: Timestamp,
 }
 
-/// Why a node gets no new pods.
+/// Why a node is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FenceReason {
-    /// A disruption command intends to remove it.
+    /// A disruption command is about to delete it.
     Disruption,
-    /// The cloud will take it back.
+    /// The cloud is about to interrupt its instance.
     Interruption,
-    /// It is being drained.
+    /// It is draining.
     Draining,
 }
 
 impl FenceReason {
-    /// Word for annotations and metrics.
+    /// Value in annotations and metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl FenceReason {
         }
     }
 
-    /// Reads a label.
+    /// Parses a label.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Disruption, Self::Interruption, Self::Draining]
@@ -97,70 +97,70 @@ impl FenceReason {
     }
 }
 
-/// A node that is going gets no new pods, before any taint is visible.
+/// Keeps new pods off a node before a taint is visible.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fence {
-    /// Claim of the machine.
+    /// NodeClaim of the node.
     pub claim: ClaimName,
-    /// Why.
+    /// Reason.
     pub reason: FenceReason,
-    /// Since when.
+    /// Start.
     pub from: Timestamp,
 }
 
-/// A change of the ledger, as deciders ask for it.
+/// A change of the ledger that a decider requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerOp {
-    /// Holds room for a pod; replaces the pod's earlier nomination.
+    /// Nominates a pod; replaces its earlier nomination.
     Nominate(Nomination),
-    /// Gives a pod's room back.
+    /// Ends the nomination of a pod.
     Withdraw(Uid),
-    /// Counts a decided claim against limits.
+    /// Counts a planned NodeClaim against limits.
     Expect(ExpectedClaim),
-    /// The claim is there with its capacity, or will never come.
+    /// The capacity of the NodeClaim is known, or it will not be created.
     Settle(ClaimName),
-    /// Fences a machine.
+    /// Fences a node.
     Fence(Fence),
-    /// Lifts a fence.
+    /// Removes a fence.
     Unfence(ClaimName),
 }
 
-/// What became of promises of room for pods, since the process began.
+/// How nominations ended since the process started, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NominationOutcomes {
-    /// The pod was bound where its room was.
+    /// The pod was bound to its target.
     pub bound: u64,
-    /// The pod was bound elsewhere.
+    /// The pod was bound to another node.
     pub bound_elsewhere: u64,
-    /// The time was over while the pod still waited.
+    /// The nomination expired while the pod was pending.
     pub expired: u64,
-    /// The machine went, or never came.
+    /// The node was deleted, or was never created.
     pub node_lost: u64,
 }
 
-/// The promises at one moment. Cloning is cheap.
+/// The current ledger. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     nominations: ShardedMap<Uid, Nomination>,
-    // Two tables, so that the extender can ask with the names that it is asked with.
-    held_on_nodes: ShardedMap<NodeName, NodeNominations>,
-    held_on_claims: ShardedMap<ClaimName, NodeNominations>,
-    coming: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
+    // Two tables, so that the extender can look up the names that it receives.
+    on_nodes: ShardedMap<NodeName, NodeNominations>,
+    on_claims: ShardedMap<ClaimName, NodeNominations>,
+    expected: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
     outcomes: NominationOutcomes,
 }
 
 impl Ledger {
-    /// Carries out one change; `false` when nothing changed.
+    /// Applies one change; `false` if nothing changed.
     pub fn apply(&mut self, op: LedgerOp) -> bool {
         match op {
             LedgerOp::Nominate(nomination) => self.nominate(nomination),
             LedgerOp::Withdraw(uid) => self.withdraw(&uid),
-            LedgerOp::Expect(coming) => self.expect(coming),
+            LedgerOp::Expect(expected) => self.expect(expected),
             LedgerOp::Settle(claim) => {
-                self.coming.contains_key(&claim)
-                    && Arc::make_mut(&mut self.coming).remove(&claim).is_some()
+                self.expected.contains_key(&claim)
+                    && Arc::make_mut(&mut self.expected).remove(&claim).is_some()
             }
             LedgerOp::Fence(fence) => {
                 if self
@@ -180,13 +180,14 @@ impl Ledger {
         }
     }
 
-    fn expect(&mut self, coming: ExpectedClaim) -> bool {
-        let known = self.coming.get(&coming.claim);
-        if known.is_some_and(|known| known.pool == coming.pool && known.capacity == coming.capacity)
+    fn expect(&mut self, expected: ExpectedClaim) -> bool {
+        let known = self.expected.get(&expected.claim);
+        if known
+            .is_some_and(|known| known.pool == expected.pool && known.capacity == expected.capacity)
         {
             return false;
         }
-        Arc::make_mut(&mut self.coming).insert(coming.claim.clone(), coming);
+        Arc::make_mut(&mut self.expected).insert(expected.claim.clone(), expected);
         true
     }
 
@@ -200,9 +201,9 @@ impl Ledger {
         }
         self.withdraw(&nomination.uid.clone());
         let nomination = Arc::new(nomination);
-        let mut held: Vec<_> = self.held(&nomination.place).cloned().collect();
-        held.push(Arc::clone(&nomination));
-        self.hold(&nomination.place, held);
+        let mut nominations: Vec<_> = self.nominations_to(&nomination.place).cloned().collect();
+        nominations.push(Arc::clone(&nomination));
+        self.set_nominations(&nomination.place, nominations);
         self.nominations.insert(nomination.uid.clone(), nomination);
         true
     }
@@ -212,38 +213,41 @@ impl Ledger {
             return false;
         };
         let left: Vec<_> = self
-            .held(&old.place)
+            .nominations_to(&old.place)
             .filter(|each| each.uid != *uid)
             .cloned()
             .collect();
-        self.hold(&old.place, left);
+        self.set_nominations(&old.place, left);
         true
     }
 
-    /// Puts what is held on a place; nothing takes the place out.
-    fn hold(&mut self, place: &NominationTarget, held: Vec<Arc<Nomination>>) {
-        let some = NodeNominations::of(held).map(Arc::new);
-        match (place, some) {
-            (NominationTarget::Node(node), Some(held)) => {
-                self.held_on_nodes.insert(node.clone(), held)
+    /// Replaces the nominations to a target; an empty list removes the target.
+    fn set_nominations(&mut self, place: &NominationTarget, nominations: Vec<Arc<Nomination>>) {
+        let nominations = NodeNominations::new(nominations).map(Arc::new);
+        match (place, nominations) {
+            (NominationTarget::Node(node), Some(nominations)) => {
+                self.on_nodes.insert(node.clone(), nominations)
             }
-            (NominationTarget::Node(node), None) => self.held_on_nodes.remove(node),
-            (NominationTarget::Claim(claim), Some(held)) => {
-                self.held_on_claims.insert(claim.clone(), held)
+            (NominationTarget::Node(node), None) => self.on_nodes.remove(node),
+            (NominationTarget::Claim(claim), Some(nominations)) => {
+                self.on_claims.insert(claim.clone(), nominations)
             }
-            (NominationTarget::Claim(claim), None) => self.held_on_claims.remove(claim),
+            (NominationTarget::Claim(claim), None) => self.on_claims.remove(claim),
         };
     }
 
-    /// The time of a pod's promise is over while the pod still waits.
-    pub fn run_out(&mut self, uid: &Uid) {
+    /// Ends a nomination that expired while its pod is pending.
+    pub fn expire(&mut self, uid: &Uid) {
         self.outcomes.expired += u64::from(self.withdraw(uid));
     }
 
-    /// Forgets everything held on the machine of a claim that is gone.
-    pub fn forget_claim(&mut self, claim: &ClaimName) {
+    /// Removes the nominations, the fence and the expected capacity of a deleted NodeClaim.
+    pub fn remove_claim(&mut self, claim: &ClaimName) {
         let place = NominationTarget::Claim(claim.clone());
-        let uids: Vec<Uid> = self.held(&place).map(|each| each.uid.clone()).collect();
+        let uids: Vec<Uid> = self
+            .nominations_to(&place)
+            .map(|each| each.uid.clone())
+            .collect();
         for uid in uids {
             self.outcomes.node_lost += u64::from(self.withdraw(&uid));
         }
@@ -251,43 +255,43 @@ impl Ledger {
         self.apply(LedgerOp::Unfence(claim.clone()));
     }
 
-    /// Forgets every promise, and what became of none.
-    pub fn forget(&mut self) {
+    /// Removes everything except the outcome counters.
+    pub fn clear(&mut self) {
         *self = Self {
             outcomes: self.outcomes,
             ..Self::default()
         };
     }
 
-    /// Lets a pod's promise end at `until`, unless it ends earlier by itself. Returns whether anything changed.
+    /// Lets a nomination expire at `until`, unless it expires earlier. Returns whether anything changed.
     pub fn shorten(&mut self, uid: &Uid, until: Timestamp) -> bool {
-        let promise = self.nominations.get(uid);
-        let Some(promise) = promise.filter(|each| each.until > until) else {
+        let nomination = self.nominations.get(uid);
+        let Some(nomination) = nomination.filter(|each| each.until > until) else {
             return false;
         };
         let shorter = Nomination {
             until,
-            ..Nomination::clone(promise)
+            ..Nomination::clone(nomination)
         };
         self.withdraw(uid);
         self.nominate(shorter)
     }
 
-    /// The pod of a promise was bound: `there`, where its room was, or elsewhere. The promise ends.
-    pub fn bound(&mut self, uid: &Uid, there: bool) {
+    /// Ends the nomination of a pod that was bound: to its target (`there`), or to another node.
+    pub fn record_bound(&mut self, uid: &Uid, there: bool) {
         if self.withdraw(uid) {
             self.outcomes.bound += u64::from(there);
             self.outcomes.bound_elsewhere += u64::from(!there);
         }
     }
 
-    /// What became of promises.
+    /// How nominations ended.
     #[must_use]
     pub const fn nomination_outcomes(&self) -> NominationOutcomes {
         self.outcomes
     }
 
-    /// Where a pod is expected.
+    /// The nomination of a pod.
     #[must_use]
     pub fn nomination(&self, uid: &str) -> Option<&Arc<Nomination>> {
         self.nominations.get(uid)
@@ -298,48 +302,54 @@ impl Ledger {
         self.nominations.values()
     }
 
-    /// What is held on a place.
-    pub fn held(&self, place: &NominationTarget) -> impl Iterator<Item = &Arc<Nomination>> {
+    /// The nominations to a target.
+    pub fn nominations_to(
+        &self,
+        place: &NominationTarget,
+    ) -> impl Iterator<Item = &Arc<Nomination>> {
         match place {
-            NominationTarget::Node(node) => self.held_on(Some(node), None),
-            NominationTarget::Claim(claim) => self.held_on(None, Some(claim)),
+            NominationTarget::Node(node) => self.nominations_of_node(Some(node), None),
+            NominationTarget::Claim(claim) => self.nominations_of_node(None, Some(claim)),
         }
     }
 
-    /// What is held on a machine, by its node name and its claim name.
-    pub fn held_on(
+    /// The nominations to a node, by its node name and its NodeClaim name.
+    pub fn nominations_of_node(
         &self,
         node: Option<&str>,
         claim: Option<&str>,
     ) -> impl Iterator<Item = &Arc<Nomination>> + use<'_> {
         self.nominations_on(node, claim)
-            .flat_map(NodeNominations::promises)
+            .flat_map(NodeNominations::nominations)
     }
 
-    /// The same as sums: one for the promises on the node, one for those on the claim, where there are any.
+    /// The same as sums: one for nominations to the Node, one for those to the NodeClaim, if there are any.
     pub fn nominations_on(
         &self,
         node: Option<&str>,
         claim: Option<&str>,
     ) -> impl Iterator<Item = &NodeNominations> + use<'_> {
-        let on_node = node.and_then(|node| self.held_on_nodes.get(node));
-        let on_claim = claim.and_then(|claim| self.held_on_claims.get(claim));
-        on_node.into_iter().chain(on_claim).map(|held| &**held)
+        let on_node = node.and_then(|node| self.on_nodes.get(node));
+        let on_claim = claim.and_then(|claim| self.on_claims.get(claim));
+        on_node
+            .into_iter()
+            .chain(on_claim)
+            .map(|nominations| &**nominations)
     }
 
-    /// What is held on the machines of claims, in a fixed order.
-    pub fn on_claims(&self) -> impl Iterator<Item = (&ClaimName, &NodeNominations)> {
-        let held = self.held_on_claims.iter();
-        held.map(|(claim, held)| (claim, &**held))
+    /// The nominations to NodeClaims, in a fixed order.
+    pub fn nominations_on_claims(&self) -> impl Iterator<Item = (&ClaimName, &NodeNominations)> {
+        let nominations = self.on_claims.iter();
+        nominations.map(|(claim, nominations)| (claim, &**nominations))
     }
 
-    /// Claims that are decided but not visible or not launched yet.
+    /// NodeClaims that are planned but not visible or not launched yet.
     #[must_use]
-    pub fn coming(&self) -> &BTreeMap<ClaimName, ExpectedClaim> {
-        &self.coming
+    pub fn expected_claims(&self) -> &BTreeMap<ClaimName, ExpectedClaim> {
+        &self.expected
     }
 
-    /// The fence around a claim's machine.
+    /// The fence of a NodeClaim's node.
     #[must_use]
     pub fn fence(&self, claim: &str) -> Option<&Fence> {
         self.fences.get(claim)

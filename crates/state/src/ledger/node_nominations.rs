@@ -1,4 +1,4 @@
-//! What is held on one place, with its sum: the extender asks for it for every node of every call.
+//! The nominations to one target, with their sum: the extender reads it for every node of every call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,64 +8,64 @@ use jiff::Timestamp;
 use super::Nomination;
 use mortise_apis::resources::Resources;
 
-/// The promises on one place. Never empty.
+/// The nominations to one target. Never empty.
 #[derive(Debug)]
 pub struct NodeNominations {
-    promises: Vec<Arc<Nomination>>,
+    nominations: Vec<Arc<Nomination>>,
     requests: Resources,
     least_priority: i32,
     first_end: Timestamp,
 }
 
 impl NodeNominations {
-    /// `None` when nothing is held. Cost: their number.
-    pub(super) fn of(promises: Vec<Arc<Nomination>>) -> Option<Self> {
-        let least_priority = promises.iter().map(|each| each.priority).min()?;
-        let first_end = promises.iter().map(|each| each.until).min()?;
+    /// `None` for an empty list. Cost: the number of nominations.
+    pub(super) fn new(nominations: Vec<Arc<Nomination>>) -> Option<Self> {
+        let least_priority = nominations.iter().map(|each| each.priority).min()?;
+        let first_end = nominations.iter().map(|each| each.until).min()?;
         Some(Self {
-            requests: sum(promises.iter()),
+            requests: sum(nominations.iter()),
             least_priority,
             first_end,
-            promises,
+            nominations,
         })
     }
 
-    /// Every promise.
-    pub fn promises(&self) -> impl Iterator<Item = &Arc<Nomination>> {
-        self.promises.iter()
+    /// Every nomination.
+    pub fn nominations(&self) -> impl Iterator<Item = &Arc<Nomination>> {
+        self.nominations.iter()
     }
 
-    /// What all promises take together, whether or not they still hold.
+    /// Requests of all nominations, including expired ones.
     #[must_use]
-    pub const fn all(&self) -> &Resources {
+    pub const fn total(&self) -> &Resources {
         &self.requests
     }
 
-    /// Whether some promise holds after `now`.
+    /// Whether any nomination is active after `now`.
     #[must_use]
-    pub fn holds(&self, now: Timestamp) -> bool {
-        now < self.first_end || self.promises.iter().any(|each| now < each.until)
+    pub fn has_active(&self, now: Timestamp) -> bool {
+        now < self.first_end || self.nominations.iter().any(|each| now < each.until)
     }
 
-    /// What the promises take that hold after `now` and are of this priority or above. Cost: nothing where that is all of
-    /// them, else their number.
+    /// Requests of the nominations that are active after `now` and have at least this priority. Cost: zero if these are all
+    /// nominations, otherwise their number.
     #[must_use]
     pub fn requests(&self, priority: i32, now: Timestamp) -> Cow<'_, Resources> {
         if priority <= self.least_priority && now < self.first_end {
             return Cow::Borrowed(&self.requests);
         }
-        Cow::Owned(sum(self.before(priority, now)))
+        Cow::Owned(sum(self.active(priority, now)))
     }
 
-    /// The promises that hold after `now` and are of this priority or above.
-    pub fn before(&self, priority: i32, now: Timestamp) -> impl Iterator<Item = &Arc<Nomination>> {
-        let promises = self.promises.iter();
-        promises.filter(move |each| priority <= each.priority && now < each.until)
+    /// The nominations that are active after `now` and have at least this priority.
+    pub fn active(&self, priority: i32, now: Timestamp) -> impl Iterator<Item = &Arc<Nomination>> {
+        let nominations = self.nominations.iter();
+        nominations.filter(move |each| priority <= each.priority && now < each.until)
     }
 }
 
-fn sum<'a>(promises: impl Iterator<Item = &'a Arc<Nomination>>) -> Resources {
-    promises.fold(Resources::zero(), |mut sum, each| {
+fn sum<'a>(nominations: impl Iterator<Item = &'a Arc<Nomination>>) -> Resources {
+    nominations.fold(Resources::zero(), |mut sum, each| {
         sum.add_assign(&each.requests);
         sum
     })

@@ -6,7 +6,7 @@ fn nomination(uid: &str, place: NominationTarget, until_ms: i64) -> Nomination {
         pod: PodKey::new("default", uid),
         uid: uid.into(),
         place,
-        requests: Resources::of(1_000, 0),
+        requests: Resources::new(1_000, 0),
         priority: 0,
         from: Timestamp::UNIX_EPOCH,
         until: after(Timestamp::UNIX_EPOCH, until_ms),
@@ -14,19 +14,19 @@ fn nomination(uid: &str, place: NominationTarget, until_ms: i64) -> Nomination {
 }
 
 #[test]
-fn what_became_of_promises_is_counted_once() {
+fn nomination_outcomes_are_counted_once() {
     let mut ledger = Ledger::default();
     let node = NominationTarget::Node("n".into());
     let claim = NominationTarget::Claim("c".into());
     for (uid, place) in [("a", &node), ("b", &node), ("c", &node), ("d", &claim)] {
         assert!(ledger.apply(LedgerOp::Nominate(nomination(uid, place.clone(), 1_000))));
     }
-    ledger.bound(&"a".into(), true);
-    ledger.bound(&"a".into(), true);
-    ledger.bound(&"b".into(), false);
-    ledger.forget_claim(&"c".into());
-    ledger.run_out(&"c".into());
-    ledger.run_out(&"c".into());
+    ledger.record_bound(&"a".into(), true);
+    ledger.record_bound(&"a".into(), true);
+    ledger.record_bound(&"b".into(), false);
+    ledger.remove_claim(&"c".into());
+    ledger.expire(&"c".into());
+    ledger.expire(&"c".into());
     let expected = NominationOutcomes {
         bound: 1,
         bound_elsewhere: 1,
@@ -38,7 +38,7 @@ fn what_became_of_promises_is_counted_once() {
 }
 
 #[test]
-fn promises_are_shortened_and_never_made_longer() {
+fn nominations_are_shortened_and_never_prolonged() {
     let mut ledger = Ledger::default();
     let claim = NominationTarget::Claim("c".into());
     for (uid, until) in [("long", 9_000), ("short", 1_000)] {
@@ -46,16 +46,20 @@ fn promises_are_shortened_and_never_made_longer() {
     }
     let at = |ms| after(Timestamp::UNIX_EPOCH, ms);
     let changed =
-        ["long", "long", "short", "nobody's"].map(|uid| ledger.shorten(&Uid::from(uid), at(5_000)));
+        ["long", "long", "short", "unknown"].map(|uid| ledger.shorten(&Uid::from(uid), at(5_000)));
     assert_eq!(
         changed,
         [true, false, false, false],
-        "what ends earlier is left alone"
+        "an earlier expiry is kept"
     );
     let until = |uid: &str| ledger.nomination(uid).map(|each| each.until);
     assert_eq!(
         (until("long"), until("short")),
         (Some(at(5_000)), Some(at(1_000)))
     );
-    assert_eq!(ledger.held(&claim).count(), 2, "they are still held there");
+    assert_eq!(
+        ledger.nominations_to(&claim).count(),
+        2,
+        "they stay nominated"
+    );
 }

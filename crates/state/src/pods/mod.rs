@@ -1,5 +1,4 @@
-//! What Kubernetes means by the fields of a pod: effective requests, host ports, selectors, and the questions that
-//! draining and disruption ask.
+//! Kubernetes semantics of the fields of a pod: effective requests, host ports, selectors, affinity terms.
 
 mod ports;
 mod requests;

@@ -1,4 +1,4 @@
-//! Host ports: what two pods cannot both have on one node.
+//! Host ports, which two pods on one node cannot share.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,10 +9,10 @@ use serde::{Serialize, Serializer};
 use mortise_apis::k8s::PodSpec;
 use mortise_apis::k8s::pod::ContainerPort;
 
-/// An address, port and protocol of the node that a pod takes for itself.
+/// Address, port and protocol of the node that a pod uses exclusively.
 ///
 /// # Shape
-/// The address is `None` when its text is no IP address; IPv4 inside IPv6 counts as IPv4.
+/// The address is `None` if its text is no IP address; IPv4 inside IPv6 counts as IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     ip: Option<IpAddr>,
@@ -21,9 +21,9 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// The host port of a container port; `None` when it asks for none.
+    /// The host port of a container port; `None` if it has none.
     #[must_use]
-    pub fn of(port: &ContainerPort) -> Option<Self> {
+    pub fn from_container_port(port: &ContainerPort) -> Option<Self> {
         if port.host_port == 0 {
             return None;
         }
@@ -42,11 +42,11 @@ impl HostPort {
         })
     }
 
-    /// The host ports that a pod holds as long as it runs: those of its containers and of its sidecars. Sorted, unique.
+    /// Host ports that a pod uses while it runs: those of its containers and sidecars. Sorted, unique.
     ///
-    /// Unlike upstream, which overlooks sidecars; other init containers give theirs back before the pod runs.
+    /// Unlike Karpenter, which ignores sidecars; other init containers release theirs before the pod runs.
     #[must_use]
-    pub fn of_spec(spec: &PodSpec) -> Vec<Self> {
+    pub fn from_spec(spec: &PodSpec) -> Vec<Self> {
         let sidecars = spec
             .init_containers
             .iter()
@@ -56,13 +56,13 @@ impl HostPort {
             .iter()
             .chain(sidecars)
             .flat_map(|each| &each.ports);
-        let mut ports: Vec<Self> = all.filter_map(Self::of).collect();
+        let mut ports: Vec<Self> = all.filter_map(Self::from_container_port).collect();
         ports.sort_unstable();
         ports.dedup();
         ports
     }
 
-    /// Whether both cannot be had on one node: same port and protocol, and the same address or any address.
+    /// Whether one node cannot provide both: same port and protocol, and the same address or any address.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: Option<IpAddr>| ip.is_some_and(|ip| ip.is_unspecified());

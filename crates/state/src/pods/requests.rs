@@ -1,4 +1,4 @@
-//! What a pod takes of a node: containers, sidecars, init containers, overhead, pod-level resources, resizes in place.
+//! Effective requests of a pod: containers, sidecars, init containers, overhead, pod-level resources, in-place resizes.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use mortise_apis::k8s::pod::{Container, ContainerStatus};
 use mortise_apis::k8s::{Pod, ResourceList};
 use mortise_apis::resources::{CPU, MEMORY, ResourceError, Resources};
 
-/// Where the amounts of a running container are read.
+/// Which amounts of a running container count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestSource {
-    /// What is asked for, and what the kubelet has granted where that is more: a resize in place takes time.
+    /// The spec, or what the kubelet has granted if that is more: an in-place resize takes time.
     SpecAndStatus,
-    /// Only what is asked for.
+    /// The spec alone.
     Spec,
 }
 
 /// The effective requests of a pod, with `pods: 1`.
 ///
 /// # Errors
-/// A quantity cannot be read; which one.
+/// The quantity that is invalid.
 ///
 /// # Source
-/// The pod resource helpers of Kubernetes 1.36, checked against recorded answers.
+/// The pod resource helpers of Kubernetes 1.36, checked against recorded results.
 pub fn requests(pod: &Pod, source: RequestSource) -> Result<Resources, ResourceError> {
     let spec = &pod.spec;
-    let running = ContainerStates::of(pod, source);
+    let running = ContainerStates::new(pod, source);
     let mut total = Resources::zero();
     for container in &spec.containers {
         total.add_assign(&running.requests(container)?);
@@ -54,14 +54,14 @@ pub fn requests(pod: &Pod, source: RequestSource) -> Result<Resources, ResourceE
     Ok(total)
 }
 
-/// What the kubelet says about containers.
+/// Container statuses that the kubelet reports.
 struct ContainerStates<'a> {
     statuses: BTreeMap<&'a str, &'a ContainerStatus>,
     infeasible: bool,
 }
 
 impl<'a> ContainerStates<'a> {
-    fn of(pod: &'a Pod, source: RequestSource) -> Self {
+    fn new(pod: &'a Pod, source: RequestSource) -> Self {
         if source == RequestSource::Spec {
             return Self {
                 statuses: BTreeMap::new(),

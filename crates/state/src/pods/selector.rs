@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// How one label is tested.
+/// Test of one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Test {
     /// Present, with one of the values.
@@ -23,8 +23,8 @@ enum Test {
 /// A label selector; all its tests must pass, so that one without tests matches everything.
 ///
 /// # Shape
-/// Sorted and unique, so that selectors that say the same in another order are equal. "No selector" is not this type:
-/// the API reads an absent selector as "nothing" in most places.
+/// Sorted and unique, so that equivalent selectors in another order are equal. An absent selector is not this type: the API
+/// treats it as "nothing" in most places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
     tests: Vec<(Arc<str>, Test)>,
@@ -33,7 +33,7 @@ pub struct Selector {
 impl Selector {
     /// Compiles a selector of the API.
     #[must_use]
-    pub fn of(selector: &LabelSelector) -> Self {
+    pub fn new(selector: &LabelSelector) -> Self {
         let mut this = Self::default();
         for (key, value) in selector.match_labels.iter().flatten() {
             this.tests
@@ -78,7 +78,7 @@ impl Selector {
         self.tests.dedup();
     }
 
-    /// Whether the selector matches whatever has a label value as `label` says.
+    /// Whether the selector matches, with label values given by `label`.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.tests.iter().all(|(key, test)| {
             let value = label(key);
@@ -134,10 +134,10 @@ mod tests {
             .collect();
         labels.sort();
         assert_eq!(
-            Selector::of(&selector).matches_labels(&labels),
+            Selector::new(&selector).matches_labels(&labels),
             want,
             "{}",
-            Selector::of(&selector)
+            Selector::new(&selector)
         );
     }
 

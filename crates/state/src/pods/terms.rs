@@ -15,13 +15,13 @@ use mortise_apis::labels;
 pub struct SpreadConstraint {
     /// Label of nodes whose values are the domains.
     pub key: Arc<str>,
-    /// How much more a domain may have than the one that has least.
+    /// Maximum difference between the counts of a domain and of the lowest domain.
     pub max_skew: i32,
-    /// Which pods of the namespace count; `None` counts nothing.
+    /// Which pods of the namespace count; `None` selects none.
     pub selector: Option<Selector>,
-    /// `DoNotSchedule`; else it is a wish.
+    /// `DoNotSchedule`; otherwise it is a preference.
     pub hard: bool,
-    /// With fewer domains than this the least is taken to be zero.
+    /// With fewer domains than this, the lowest count is taken to be zero.
     pub min_domains: Option<i32>,
     /// `nodeTaintsPolicy: Honor`: nodes whose taints the pod does not tolerate are no domains.
     pub honor_taints: bool,
@@ -32,8 +32,8 @@ pub struct SpreadConstraint {
 impl SpreadConstraint {
     /// Compiles a constraint; `own` are the pod's labels, from which `matchLabelKeys` take their values.
     #[must_use]
-    pub fn of(constraint: &TopologySpreadConstraint, own: &[(Arc<str>, Arc<str>)]) -> Self {
-        let mut selector = constraint.label_selector.as_ref().map(Selector::of);
+    pub fn new(constraint: &TopologySpreadConstraint, own: &[(Arc<str>, Arc<str>)]) -> Self {
+        let mut selector = constraint.label_selector.as_ref().map(Selector::new);
         for key in constraint.match_label_keys.iter().flatten() {
             if let Some((key, value)) = own.iter().find(|(own, _)| **own == **key) {
                 selector = selector.map(|selector| selector.and_label(key, value));
@@ -51,14 +51,14 @@ impl SpreadConstraint {
     }
 }
 
-/// Near which pods a pod wants to be, or not to be.
+/// A pod affinity or anti-affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CompiledAffinityTerm {
     /// Label of nodes whose values are the domains.
     pub key: Arc<str>,
-    /// Which pods; `None` is nothing.
+    /// Selector of pods; `None` selects none.
     pub selector: Option<Selector>,
-    /// Namespaces named. With this and `namespace_selector` empty: the pod's own. Sorted.
+    /// Namespaces by name. If this and `namespace_selector` are empty: the namespace of the pod. Sorted.
     pub namespaces: Vec<Arc<str>>,
     /// Namespaces by their labels.
     pub namespace_selector: Option<Selector>,
@@ -67,7 +67,7 @@ pub struct CompiledAffinityTerm {
 impl CompiledAffinityTerm {
     /// Compiles a term.
     #[must_use]
-    pub fn of(term: &PodAffinityTerm) -> Self {
+    pub fn new(term: &PodAffinityTerm) -> Self {
         let mut namespaces: Vec<Arc<str>> = term
             .namespaces
             .iter()
@@ -78,15 +78,15 @@ impl CompiledAffinityTerm {
         namespaces.dedup();
         Self {
             key: labels::normalize(&term.topology_key).into(),
-            selector: term.label_selector.as_ref().map(Selector::of),
+            selector: term.label_selector.as_ref().map(Selector::new),
             namespaces,
-            namespace_selector: term.namespace_selector.as_ref().map(Selector::of),
+            namespace_selector: term.namespace_selector.as_ref().map(Selector::new),
         }
     }
 }
 
 impl CompiledAffinityTerm {
-    /// Whether pods of a namespace with these labels are meant, for a pod of the namespace `own`.
+    /// Whether the term applies to pods of a namespace with these labels; `own` is the namespace of the pod.
     #[must_use]
     pub fn means_namespace(
         &self,
@@ -106,47 +106,47 @@ impl CompiledAffinityTerm {
     }
 }
 
-/// A wish with its weight.
+/// A preferred term with its weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WeightedTerm {
-    /// 1 to 100; heavier wishes are kept longer.
+    /// 1 to 100; terms with lower weight are relaxed first.
     pub weight: i32,
-    /// The wish.
+    /// The term.
     pub term: CompiledAffinityTerm,
 }
 
-/// Terms of one kind: affinity, or anti-affinity.
+/// Terms of one type: affinity, or anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerms {
-    /// All must hold.
+    /// Required terms.
     pub required: Vec<CompiledAffinityTerm>,
-    /// Wishes, as written.
+    /// Preferred terms, as written.
     pub preferred: Vec<WeightedTerm>,
 }
 
 impl PodTerms {
     /// Compiles both lists.
     #[must_use]
-    pub fn of(
+    pub fn new(
         required: Option<&[PodAffinityTerm]>,
         preferred: Option<&[WeightedPodAffinityTerm]>,
     ) -> Self {
         let required = required
             .unwrap_or_default()
             .iter()
-            .map(CompiledAffinityTerm::of)
+            .map(CompiledAffinityTerm::new)
             .collect();
-        let wish = |each: &WeightedPodAffinityTerm| WeightedTerm {
+        let weighted = |each: &WeightedPodAffinityTerm| WeightedTerm {
             weight: each.weight,
-            term: CompiledAffinityTerm::of(&each.pod_affinity_term),
+            term: CompiledAffinityTerm::new(&each.pod_affinity_term),
         };
         Self {
             required,
-            preferred: preferred.unwrap_or_default().iter().map(wish).collect(),
+            preferred: preferred.unwrap_or_default().iter().map(weighted).collect(),
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no terms.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.required.is_empty() && self.preferred.is_empty()

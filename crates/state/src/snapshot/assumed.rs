@@ -1,9 +1,8 @@
-//! The cluster as it will be once what is promised has happened: claims that are being created are machines, and pods with a
-//! promise are on their machine.
+//! The expected cluster state: NodeClaims that are being created are nodes, and nominated pods run on their target.
 //!
-//! kube-scheduler assumes a pod on its node from the moment it has chosen it, before the API server knows. A question about
-//! other pods is answered here in the same way: a promised pod counts wherever a bound one would, in resources, host ports,
-//! volumes, spread constraints and affinity in both directions.
+//! kube-scheduler assumes a pod on its node as soon as it has selected the node, before the API server knows. Requests about
+//! other pods are answered here in the same way: a nominated pod counts like a bound one, in resources, host ports, volumes,
+//! spread constraints and affinity in both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,66 +12,69 @@ use crate::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_apis::names::Uid;
 
 impl Snapshot {
-    /// The same with a machine for every claim that is asked for and that no object shows yet.
+    /// This snapshot with a node for every expected NodeClaim that no object shows yet.
     ///
-    /// Cost: the number of such claims.
+    /// Cost: the number of such NodeClaims.
     #[must_use]
-    pub fn with_coming(&self) -> Self {
+    pub fn with_expected_claims(&self) -> Self {
         let mut view = self.clone();
-        for (name, coming) in self.ledger.coming() {
-            let Some(claim) = coming.object.as_ref() else {
+        for (name, expected) in self.ledger.expected_claims() {
+            let Some(claim) = expected.object.as_ref() else {
                 continue; // it is among the claims already
             };
             if self.claims.contains(name) {
                 continue;
             }
             view.claims.insert(name.clone(), Arc::clone(claim));
-            view.insert_node(Arc::new(StateNode::coming(claim)));
+            view.insert_node(Arc::new(StateNode::from_expected_claim(claim)));
         }
         view
     }
 
-    /// The machine that a promise names.
+    /// The node of a nomination target.
     #[must_use]
-    pub fn machine_at(&self, place: &NominationTarget) -> Option<&Arc<StateNode>> {
+    pub fn node_at(&self, place: &NominationTarget) -> Option<&Arc<StateNode>> {
         match place {
             NominationTarget::Node(name) => self.node(name),
             NominationTarget::Claim(name) => self.node_of_claim(name),
         }
     }
 
-    /// The same with these promises kept: each pod is on its machine, and no longer where it was. A promise whose machine is
-    /// unknown, goes, or has less room than it promised (once it is initialized) is left as it is, as is one whose pod is
-    /// bound to a machine that stays.
+    /// This snapshot with these nominations applied: each pod is on its target, and no longer on its present node. A nomination
+    /// is skipped if its node is unknown, is being deleted or fenced, or has too little free capacity (once it is initialized),
+    /// or if its pod is on that node already.
     ///
-    /// Cost: the number of promises, and a copy of the touched machines.
+    /// Cost: the number of nominations, and a copy of the changed nodes.
     #[must_use]
-    pub fn assume<'a>(&self, promises: impl Iterator<Item = &'a Arc<Nomination>>) -> Self {
+    pub fn assume<'a>(&self, nominations: impl Iterator<Item = &'a Arc<Nomination>>) -> Self {
         let mut view = self.clone();
         let mut arrivals: BTreeMap<NodeKey, Vec<&'a Nomination>> = BTreeMap::new();
-        for promise in promises {
-            if let Some(machine) = self.machine_at(&promise.place).filter(|it| stays(self, it)) {
-                let all = arrivals.entry(machine.key.clone()).or_default();
-                all.push(promise);
+        for nomination in nominations {
+            if let Some(node) = self
+                .node_at(&nomination.place)
+                .filter(|it| accepts_pods(self, it))
+            {
+                let all = arrivals.entry(node.key.clone()).or_default();
+                all.push(nomination);
             }
         }
         let mut departures: BTreeMap<NodeKey, BTreeSet<Uid>> = BTreeMap::new();
         let mut assumed = BTreeMap::new();
-        for (key, promises) in &arrivals {
-            let Some(machine) = self.nodes.get(&**key) else {
+        for (key, nominations) in &arrivals {
+            let Some(node) = self.nodes.get(&**key) else {
                 continue;
             };
-            let mut changed = StateNode::clone(machine);
-            for promise in promises {
-                let Some(pod) = self.waiting_pod(promise) else {
+            let mut changed = StateNode::clone(node);
+            for nomination in nominations {
+                let Some(pod) = self.pod_to_move(nomination) else {
                     continue;
                 };
-                if machine.initialized && !pod.class.requests.fits_in(&changed.free()) {
+                if node.initialized && !pod.class.requests.fits_in(&changed.free()) {
                     continue;
                 }
                 view.pending.remove(&pod.key);
-                view.pod_labels.leave(pod);
-                view.pod_labels.join_at(pod, &promise.place);
+                view.pod_labels.remove(pod);
+                view.pod_labels.add_at(pod, &nomination.place);
                 if let Some(old) = pod.node.as_ref().and_then(|node| self.node(node)) {
                     let left = departures.entry(old.key.clone()).or_default();
                     left.insert(pod.uid.clone());
@@ -80,7 +82,7 @@ impl Snapshot {
                 changed.used.add_assign(&pod.class.requests);
                 changed.has_anti_affinity_pods |= !pod.class.anti_affinity.required.is_empty();
                 changed.pods.push(Arc::clone(pod));
-                assumed.insert(pod.uid.clone(), promise.place.clone());
+                assumed.insert(pod.uid.clone(), nomination.place.clone());
             }
             changed.pods.sort_by(|a, b| a.key.cmp(&b.key));
             view.insert_node(Arc::new(changed));
@@ -88,7 +90,7 @@ impl Snapshot {
         for (key, left) in departures {
             if let Some(node) = view.nodes.get(&*key) {
                 let mut changed = StateNode::clone(node);
-                // What it used stays counted: a machine that is left takes nothing new.
+                // Resources of pods that left stay counted: nothing new is placed on such a node.
                 changed.pods.retain(|pod| !left.contains(&pod.uid));
                 view.insert_node(Arc::new(changed));
             }
@@ -101,21 +103,21 @@ impl Snapshot {
         view
     }
 
-    /// The pod of a promise, unless it is on that machine already.
-    fn waiting_pod(&self, promise: &Nomination) -> Option<&Arc<Pod>> {
-        let pod = self.pods.get(&promise.pod);
-        let pod = pod.filter(|pod| pod.uid == promise.uid)?;
-        let there = self.machine_at(&promise.place)?;
+    /// The pod of a nomination, unless it is on that node already.
+    fn pod_to_move(&self, nomination: &Nomination) -> Option<&Arc<Pod>> {
+        let pod = self.pods.get(&nomination.pod);
+        let pod = pod.filter(|pod| pod.uid == nomination.uid)?;
+        let there = self.node_at(&nomination.place)?;
         let here = pod.node.as_ref().and_then(|node| self.node(node));
         let has_arrived = here.is_some_and(|here| here.key == there.key);
         (!has_arrived).then_some(pod)
     }
 }
 
-/// The machine is neither going nor about to go.
-fn stays(snapshot: &Snapshot, machine: &StateNode) -> bool {
-    let fenced = machine
+/// Whether the node is neither being deleted nor fenced.
+fn accepts_pods(snapshot: &Snapshot, node: &StateNode) -> bool {
+    let fenced = node
         .claim_name()
         .is_some_and(|claim| snapshot.ledger.fence(&claim).is_some());
-    !machine.deleting && !fenced
+    !node.deleting && !fenced
 }

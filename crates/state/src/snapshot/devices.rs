@@ -1,4 +1,4 @@
-//! Devices of the cluster: what there is, and who claims it.
+//! Devices of the cluster, and the claims for them.
 
 use std::sync::Arc;
 
@@ -6,45 +6,45 @@ use crate::sharded_map::ShardedMap;
 use mortise_apis::k8s;
 use mortise_apis::names::NamespacedName;
 
-/// The device objects of a cluster. All empty while device claims are not looked at.
+/// The device objects of a cluster. All empty while support for device claims is disabled.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceObjects {
-    /// Claims.
+    /// ResourceClaims.
     pub claims: ShardedMap<NamespacedName, k8s::ResourceClaim>,
-    /// What claims that are made for pods look like.
+    /// Templates of ResourceClaims that are created for pods.
     pub templates: ShardedMap<NamespacedName, k8s::ResourceClaimTemplate>,
-    /// Kinds of devices, by name.
+    /// DeviceClasses, by name.
     pub classes: ShardedMap<Arc<str>, k8s::DeviceClass>,
-    /// Devices as drivers publish them, by name.
+    /// ResourceSlices, in which drivers publish devices, by name.
     pub slices: ShardedMap<Arc<str>, k8s::ResourceSlice>,
 }
 
 /// A claim of a pod for devices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodClaim {
-    /// Name within the pod.
+    /// Name in the pod.
     pub name: Arc<str>,
-    /// The claim behind it.
+    /// The ResourceClaim behind it.
     pub source: ClaimSource,
 }
 
 /// The ResourceClaim behind a claim of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClaimSource {
-    /// One of this name, in the pod's namespace. `own`: it was made for this pod.
+    /// A ResourceClaim of this name, in the namespace of the pod.
     Claim {
         /// The name.
         name: Arc<str>,
-        /// It was made from a template, for this pod alone.
+        /// It was created from a template, for this pod alone.
         own: bool,
     },
-    /// One that is still to be made from the template of this name.
+    /// A ResourceClaim that is not created yet, from the template of this name.
     Template(Arc<str>),
-    /// The pod names neither.
+    /// The pod names neither a ResourceClaim nor a template.
     Nothing,
 }
 
-/// The claims of a pod; `None` of almost all pods. Claims that the cluster says are not needed are left out.
+/// The device claims of a pod; `None` for almost all pods. Claims that the status marks as not needed are left out.
 pub(super) fn claims_of(pod: &k8s::Pod) -> Option<Arc<[PodClaim]>> {
     let all = &pod.spec.resource_claims;
     if all.is_empty() {

@@ -1,4 +1,4 @@
-//! From a pod as the API server sends it to the small record that is kept.
+//! Converts a pod of the API to the reduced record of the snapshot.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use mortise_apis::{k8s, labels};
 
 /// Annotation of the kubelet on the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation on the in-memory pods that stand for a capacity buffer.
+/// Annotation on the in-memory pods that represent a capacity buffer.
 const BUFFER_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
-/// What the API server fills in.
+/// Default of the API server.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 impl Pod {
-    /// Reads a pod. Nothing in it can make this fail: what is malformed ends up in the class, which keeps the pod from being
-    /// placed and says why.
+    /// Converts a pod. It never fails: anything malformed is recorded in the class, which keeps the pod from being placed and
+    /// states why.
     #[must_use]
     pub fn from_api(object: &k8s::Pod, classes: &mut PodClasses) -> Self {
         let k8s::Pod {
@@ -29,7 +29,7 @@ impl Pod {
             status,
         } = object;
         let labels = sorted_labels(object);
-        let class = classes.share(PodClass::of(object, &labels));
+        let class = classes.share(PodClass::from_pod(object, &labels));
         let annotation = |key: &str| {
             metadata
                 .annotations
@@ -110,7 +110,7 @@ fn phase(text: &str) -> PodPhase {
     }
 }
 
-/// The controlling owner; without one, an owner that makes the pod special wherever it stands in the list, else the first.
+/// The controlling owner; without one, an owner of a kind that is treated specially, or the first owner.
 fn owner(metadata: &ObjectMeta) -> Option<Owner> {
     let all = metadata.owner_references.as_deref().unwrap_or_default();
     let special =
@@ -127,7 +127,7 @@ fn owner(metadata: &ObjectMeta) -> Option<Owner> {
     })
 }
 
-/// The annotation's number, rounded to the nearest integer and kept within 32 bits; 0 when it is none.
+/// The number in the annotation, rounded to the nearest integer and clamped to 32 bits; 0 if it is not a number.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a cast from float saturates"

@@ -1,7 +1,7 @@
-//! The immutable picture of the cluster that every question is answered from.
+//! The immutable cluster state that every evaluation reads.
 //!
-//! Invariant: a snapshot never changes; whoever holds one may take as long as it likes. Everything derived here is a
-//! function of the objects that the index was given and of the ledger, so a follower builds the same.
+//! Invariant: a snapshot never changes; readers may keep it for as long as they need. Everything derived here is a function of
+//! the objects that the index received and of the ledger, so that a follower derives the same.
 
 mod assumed;
 mod devices;
@@ -27,7 +27,7 @@ pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
 pub use ordered_nodes::OrderedNodes;
 pub use pod::{Owner, Pod, PodPhase, Refusal};
-pub use pod_class::{HostPort, PodClass, PodClasses, PodLabels, PodVolume};
+pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
 pub use pool_usage::most_of;
@@ -51,49 +51,49 @@ use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::resources::Resources;
 
-/// The cluster at one moment. Cloning costs some twenty pointers.
+/// The cluster state at one time. Cloning costs about twenty pointers.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Grows by one with each freeze that saw a change.
+    /// Increases by one with each freeze after a change.
     pub generation: u64,
-    /// When it was frozen.
+    /// Time of the freeze.
     pub taken_at: Timestamp,
-    /// Every list has been read once. Before that, "not there" means "not seen yet".
+    /// Every list has been read once. Until then, an object that is missing may exist.
     pub synced: bool,
-    /// Pods by key; terminal pods are not kept.
+    /// Pods by key; terminal pods are left out.
     pub pods: ShardedMap<PodKey, Pod>,
-    /// Pods that wait for a node and could use a new one (see [`Pod::is_provisionable`]); a subset of `pods`.
+    /// Pods that are pending and could use a new node (see [`Pod::is_provisionable`]); a subset of `pods`.
     pub pending: ShardedMap<PodKey, Pod>,
-    /// Nodes and claims, merged. One entry per machine, whether it is coming, here, or going. Change it with
-    /// [`Self::insert_node`] and [`Self::remove_node`].
+    /// Nodes merged with their NodeClaims: planned, existing and terminating ones. Change it with [`Self::insert_node`] and
+    /// [`Self::remove_node`].
     pub nodes: ShardedMap<NodeKey, StateNode>,
-    /// The same machines in the order in which pods try them.
+    /// The same nodes in the order in which the scheduler tries them.
     pub ordered_nodes: OrderedNodes,
-    /// By label key but that of the host name: the values that machines with a Node have, and how many have each.
+    /// By label key, except the host name: the values among nodes that have a Node object, with the number of nodes each.
     pub label_values: ShardedMap<Arc<str>, BTreeMap<Arc<str>, u32>>,
-    /// The keys of those that are going.
+    /// Keys of the nodes that are being deleted.
     pub deleting: Arc<BTreeSet<NodeKey>>,
-    /// What those that are not going take of their pools' limits, by the label that names the pool.
+    /// Resources per NodePool that count against its limits; nodes that are being deleted are left out.
     pub pool_usage: Arc<BTreeMap<PoolName, PoolUsage>>,
-    /// Bound pods by what constraints between pods look at.
+    /// Bound pods, indexed for constraints between pods.
     pub pod_labels: PodLabelIndex,
-    /// The newest pod of each DaemonSet that is neither over nor being deleted; by namespace and name of the owner.
+    /// The newest active pod of each DaemonSet, by namespace and name of the DaemonSet.
     pub daemon_pods: Arc<BTreeMap<NamespacedName, Arc<Pod>>>,
-    /// Those with a Node, by its name. Scores ask with thousands of names at a time.
+    /// Nodes that have a Node object, by its name. Scoring looks up thousands of names at a time.
     pub named: ShardedMap<NodeName, StateNode>,
-    /// Claims as stored.
+    /// NodeClaims as stored.
     pub claims: ShardedMap<ClaimName, NodeClaim>,
-    /// Pools as stored.
+    /// NodePools as stored.
     pub pools: Arc<BTreeMap<PoolName, Arc<NodePool>>>,
     /// Node classes as stored.
     pub node_classes: Arc<BTreeMap<NodeClassKey, NodeClassObject>>,
-    /// Instance types that each node class can launch; absent until resolved once.
+    /// Instance types that each node class can launch; absent until the class was resolved once.
     pub catalogs: Arc<BTreeMap<NodeClassKey, Arc<Catalog>>>,
-    /// Node overlays by name; empty while their feature gate is off.
+    /// NodeOverlays by name; empty while their feature gate is off.
     pub overlays: Arc<BTreeMap<Arc<str>, Arc<NodeOverlay>>>,
-    /// Catalogues of pools whose types an overlay changes.
+    /// Catalogs of NodePools with instance types that an overlay changes.
     pub overlaid_catalogs: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
-    /// Overlays that change nothing, because another of equal weight says the same thing.
+    /// Overlays that were rejected because they conflict with another one of equal weight.
     pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
@@ -109,28 +109,28 @@ pub struct Snapshot {
     pub csi_nodes: ShardedMap<NodeName, k8s::CsiNode>,
     /// Volume attachments by name.
     pub attachments: ShardedMap<Arc<str>, k8s::VolumeAttachment>,
-    /// Devices, and claims for them.
+    /// Devices, and the claims for them.
     pub devices: DeviceObjects,
     /// Namespace labels.
     pub namespaces: Arc<BTreeMap<Arc<str>, Arc<k8s::Namespace>>>,
-    /// Whom services and controllers select; empty unless default spread constraints are configured.
+    /// Pod selectors of services and controllers; empty unless default spread constraints are configured.
     pub workloads: Arc<Workloads>,
-    /// Promises about room.
+    /// Nominations, fences and expected NodeClaims.
     pub ledger: Arc<Ledger>,
-    /// Pods that are on their machine only by a promise that [`Self::assume`] has kept. Empty of what the index freezes.
+    /// Pods that [`Self::assume`] placed on their nomination target. Empty in snapshots of the index.
     pub assumed: Arc<BTreeMap<Uid, NominationTarget>>,
     /// Label keys that a template may leave undefined.
     pub well_known: WellKnown,
     /// Kinds of node classes that this process serves.
     pub served: ServedNodeClasses,
-    /// Claims and pools of other kinds, with the class each refers to. They are in no table above: another autoscaler's.
+    /// NodeClaims and NodePools of another autoscaler, with the node class that each refers to. They are in no other table.
     pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
-    /// Objects that exist and cannot be read. What was known of them before stays in the tables above.
+    /// Objects that exist and cannot be parsed. Their last parsed version stays in the other tables.
     pub unreadable: Arc<BTreeSet<ObjectKey>>,
 }
 
 impl Snapshot {
-    /// Nodes behind a fence. Cost: fences.
+    /// Nodes with a fence. Cost: the number of fences.
     #[must_use]
     pub fn fenced_nodes(&self) -> BTreeSet<NodeKey> {
         self.ledger
@@ -140,7 +140,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// A Node carries the label of a node class kind that is served. Where every kind is served, those that exist count.
+    /// Whether a Node has the label of a served node class kind. If every kind is served, the kinds of existing classes count.
     #[must_use]
     pub fn has_served_class(&self, node: &k8s::Node) -> bool {
         let labels = self.served.node_labels().unwrap_or_else(|| {
@@ -152,7 +152,7 @@ impl Snapshot {
         labels.iter().any(|label| node.label(label).is_some())
     }
 
-    /// A picture of nothing, in which nothing has been looked for yet.
+    /// An empty snapshot, before any list was read.
     #[must_use]
     pub fn unseen(well_known: WellKnown, at: Timestamp) -> Self {
         Self {
@@ -195,31 +195,31 @@ impl Snapshot {
         }
     }
 
-    /// Puts a machine in, or in the place of what it was.
-    pub fn insert_node(&mut self, machine: Arc<StateNode>) {
-        let old = self.nodes.insert(machine.key.clone(), Arc::clone(&machine));
-        self.machine_changed(old.as_deref(), Some(&machine));
+    /// Inserts or replaces a node.
+    pub fn insert_node(&mut self, node: Arc<StateNode>) {
+        let old = self.nodes.insert(node.key.clone(), Arc::clone(&node));
+        self.update_aggregates(old.as_deref(), Some(&node));
         if let Some(old) = old {
             self.ordered_nodes.remove(&old);
-            self.unname(&old);
+            self.remove_names(&old);
         }
-        for name in machine.node_names() {
-            self.named.insert(name, Arc::clone(&machine));
+        for name in node.node_names() {
+            self.named.insert(name, Arc::clone(&node));
         }
-        self.ordered_nodes.insert(machine);
+        self.ordered_nodes.insert(node);
     }
 
-    /// Takes a machine out.
+    /// Removes a node.
     pub fn remove_node(&mut self, key: &str) {
         if let Some(old) = self.nodes.remove(key) {
-            self.machine_changed(Some(&old), None);
+            self.update_aggregates(Some(&old), None);
             self.ordered_nodes.remove(&old);
-            self.unname(&old);
+            self.remove_names(&old);
         }
     }
 
-    /// Forgets a machine by its names, but for those that are another one's by now.
-    fn unname(&mut self, old: &StateNode) {
+    /// Removes the names of a node, except names that belong to another node by now.
+    fn remove_names(&mut self, old: &StateNode) {
         for name in old.node_names() {
             if self.named.get(&name).is_some_and(|now| now.key == old.key) {
                 self.named.remove(&name);
@@ -227,10 +227,10 @@ impl Snapshot {
         }
     }
 
-    /// Keeps what is known of all machines together in step with one of them.
-    fn machine_changed(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
-        let is_going = |node: &&StateNode| node.deleting;
-        match (old.filter(is_going), new.filter(is_going)) {
+    /// Updates the aggregates over all nodes after one node changed.
+    fn update_aggregates(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
+        let is_deleting = |node: &&StateNode| node.deleting;
+        match (old.filter(is_deleting), new.filter(is_deleting)) {
             (None, Some(new)) => drop(Arc::make_mut(&mut self.deleting).insert(new.key.clone())),
             (Some(old), None) => drop(Arc::make_mut(&mut self.deleting).remove(&old.key)),
             _ => {}
@@ -251,30 +251,33 @@ impl Snapshot {
         if before == after {
             return;
         }
-        let in_use = Arc::make_mut(&mut self.pool_usage);
+        let usage_by_pool = Arc::make_mut(&mut self.pool_usage);
         let exact = before.as_ref().is_none_or(|(pool, capacity)| {
-            in_use
+            usage_by_pool
                 .get_mut(pool)
                 .is_some_and(|usage| usage.uncount(capacity))
         });
         if let Some((pool, capacity)) = &after {
-            in_use.entry(pool.clone()).or_default().count(capacity);
+            usage_by_pool
+                .entry(pool.clone())
+                .or_default()
+                .count(capacity);
         }
-        in_use.retain(|_, usage| usage.nodes > 0);
+        usage_by_pool.retain(|_, usage| usage.nodes > 0);
         if !exact {
-            let of_all = PoolUsage::of_machines(self.nodes.values());
-            self.pool_usage = Arc::new(of_all);
+            let recounted = PoolUsage::by_pool(self.nodes.values());
+            self.pool_usage = Arc::new(recounted);
         }
     }
 
-    fn count_labels(&mut self, node: &StateNode, comes: bool) {
+    fn count_labels(&mut self, node: &StateNode, is_added: bool) {
         let all = node
             .labels
             .iter()
             .filter(|(key, _)| *key != labels::HOSTNAME);
         for (key, value) in all {
             self.label_values.change(key.as_str().into(), |values| {
-                if comes {
+                if is_added {
                     match values.get_mut(value.as_str()) {
                         Some(count) => *count += 1,
                         None => drop(values.insert(value.as_str().into(), 1)),
@@ -296,21 +299,21 @@ impl Snapshot {
         self.named.get(name)
     }
 
-    /// The machine of a claim, whether or not its Node is there.
+    /// The node of a NodeClaim, whether or not its Node exists.
     #[must_use]
     pub fn node_of_claim(&self, claim: &str) -> Option<&Arc<StateNode>> {
         let claim = self.claims.get(claim)?;
-        self.nodes.get(&NodeKey::of_claim(claim))
+        self.nodes.get(&NodeKey::from_claim(claim))
     }
 
-    /// Nodes of a pool.
+    /// Nodes of a NodePool.
     pub fn nodes_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<StateNode>> {
         self.nodes
             .values()
             .filter(move |node| node.label(labels::NODEPOOL) == Some(pool))
     }
 
-    /// Pools of another autoscaler.
+    /// NodePools of another autoscaler.
     pub fn foreign_pools(&self) -> impl Iterator<Item = &PoolName> {
         self.foreign.keys().filter_map(|target| match target {
             ObjectRef::Pool(name) => Some(name),
@@ -318,7 +321,7 @@ impl Snapshot {
         })
     }
 
-    /// Claims of another autoscaler.
+    /// NodeClaims of another autoscaler.
     pub fn foreign_claims(&self) -> impl Iterator<Item = &ClaimName> {
         self.foreign.keys().filter_map(|target| match target {
             ObjectRef::Claim(name) => Some(name),
@@ -326,7 +329,7 @@ impl Snapshot {
         })
     }
 
-    /// The catalogue behind a pool, with what overlays change; `None` while its node class was not resolved.
+    /// The catalog of a NodePool, with overlays applied; `None` until its node class is resolved.
     #[must_use]
     pub fn catalog_of(&self, pool: &NodePool) -> Option<&Arc<Catalog>> {
         let name = pool.metadata.name.as_deref().unwrap_or_default();

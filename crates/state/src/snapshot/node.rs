@@ -1,4 +1,4 @@
-//! One machine: the merge of a Node and a NodeClaim (`reference`: karpenter-core 3.3).
+//! A Node merged with its NodeClaim.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -15,15 +15,15 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::{k8s, labels, taints};
 
-/// Key of a machine: its provider id once it has one, else the name of its claim or node.
+/// Key of a node: its provider ID once it has one, otherwise the name of its NodeClaim or Node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeKey(Arc<str>);
 
 impl NodeKey {
-    /// The key that a claim gives.
+    /// The key of a NodeClaim.
     #[must_use]
-    pub fn of_claim(claim: &NodeClaim) -> Self {
-        match claim.machine_id() {
+    pub fn from_claim(claim: &NodeClaim) -> Self {
+        match claim.instance_id() {
             Some(id) => Self(id.into()),
             None => Self(
                 format!(
@@ -35,9 +35,9 @@ impl NodeKey {
         }
     }
 
-    /// The key that a Node gives.
+    /// The key of a Node.
     #[must_use]
-    pub fn of_node(node: &k8s::Node) -> Self {
+    pub fn from_node(node: &k8s::Node) -> Self {
         match node.provider_id() {
             Some(id) => Self(id.into()),
             None => {
@@ -72,30 +72,30 @@ impl fmt::Debug for NodeKey {
     }
 }
 
-/// One machine, coming, here, or going.
+/// One node: planned, existing or terminating.
 #[derive(Clone, Debug)]
 pub struct StateNode {
     /// Key in [`super::Snapshot::nodes`].
     pub key: NodeKey,
     /// The Node object, once it exists.
     pub node: Option<Arc<k8s::Node>>,
-    /// The NodeClaim object; `None` for a node that is not ours.
+    /// The NodeClaim object; `None` for an unmanaged node.
     pub claim: Option<Arc<NodeClaim>>,
-    /// Labels that count for scheduling: the claim's until registered, the Node's after.
+    /// Labels that count for scheduling: the NodeClaim's until registration, the Node's afterwards.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// Taints that count for scheduling. Ephemeral and start-up taints of a node that is still coming up are left out.
+    /// Taints that count for scheduling. Ephemeral and startup taints of a node that is not initialized are left out.
     pub taints: Vec<Taint>,
-    /// Capacity, by the Node or, before it is initialized, filled from the claim.
+    /// Capacity of the Node. Before initialization, missing resources are filled from the NodeClaim.
     pub capacity: Resources,
-    /// What pods can use.
+    /// Resources that pods can use.
     pub allocatable: Resources,
-    /// Pods on it, not terminal. Sorted by key.
+    /// Bound pods that are not terminal. Sorted by key.
     pub pods: Vec<Arc<Pod>>,
     /// Sum of requests of `pods`.
     pub used: Resources,
     /// Sum of requests of the DaemonSet pods among `pods`.
     pub daemon_used: Resources,
-    /// Some of `pods` keep others away: they have required anti-affinity.
+    /// Some of `pods` have required anti-affinity.
     pub has_anti_affinity_pods: bool,
     /// The Node carries the registered label (or there is no claim).
     pub registered: bool,
@@ -103,24 +103,24 @@ pub struct StateNode {
     pub initialized: bool,
     /// Node or claim is being deleted, or its instance is terminating.
     pub deleting: bool,
-    /// Further Nodes with the same provider id; such a machine is not registered.
+    /// Further Nodes with the same provider ID; such a node is not registered.
     pub duplicate_nodes: Vec<NodeName>,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
-    /// How long it will be there, and whom it holds.
+    /// What its objects and pods mean for disruption and packing.
     pub disruption_state: NodeDisruptionState,
 }
 
 impl StateNode {
-    /// A machine that is asked for: its claim is being created, and no object shows it yet.
+    /// The node of a NodeClaim that is being created and that no object shows yet.
     #[must_use]
-    pub fn coming(claim: &Arc<NodeClaim>) -> Self {
-        let mut machine = Self {
-            key: NodeKey::of_claim(claim),
+    pub fn from_expected_claim(claim: &Arc<NodeClaim>) -> Self {
+        let mut expected = Self {
+            key: NodeKey::from_claim(claim),
             node: None,
             claim: Some(Arc::clone(claim)),
-            labels: Arc::new(claim.labels_of_machine()),
-            taints: Self::taints_of(None, Some(claim), false, false),
+            labels: Arc::new(claim.node_labels()),
+            taints: Self::scheduling_taints(None, Some(claim), false, false),
             capacity: Resources::default(),
             allocatable: Resources::default(),
             pods: Vec::new(),
@@ -134,14 +134,14 @@ impl StateNode {
             price: None,
             disruption_state: NodeDisruptionState::default(),
         };
-        machine.disruption_state = NodeDisruptionState::of(&machine);
-        machine
+        expected.disruption_state = NodeDisruptionState::new(&expected);
+        expected
     }
 
-    /// The taints that count for scheduling: the claim's until registered, the Node's after; while a managed node is not
-    /// initialized, taints that will go without anybody's help (known ephemeral ones and start-up taints) do not count.
+    /// Taints that count for scheduling: the NodeClaim's until registration, the Node's afterwards. While a managed node is not
+    /// initialized, taints that other components remove (known ephemeral ones and startup taints) do not count.
     #[must_use]
-    pub fn taints_of(
+    pub fn scheduling_taints(
         node: Option<&k8s::Node>,
         claim: Option<&NodeClaim>,
         registered: bool,
@@ -168,7 +168,7 @@ impl StateNode {
             .collect()
     }
 
-    /// The Node's name once registered, else the claim's.
+    /// The Node's name once registered, otherwise the NodeClaim's.
     #[must_use]
     pub fn name(&self) -> &str {
         let node = self
@@ -187,7 +187,7 @@ impl StateNode {
         .unwrap_or_default()
     }
 
-    /// Names of all its Nodes: more than one is an error that lifecycle reports.
+    /// Names of all its Nodes: more than one is an error, which the lifecycle reports.
     pub(super) fn node_names(&self) -> impl Iterator<Item = NodeName> {
         self.node_name()
             .into_iter()
@@ -229,7 +229,7 @@ impl StateNode {
         )
     }
 
-    /// Provider id of the machine.
+    /// Provider ID of the instance.
     #[must_use]
     pub fn provider_id(&self) -> Option<ProviderId> {
         let of_claim = self.claim.as_ref().and_then(|claim| claim.provider_id());
@@ -238,7 +238,7 @@ impl StateNode {
             .map(ProviderId::from)
     }
 
-    /// It has a claim: we made it, we may end it.
+    /// Whether it has a NodeClaim: mortise launched it and may delete it.
     #[must_use]
     pub const fn is_managed(&self) -> bool {
         self.claim.is_some()
@@ -250,7 +250,7 @@ impl StateNode {
         self.labels.get(key).map(String::as_str)
     }
 
-    /// Pool it belongs to.
+    /// Name of its NodePool.
     #[must_use]
     pub fn pool(&self) -> Option<PoolName> {
         self.label(labels::NODEPOOL).map(PoolName::from)
@@ -268,7 +268,7 @@ impl StateNode {
         self.label(labels::TOPOLOGY_ZONE)
     }
 
-    /// When the claim (or else the node) was created.
+    /// When the NodeClaim (or without one, the Node) was created.
     #[must_use]
     pub fn created(&self) -> Option<Timestamp> {
         let claim = self
@@ -284,7 +284,7 @@ impl StateNode {
             .map(|time| time.0)
     }
 
-    /// Room left, before promises.
+    /// Free capacity, nominations not subtracted.
     #[must_use]
     pub fn free(&self) -> Resources {
         self.allocatable.sub(&self.used)
@@ -299,7 +299,8 @@ impl StateNode {
         })
     }
 
-    /// Annotation `karpenter.sh/do-not-disrupt: "true"` on the Node, or on the claim (also after registration: unlike upstream).
+    /// Annotation `karpenter.sh/do-not-disrupt: "true"` on the Node, or on the NodeClaim (also after registration, unlike
+    /// Karpenter).
     #[must_use]
     pub fn do_not_disrupt(&self) -> bool {
         let on = |annotations: Option<&BTreeMap<String, String>>| {
@@ -317,7 +318,7 @@ impl StateNode {
                 .and_then(|claim| claim.metadata.annotations.as_ref()))
     }
 
-    /// Pods that would have to find another place.
+    /// Pods that must be rescheduled if the node is deleted.
     pub fn reschedulable(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.iter().filter(|pod| pod.is_reschedulable())
     }

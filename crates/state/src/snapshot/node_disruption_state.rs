@@ -1,53 +1,53 @@
-//! What a machine's objects say of how long it will be there, and whom it holds.
+//! What the objects and pods of a node mean for disruption and packing.
 
 use jiff::Timestamp;
 
 use super::{Pod, StateNode};
 use mortise_apis::schema::conditions;
 
-/// Computed when a machine changes: scores of thousands of nodes a second are made of it.
+/// Computed when a node changes, because scores of thousands of nodes per second depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeDisruptionState {
-    /// Since when it should go but is there still: its condition `Drifted` is True. The end of time when it does not say.
+    /// When its condition `Drifted` became True; the maximum time if the condition has no time.
     pub drifted: Option<Timestamp>,
-    /// When it expires; `None` for never, and for a machine that is not ours.
+    /// When it expires; `None` for never, and for an unmanaged node.
     pub expires: Option<Timestamp>,
-    /// Its claim is `Consolidatable`.
+    /// Its NodeClaim is `Consolidatable`.
     pub consolidatable: bool,
-    /// Something on it, or it itself, must not be disturbed.
+    /// The node or one of its pods has the do-not-disrupt annotation.
     pub do_not_disrupt: bool,
     /// Pods of Jobs.
     pub job_pods: usize,
-    /// Other pods; those of DaemonSets and the node's own not counted.
+    /// Other pods; DaemonSet pods and static pods are not counted.
     pub service_pods: usize,
 }
 
 impl NodeDisruptionState {
-    /// The standing of a machine. Cost: its pods.
+    /// The state of a node. Cost: the number of its pods.
     #[must_use]
-    pub fn of(machine: &StateNode) -> Self {
-        let mut standing = Self {
-            do_not_disrupt: machine.do_not_disrupt(),
+    pub fn new(node: &StateNode) -> Self {
+        let mut state = Self {
+            do_not_disrupt: node.do_not_disrupt(),
             ..Self::default()
         };
-        if let Some(claim) = &machine.claim {
+        if let Some(claim) = &node.claim {
             let drifted = conditions::find(&claim.status.conditions, "Drifted");
-            standing.drifted = drifted
+            state.drifted = drifted
                 .filter(|_| claim.is_true("Drifted"))
                 .map(|condition| {
                     let from = condition.last_transition_time.as_ref();
                     from.map_or(Timestamp::MAX, |time| time.0)
                 });
-            standing.expires = claim.expires_at();
-            standing.consolidatable = claim.is_true("Consolidatable");
+            state.expires = claim.expires_at();
+            state.consolidatable = claim.is_true("Consolidatable");
         }
-        for pod in &machine.pods {
+        for pod in &node.pods {
             if pod.is_daemon() || pod.is_node_owned() {
                 continue;
             }
-            standing.count(pod);
+            state.count(pod);
         }
-        standing
+        state
     }
 
     fn count(&mut self, pod: &Pod) {
@@ -59,7 +59,7 @@ impl NodeDisruptionState {
         self.do_not_disrupt |= pod.do_not_disrupt.as_deref() == Some("true");
     }
 
-    /// Most of its pods are such as this one: jobs with jobs, services with services or on an empty node.
+    /// Whether most of its pods have the same lifetime class as this one: Job pods, or other pods (also on an empty node).
     #[must_use]
     pub const fn suits(&self, ends_itself: bool) -> bool {
         if ends_itself {

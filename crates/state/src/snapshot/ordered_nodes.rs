@@ -1,18 +1,18 @@
-//! Machines in the order in which pods try them, kept in order while they come and go.
+//! Nodes in the order in which the scheduler tries them.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::StateNode;
 
-/// Most machines of a piece: what one change after a freeze copies.
+/// Maximum number of nodes per piece: one change after a freeze copies one piece.
 const PIECE: usize = 128;
 
-/// Every machine once: initialized ones first, then by name, then by key. Cloning costs one pointer; a change after a clone
-/// copies the list of pieces and one piece.
+/// Every node once: initialized ones first, then by name, then by key. Cloning costs one pointer; a change after a clone copies
+/// the list of pieces and one piece.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedNodes {
-    /// Sorted; none is empty.
+    /// Sorted. No piece is empty.
     pieces: Arc<Vec<Arc<Vec<Arc<StateNode>>>>>,
 }
 
@@ -25,12 +25,12 @@ fn order(a: &StateNode, b: &StateNode) -> Ordering {
 }
 
 impl OrderedNodes {
-    /// The machines in order.
+    /// The nodes in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<StateNode>> {
         self.pieces.iter().flat_map(|piece| piece.iter())
     }
 
-    /// Index of the piece where a machine is or would be.
+    /// Index of the piece in which a node is, or would be.
     fn piece_of(&self, node: &StateNode) -> usize {
         let before = |piece: &Arc<Vec<Arc<StateNode>>>| {
             piece
@@ -41,7 +41,7 @@ impl OrderedNodes {
         at.min(self.pieces.len().saturating_sub(1))
     }
 
-    /// Puts a machine in its place; it must not be there.
+    /// Inserts a node, which must not be present.
     pub fn insert(&mut self, node: Arc<StateNode>) {
         let at = self.piece_of(&node);
         let pieces = Arc::make_mut(&mut self.pieces);
@@ -58,7 +58,7 @@ impl OrderedNodes {
         }
     }
 
-    /// Takes a machine out, as it was put in.
+    /// Removes a node; it must equal the inserted one.
     pub fn remove(&mut self, node: &StateNode) {
         let at = self.piece_of(node);
         let Some(Ok(place)) = self

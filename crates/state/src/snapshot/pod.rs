@@ -1,4 +1,4 @@
-//! A pod as a small record: its class (shared with its siblings), and what is its own.
+//! A pod as a reduced record: its class, which identical pods share, and its own data.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ pub enum PodPhase {
     Pending,
     /// Started.
     Running,
-    /// Ended well.
+    /// Completed successfully.
     Succeeded,
-    /// Ended badly.
+    /// Completed with an error.
     Failed,
-    /// The kubelet does not answer.
+    /// The kubelet does not respond.
     Unknown,
 }
 
-/// Who re-creates the pod when it goes.
+/// The owner that recreates the pod when it is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Owner {
     /// Kind of the controlling owner, such as `ReplicaSet`; `Node` for mirror pods.
@@ -35,12 +35,12 @@ pub struct Owner {
     pub uid: Uid,
 }
 
-/// kube-scheduler's word that no node can take a pod. It writes it again only in other words.
+/// kube-scheduler's message that no node can run a pod. kube-scheduler writes it again only if the text changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// Since when the pod has been unschedulable.
     pub since: Option<Timestamp>,
-    /// What kube-scheduler says of the nodes, at most [`Self::MOST_CHARS`] characters.
+    /// Message about the nodes, at most [`Self::MOST_CHARS`] characters.
     pub message: Arc<str>,
 }
 
@@ -56,15 +56,15 @@ pub struct Pod {
     pub key: PodKey,
     /// UID: a pod of the same name after a deletion is another pod.
     pub uid: Uid,
-    /// What scheduling looks at, shared by all pods alike.
+    /// Everything that scheduling reads, shared by identical pods.
     pub class: Arc<PodClass>,
-    /// Labels, shared by all pods alike. Sorted by key.
+    /// Labels, shared by pods with equal labels. Sorted by key.
     pub labels: Arc<Vec<(Arc<str>, Arc<str>)>>,
-    /// Its claims for devices; `None` of almost all pods.
+    /// Its device claims; `None` for almost all pods.
     pub claims: Option<Arc<[PodClaim]>>,
-    /// Where it runs.
+    /// Node that it is bound to.
     pub node: Option<NodeName>,
-    /// `status.nominatedNodeName`: where the scheduler makes room for it.
+    /// `status.nominatedNodeName`: node on which the scheduler preempts other pods for it.
     pub nominated: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
@@ -72,15 +72,15 @@ pub struct Pod {
     pub owner: Option<Owner>,
     /// Creation.
     pub created: Timestamp,
-    /// Deletion, when asked for.
+    /// Deletion timestamp, if it is being deleted.
     pub deleted: Option<Timestamp>,
-    /// Finalizers that keep a deleted pod, separated by commas; `None` for a pod that is not being deleted.
+    /// Finalizers that block the deletion of the pod, separated by commas; `None` for a pod that is not being deleted.
     pub finalizers: Option<Arc<str>>,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
     /// Condition `PodScheduled` has reason `Unschedulable`.
     pub unschedulable: bool,
-    /// Why, and since when, in kube-scheduler's words; `None` of a pod that is not unschedulable.
+    /// kube-scheduler's reason and its time; `None` for a pod that is not unschedulable.
     pub refusal: Option<Arc<Refusal>>,
     /// Condition `PodScheduled` has reason `SchedulerError`: kube-scheduler failed, not the pod.
     pub has_scheduler_error: bool,
@@ -96,7 +96,7 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// It is a mirror of a static pod.
     pub mirror: bool,
-    /// Its container specs do not name an owner class: annotated fake pod of a capacity buffer.
+    /// Annotated in-memory pod of a capacity buffer.
     pub virtual_pod: bool,
 }
 
@@ -120,8 +120,8 @@ impl Pod {
         }
     }
 
-    /// A new node could help this pod: it waits, nobody makes room for it, and it is neither a DaemonSet's nor a node's.
-    /// `ahead` asks the question before kube-scheduler has said `Unschedulable`.
+    /// Whether a new node could help this pod: it is pending, kube-scheduler preempts no pods for it, and its owner is neither
+    /// a DaemonSet nor a Node. With `ahead`, it counts before kube-scheduler has marked it `Unschedulable`.
     #[must_use]
     pub fn is_provisionable(&self, ahead: bool) -> bool {
         (self.unschedulable || ahead)
@@ -142,7 +142,7 @@ impl Pod {
             .is_some_and(|owner| &*owner.kind == "DaemonSet")
     }
 
-    /// Owned by a Job: it ends by itself.
+    /// Owned by a Job: it completes.
     #[must_use]
     pub fn is_of_job(&self) -> bool {
         self.owner
@@ -172,7 +172,8 @@ impl Pod {
         !self.is_terminal() && self.deleted.is_none()
     }
 
-    /// Would come back somewhere else if its node went: active (or a terminating StatefulSet pod), not a DaemonSet's, not a mirror.
+    /// Whether it would be rescheduled if its node were deleted: active (or a terminating StatefulSet pod), no DaemonSet pod,
+    /// no mirror pod.
     #[must_use]
     pub fn is_reschedulable(&self) -> bool {
         let stateful = self

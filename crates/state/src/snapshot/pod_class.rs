@@ -1,7 +1,7 @@
-//! Everything of a pod that scheduling looks at, shared by all pods alike.
+//! Everything that scheduling reads of a pod, shared by all identical pods.
 //!
-//! 100,000 pods are a few hundred classes, and work is done per class. Labels are not part of a class (a rollout changes
-//! one label of each pod), except where `matchLabelKeys` copies their values into a selector.
+//! 100,000 pods are a few hundred classes, and work is done per class. Labels are not part of a class (a rollout changes one
+//! label of each pod), except where `matchLabelKeys` copies their values into a selector.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hash, Hasher};
@@ -10,8 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 
-pub use crate::pods::HostPort;
-use crate::pods::{PodTerms, RequestSource, SpreadConstraint, requests};
+use crate::pods::{HostPort, PodTerms, RequestSource, SpreadConstraint, requests};
 use mortise_apis::k8s;
 use mortise_apis::k8s::pod::{PodSpec, Volume};
 use mortise_apis::requirements::{Requirements, expression};
@@ -25,7 +24,7 @@ pub type PodLabels = Arc<Vec<(Arc<str>, Arc<str>)>>;
 pub enum PodVolume {
     /// An existing PersistentVolumeClaim of the pod's namespace, by name.
     Claim(Arc<str>),
-    /// A claim that is made for the pod and named `<pod>-<volume>`.
+    /// A claim that is created for the pod and named `<pod>-<volume>`.
     Ephemeral {
         /// Name of the volume within the pod.
         volume: Arc<str>,
@@ -34,49 +33,50 @@ pub enum PodVolume {
     },
 }
 
-/// What scheduling looks at of a pod.
+/// Everything that scheduling reads of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodClass {
-    /// Number of the class within its [`PodClasses`]. Says nothing about order.
+    /// Number of the class in its [`PodClasses`], unrelated to any order.
     pub id: u32,
     /// Namespace.
     pub namespace: Arc<str>,
     /// Effective requests, with `pods: 1`.
     pub requests: Resources,
-    /// Alternatives of which one must hold: the node selector and one term of the required node affinity each. Never empty.
+    /// Alternatives of which one must be satisfied: the node selector and one term of the required node affinity each. Never
+    /// empty.
     pub strict: Vec<Requirements>,
-    /// Wishes for nodes with their weights, as written.
+    /// Preferred node affinity terms with their weights, as written.
     pub preferred_node: Vec<(i32, Requirements)>,
-    /// Taints it can stand.
+    /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// How its kind is spread.
+    /// Topology spread constraints.
     pub spread: Vec<SpreadConstraint>,
-    /// Near which pods.
+    /// Pod affinity.
     pub affinity: PodTerms,
-    /// Not near which pods.
+    /// Pod anti-affinity.
     pub anti_affinity: PodTerms,
-    /// Ports of the node that it takes, those of sidecars too. Sorted.
+    /// Host ports of its containers and sidecars. Sorted.
     pub host_ports: Vec<HostPort>,
     /// Volumes that tie it to storage, as written.
     pub volumes: Vec<PodVolume>,
-    /// It claims devices.
+    /// Whether it claims devices.
     pub claims_devices: bool,
     /// Priority; 0 when absent.
     pub priority: i32,
-    /// Its priority class is one of the cluster's own: it is drained last.
+    /// Whether its priority class is a system class: it is drained last.
     pub critical: bool,
-    /// It may push out pods of lower priority.
+    /// Whether it may preempt pods of lower priority.
     pub preempts: bool,
-    /// Scheduler that is to place it.
+    /// Name of its scheduler.
     pub scheduler_name: Arc<str>,
-    /// Why it cannot be understood; such a pod is not placed.
+    /// Why it is invalid; such a pod is not placed.
     pub malformed: Option<Arc<str>>,
 }
 
 impl PodClass {
-    /// Reads a pod. Whatever cannot be read ends up in [`Self::malformed`].
+    /// Converts a pod. Everything invalid is recorded in [`Self::malformed`].
     #[must_use]
-    pub fn of(pod: &k8s::Pod, labels: &[(Arc<str>, Arc<str>)]) -> Self {
+    pub fn from_pod(pod: &k8s::Pod, labels: &[(Arc<str>, Arc<str>)]) -> Self {
         let mut faults = Vec::new();
         let spec = &pod.spec;
         let requests = requests(pod, RequestSource::SpecAndStatus).unwrap_or_else(|fault| {
@@ -87,7 +87,7 @@ impl PodClass {
         let near = affinity
             .and_then(|affinity| affinity.pod_affinity.as_ref())
             .map(|terms| {
-                PodTerms::of(
+                PodTerms::new(
                     terms
                         .required_during_scheduling_ignored_during_execution
                         .as_deref(),
@@ -99,7 +99,7 @@ impl PodClass {
         let apart = affinity
             .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
             .map(|terms| {
-                PodTerms::of(
+                PodTerms::new(
                     terms
                         .required_during_scheduling_ignored_during_execution
                         .as_deref(),
@@ -119,11 +119,11 @@ impl PodClass {
             spread: spec
                 .topology_spread_constraints
                 .iter()
-                .map(|each| SpreadConstraint::of(each, labels))
+                .map(|each| SpreadConstraint::new(each, labels))
                 .collect(),
             affinity: near.unwrap_or_default(),
             anti_affinity: apart.unwrap_or_default(),
-            host_ports: HostPort::of_spec(spec),
+            host_ports: HostPort::from_spec(spec),
             volumes: spec.volumes.iter().filter_map(volume).collect(),
             claims_devices: !spec.resource_claims.is_empty(),
             priority: spec.priority.unwrap_or(0),
@@ -141,16 +141,16 @@ impl PodClass {
         }
     }
 
-    /// The class of the pods that a template makes.
+    /// The class of the pods of a template.
     #[must_use]
-    pub fn of_template(namespace: &str, template: &k8s::workload::PodTemplate) -> Self {
+    pub fn from_template(namespace: &str, template: &k8s::workload::PodTemplate) -> Self {
         let mut pod = k8s::Pod {
             metadata: template.metadata.clone(),
             spec: template.spec.clone(),
             ..k8s::Pod::default()
         };
         pod.metadata.namespace = Some(namespace.to_owned());
-        // The API server fills absent requests from limits when it makes the pod.
+        // The API server fills absent requests from limits when it creates the pod.
         for container in pod
             .spec
             .containers
@@ -165,10 +165,10 @@ impl PodClass {
                     .or_insert_with(|| limit.clone());
             }
         }
-        Self::of(&pod, &sorted_labels(&pod))
+        Self::from_pod(&pod, &sorted_labels(&pod))
     }
 
-    /// It asks never to run on nodes of ours.
+    /// Whether it requires not to run on nodes of any NodePool.
     #[must_use]
     pub fn opts_out(&self) -> bool {
         let nodepool = mortise_apis::labels::NODEPOOL;
@@ -179,7 +179,7 @@ impl PodClass {
         })
     }
 
-    /// Whether both are the same but for their number.
+    /// Whether both are equal except for their number.
     fn same(&self, other: &Self) -> bool {
         let Self {
             id: _,
@@ -218,7 +218,7 @@ impl PodClass {
             && *malformed == other.malformed
     }
 
-    /// A number that is equal for classes that are the same. Leaves out what seldom tells two classes apart.
+    /// A number that is equal for equal classes. Leaves out fields that rarely distinguish classes.
     fn fingerprint(&self) -> u64 {
         let mut hasher = FixedState::with_seed(13).build_hasher();
         (&self.namespace, &self.requests, &self.strict, &self.spread).hash(&mut hasher);
@@ -288,15 +288,15 @@ fn preferred_node(spec: &PodSpec, faults: &mut Vec<String>) -> Vec<(i32, Require
         .affinity
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref());
-    let wishes = affinity
+    let terms = affinity
         .and_then(|node| {
             node.preferred_during_scheduling_ignored_during_execution
                 .as_deref()
         })
         .unwrap_or_default();
-    wishes
+    terms
         .iter()
-        .map(|wish| (wish.weight, read_term(&wish.preference, faults)))
+        .map(|term| (term.weight, read_term(&term.preference, faults)))
         .collect()
 }
 
@@ -318,10 +318,10 @@ fn read_term(term: &NodeSelectorTerm, faults: &mut Vec<String>) -> Requirements 
     all
 }
 
-/// Fewer classes than this are kept without looking which are still used: a few hundred bytes each.
+/// Below this number, unused classes are kept: a few hundred bytes each.
 const SWEEP_AT_LEAST: usize = 1024;
 
-/// Gives equal classes and equal label sets one shared value each, and forgets those that nobody uses any more.
+/// Shares one value among equal classes and equal label sets, and drops values that are no longer used.
 #[derive(Debug, Default)]
 pub struct PodClasses {
     classes: Interner<PodClass>,
@@ -375,7 +375,7 @@ impl<T> Interner<T> {
             !all.is_empty()
         });
         self.len = self.by_fingerprint.values().map(Vec::len).sum();
-        // Doubling keeps the cost of sweeps in proportion to what was added.
+        // Doubling keeps the cost of sweeps proportional to what was added.
         self.sweep_at = (self.len * 2).max(SWEEP_AT_LEAST);
     }
 }
@@ -383,7 +383,7 @@ impl<T> Interner<T> {
 impl PodClasses {
     /// The shared class of a pod.
     pub fn intern(&mut self, pod: &k8s::Pod) -> Arc<PodClass> {
-        let class = PodClass::of(pod, &sorted_labels(pod));
+        let class = PodClass::from_pod(pod, &sorted_labels(pod));
         self.share(class)
     }
 
@@ -411,7 +411,7 @@ impl PodClasses {
             .get(fingerprint, |each| *each == known, || labels)
     }
 
-    /// How many classes are known, those that nobody uses any more included.
+    /// Number of known classes, including those that are no longer used.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.classes.len

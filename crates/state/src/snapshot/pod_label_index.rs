@@ -1,7 +1,7 @@
-//! Where pods that are alike run, so that constraints between pods are counted without looking at every pod.
+//! Inverted index of bound pods by class and labels, with counts per node, for constraints between pods.
 //!
-//! A spread constraint of one deployment concerns some of the hundreds of label sets of a cluster; its pods are counted by
-//! looking at the label sets, and then at the Nodes of those that are meant. The index keeps this up to date pod by pod.
+//! A spread constraint applies to some of the hundreds of label sets of a cluster; its pods are counted by comparing label
+//! sets, and then by reading the nodes of those that match. The index updates this pod by pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub struct PodLabelKey {
     pub labels: PodLabels,
 }
 
-/// Places with a number of pods each, never 0. Sorted. A claim is a place only for pods that are assumed to run there.
+/// Nodes with their number of pods, never 0. Sorted. A NodeClaim occurs only for pods that are assumed to run there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePodCounts(BTreeMap<NominationTarget, u32>);
 
 impl NodePodCounts {
-    /// The places and how many pods each has.
+    /// The nodes, with the number of pods on each.
     pub fn iter(&self) -> impl Iterator<Item = (&NominationTarget, u32)> {
         self.0.iter().map(|(place, count)| (place, *count))
     }
@@ -33,7 +33,7 @@ impl NodePodCounts {
         *self.0.entry(place.clone()).or_default() += 1;
     }
 
-    /// Takes one pod away; `false` when none is left anywhere.
+    /// Removes one pod; `false` if no node has any left.
     fn remove(&mut self, place: &NominationTarget) -> bool {
         if let Some(count) = self.0.get_mut(place) {
             *count -= 1;
@@ -45,11 +45,11 @@ impl NodePodCounts {
     }
 }
 
-/// Pods that keep others away: those of one class with required anti-affinity.
+/// Pods of one class with required anti-affinity.
 #[derive(Clone, Debug, Default)]
 pub struct AntiAffinityPods {
     class: Option<Arc<PodClass>>,
-    /// Where they run.
+    /// Nodes that they run on.
     pub places: NodePodCounts,
 }
 
@@ -61,22 +61,22 @@ impl AntiAffinityPods {
     }
 }
 
-/// Pods that are bound to a Node, or assumed to be on a machine, counted by what they are.
+/// Pods that are bound to a node, or assumed to run on one, by labels and by class.
 #[derive(Clone, Debug, Default)]
 pub struct PodLabelIndex {
-    alike: ShardedMap<PodLabelKey, NodePodCounts>,
-    guards: ShardedMap<u32, AntiAffinityPods>,
+    by_labels: ShardedMap<PodLabelKey, NodePodCounts>,
+    anti_affinity_pods: ShardedMap<u32, AntiAffinityPods>,
 }
 
 impl PodLabelIndex {
-    /// Pods that run or start, by namespace and labels; those that are being deleted do not count.
+    /// Pods by namespace and labels; pods that are being deleted do not count.
     pub fn by_labels(&self) -> impl Iterator<Item = (&PodLabelKey, &Arc<NodePodCounts>)> {
-        self.alike.iter()
+        self.by_labels.iter()
     }
 
-    /// Pods with required anti-affinity that are not over, by class; those that are being deleted count.
+    /// Pods with required anti-affinity that are not terminal, by class; pods that are being deleted count.
     pub fn anti_affinity_pods(&self) -> impl Iterator<Item = &Arc<AntiAffinityPods>> {
-        self.guards.values()
+        self.anti_affinity_pods.values()
     }
 
     fn key(pod: &Pod) -> PodLabelKey {
@@ -86,19 +86,19 @@ impl PodLabelIndex {
         }
     }
 
-    /// Whether a pod is among [`Self::by_labels`] once it has joined a place.
+    /// Whether a pod is counted in [`Self::by_labels`] once added.
     #[must_use]
     pub const fn counts(pod: &Pod) -> bool {
         pod.is_active()
     }
 
-    /// Whether a pod is among [`Self::anti_affinity_pods`] once it has joined a place.
+    /// Whether a pod is counted in [`Self::anti_affinity_pods`] once added.
     #[must_use]
     pub fn has_required_anti_affinity(pod: &Pod) -> bool {
         !pod.is_terminal() && !pod.class.anti_affinity.required.is_empty()
     }
 
-    /// Whether one pod counts exactly as the other.
+    /// Whether both pods count equally.
     #[must_use]
     pub fn is_same(a: &Pod, b: &Pod) -> bool {
         a.node == b.node
@@ -109,41 +109,57 @@ impl PodLabelIndex {
             && a.key.namespace == b.key.namespace
     }
 
-    /// Counts a pod where it is bound. Each pod joins once, and leaves as the same value that joined.
-    pub fn join(&mut self, pod: &Pod) {
-        if let Some(node) = &pod.node {
-            self.join_at(pod, &NominationTarget::Node(node.clone()));
+    /// Updates the counts after a pod was created, changed or deleted.
+    pub fn update(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
+        let is_same = before
+            .zip(after)
+            .is_some_and(|(before, after)| Self::is_same(before, after));
+        if is_same {
+            return;
+        }
+        if let Some(before) = before {
+            self.remove(before);
+        }
+        if let Some(after) = after {
+            self.add(after);
         }
     }
 
-    /// Counts a pod on a place.
-    pub fn join_at(&mut self, pod: &Pod, place: &NominationTarget) {
+    /// Counts a pod on the node that it is bound to. Each pod is added once, and removed as the same value.
+    pub fn add(&mut self, pod: &Pod) {
+        if let Some(node) = &pod.node {
+            self.add_at(pod, &NominationTarget::Node(node.clone()));
+        }
+    }
+
+    /// Counts a pod on a target.
+    pub fn add_at(&mut self, pod: &Pod, place: &NominationTarget) {
         if Self::counts(pod) {
-            self.alike.change(Self::key(pod), |places| {
+            self.by_labels.change(Self::key(pod), |places| {
                 places.add(place);
                 true
             });
         }
         if Self::has_required_anti_affinity(pod) {
-            self.guards.change(pod.class.id, |guards| {
-                guards.class.get_or_insert_with(|| Arc::clone(&pod.class));
-                guards.places.add(place);
+            self.anti_affinity_pods.change(pod.class.id, |pods| {
+                pods.class.get_or_insert_with(|| Arc::clone(&pod.class));
+                pods.places.add(place);
                 true
             });
         }
     }
 
-    /// Counts a bound pod no more.
-    pub fn leave(&mut self, pod: &Pod) {
+    /// Removes a bound pod.
+    pub fn remove(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
         let place = NominationTarget::Node(node.clone());
         if Self::counts(pod) {
-            self.alike
+            self.by_labels
                 .change(Self::key(pod), |places| places.remove(&place));
         }
         if Self::has_required_anti_affinity(pod) {
-            self.guards
-                .change(pod.class.id, |guards| guards.places.remove(&place));
+            self.anti_affinity_pods
+                .change(pod.class.id, |pods| pods.places.remove(&place));
         }
     }
 }

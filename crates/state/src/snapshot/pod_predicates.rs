@@ -1,4 +1,4 @@
-//! Questions about one pod that draining and disruption ask.
+//! Properties of a pod that draining and disruption depend on.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,7 +6,7 @@ use crate::snapshot::{Pod, PodClass};
 use mortise_apis::taints;
 use mortise_apis::values::GoDuration;
 
-/// How bad it is to evict a pod.
+/// Cost of evicting a pod.
 ///
 /// # Units
 /// 2^-27 of the cost of an ordinary pod, so that deletion costs and priorities count without rounding.
@@ -19,10 +19,10 @@ impl EvictionCost {
     pub const ONE: Self = Self(1 << 27);
 }
 
-/// A pod that was to be gone this long ago is not waited for any more.
+/// A pod whose deletion timestamp is older than this no longer blocks a drain.
 ///
 /// # Source
-/// Upstream's rule. The kubelet that would remove it is probably gone itself.
+/// As in Karpenter. The kubelet that would remove the pod is probably not running.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Pod {
@@ -34,8 +34,8 @@ impl Pod {
         EvictionCost(cost.clamp(-10 * one, 10 * one))
     }
 
-    /// The pod's annotation protects it at this time: `true` for ever, or a positive duration since it was started (as long
-    /// as it is not started, it counts as protected).
+    /// Whether the annotation protects the pod at this time: `true` indefinitely, or a positive duration since the pod was
+    /// started (until it is started, it counts as protected).
     #[must_use]
     pub fn is_protected(&self, now: Timestamp) -> bool {
         let Some(text) = self.do_not_disrupt.as_deref() else {
@@ -51,7 +51,7 @@ impl Pod {
             .is_none_or(|started| now.duration_since(started) < protection)
     }
 
-    /// When the pod's protection ends by itself; `None` when it is not protected, for ever, or not started.
+    /// When the protection of the pod ends; `None` if it is not protected, indefinitely protected, or not started.
     #[must_use]
     pub fn protected_until(&self) -> Option<Timestamp> {
         let protection = Self::protection(self.do_not_disrupt.as_deref()?)?;
@@ -63,7 +63,7 @@ impl Pod {
         (nanos > 0).then(|| SignedDuration::from_nanos(nanos))
     }
 
-    /// The annotation is there but says nothing that is understood.
+    /// Whether the annotation has an invalid value.
     #[must_use]
     pub fn has_invalid_protection(&self) -> bool {
         let text = self.do_not_disrupt.as_deref();
@@ -72,14 +72,14 @@ impl Pod {
         })
     }
 
-    /// It was to be gone more than a minute ago.
+    /// Whether it should have been removed more than a minute ago.
     #[must_use]
     pub fn is_stuck_terminating(&self, now: Timestamp) -> bool {
         self.deleted
             .is_some_and(|at| now.duration_since(at) > STUCK_AFTER)
     }
 
-    /// A drain deals with it: it does not tolerate the drain's taint, is no node's own pod, and is not stuck.
+    /// Whether a drain handles it: it does not tolerate the taint of the drain, is no static pod, and is not stuck.
     #[must_use]
     pub fn is_drainable(&self, now: Timestamp) -> bool {
         !self.class.tolerates_disruption()
@@ -87,13 +87,13 @@ impl Pod {
             && !self.is_stuck_terminating(now)
     }
 
-    /// A drain waits for it: drainable and not over.
+    /// Whether a drain waits for it: drainable and not terminal.
     #[must_use]
     pub fn is_waiting_eviction(&self, now: Timestamp) -> bool {
         !self.is_terminal() && self.is_drainable(now)
     }
 
-    /// It can be asked to leave now: active, does not tolerate the drain's taint, no node's own pod, not protected.
+    /// Whether it can be evicted now: active, does not tolerate the taint of the drain, no static pod, not protected.
     #[must_use]
     pub fn is_evictable(&self, now: Timestamp) -> bool {
         self.is_active()
@@ -102,13 +102,13 @@ impl Pod {
             && !self.is_protected(now)
     }
 
-    /// It does not stand in the way of a disruption by annotation: not active, or not protected.
+    /// Whether its annotation allows a disruption: not active, or not protected.
     #[must_use]
     pub fn is_disruptable(&self, now: Timestamp) -> bool {
         !(self.is_active() && self.is_protected(now))
     }
 
-    /// It is being deleted and would be gone later than `deadline`.
+    /// Whether it is being deleted and will run beyond `deadline`.
     #[must_use]
     pub fn outlives(&self, deadline: Timestamp) -> bool {
         self.deleted.is_some_and(|at| at > deadline)
@@ -116,7 +116,7 @@ impl Pod {
 }
 
 impl PodClass {
-    /// It tolerates the taint of nodes that are going, so a drain does not touch it.
+    /// Whether it tolerates the taint of nodes that are being deleted, so that a drain ignores it.
     #[must_use]
     pub fn tolerates_disruption(&self) -> bool {
         let taint = taints::disrupted();

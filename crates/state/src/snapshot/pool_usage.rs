@@ -1,4 +1,4 @@
-//! Limits of pools, counted exactly: what is there, what is coming, and nothing twice.
+//! Resources that count against the limits of NodePools: existing and expected nodes, each once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, PoolLimits, Resources};
 
-/// What a pool takes of its limits.
+/// Resources of a NodePool that count against its limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolUsage {
-    /// Machines, coming ones included.
+    /// Number of nodes, including expected ones.
     pub nodes: i64,
-    /// Their capacity; of a machine that is not launched yet, the most that it can have.
+    /// Total capacity; of a node that is not launched yet, the largest capacity that it can have.
     pub capacity: Resources,
 }
 
-/// A limit that would not hold.
+/// A limit that would be exceeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limit of {resource} is {limit}, usage would be {usage}")]
 pub struct LimitExceeded {
@@ -27,24 +27,24 @@ pub struct LimitExceeded {
     pub resource: String,
     /// The limit, in the resource's unit (milli-CPU, bytes, count).
     pub limit: i64,
-    /// What the usage would be.
+    /// The usage that would result.
     pub usage: i64,
 }
 
-/// The most that the machine of a claim can have: what its plan says, or what it allows.
+/// The largest capacity that the node of a NodeClaim can have: as planned, or as its requirements allow.
 pub fn most_of(claim: &NodeClaim, snapshot: &Snapshot) -> Resources {
     claim.planned_capacity().unwrap_or_else(|| {
         let pool = claim.pool().and_then(|pool| snapshot.pools.get(&pool));
-        allowed(Some(claim), pool.map(|pool| &**pool), snapshot)
+        largest_allowed(Some(claim), pool.map(|pool| &**pool), snapshot)
     })
 }
 
-/// The same of one that is expected.
-fn most(coming: &ExpectedClaim, snapshot: &Snapshot) -> Resources {
-    coming.capacity.clone().unwrap_or_else(|| {
-        let claim = snapshot.claims.get(&*coming.claim);
-        let pool = snapshot.pools.get(&coming.pool);
-        allowed(
+/// The same for an expected NodeClaim.
+fn expected_capacity(expected: &ExpectedClaim, snapshot: &Snapshot) -> Resources {
+    expected.capacity.clone().unwrap_or_else(|| {
+        let claim = snapshot.claims.get(&*expected.claim);
+        let pool = snapshot.pools.get(&expected.pool);
+        largest_allowed(
             claim.map(|claim| &**claim),
             pool.map(|pool| &**pool),
             snapshot,
@@ -52,9 +52,13 @@ fn most(coming: &ExpectedClaim, snapshot: &Snapshot) -> Resources {
     })
 }
 
-/// The most that the machine of a claim can have whose plan is not known: of each resource, the most that a type has which
-/// the claim allows. Where no catalogue says, no amount is too much: what is not known is never nothing.
-fn allowed(claim: Option<&NodeClaim>, pool: Option<&NodePool>, snapshot: &Snapshot) -> Resources {
+/// The largest capacity that the node of a NodeClaim without a plan can have: of each resource, the maximum among the instance
+/// types that the NodeClaim allows. Without a catalog it is unlimited: an unknown capacity must not count as zero.
+fn largest_allowed(
+    claim: Option<&NodeClaim>,
+    pool: Option<&NodePool>,
+    snapshot: &Snapshot,
+) -> Resources {
     let own = claim.map(NodeClaim::node_class_key);
     let of_pool = pool.filter(|pool| own.as_ref().is_none_or(|own| pool.node_class_key() == *own));
     let catalog = of_pool
@@ -78,14 +82,14 @@ fn allowed(claim: Option<&NodeClaim>, pool: Option<&NodePool>, snapshot: &Snapsh
 }
 
 impl PoolUsage {
-    /// Usage of every pool, machines that leave not counted. Cost: pools and coming claims.
+    /// Usage of every NodePool, without nodes that are being deleted. Cost: the number of NodePools and expected NodeClaims.
     #[must_use]
     pub fn all(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
         let mut pools = (*snapshot.pool_usage).clone();
-        for coming in snapshot.ledger.coming().values() {
-            // A coming machine is counted by its promise, which knows the most it can have.
+        for expected in snapshot.ledger.expected_claims().values() {
+            // An expected node counts with its planned capacity, which is the largest that it can have.
             let there = snapshot
-                .node_of_claim(&coming.claim)
+                .node_of_claim(&expected.claim)
                 .filter(|node| !node.deleting);
             let counted = there.and_then(|node| Some((node, pools.get_mut(&*node.pool()?)?)));
             if let Some((node, usage)) = counted
@@ -94,19 +98,19 @@ impl PoolUsage {
                 usage.nodes -= 1;
             }
             pools
-                .entry(coming.pool.clone())
+                .entry(expected.pool.clone())
                 .or_default()
-                .count(&most(coming, snapshot));
+                .count(&expected_capacity(expected, snapshot));
         }
         pools
     }
 
-    /// Usage of pools by these machines, those that leave not counted.
-    pub(crate) fn of_machines<'a>(
-        machines: impl Iterator<Item = &'a Arc<StateNode>>,
+    /// Usage of NodePools by these nodes, without those that are being deleted.
+    pub(crate) fn by_pool<'a>(
+        nodes: impl Iterator<Item = &'a Arc<StateNode>>,
     ) -> BTreeMap<PoolName, Self> {
         let mut pools: BTreeMap<PoolName, Self> = BTreeMap::new();
-        for node in machines.filter(|node| !node.deleting) {
+        for node in nodes.filter(|node| !node.deleting) {
             if let Some(pool) = node.pool() {
                 pools.entry(pool).or_default().count(&node.capacity);
             }
@@ -114,7 +118,7 @@ impl PoolUsage {
         pools
     }
 
-    /// Takes one machine away; `false`, and nothing changes, when sums are too large to be exact.
+    /// Subtracts one node; `false`, and nothing changes, if the sums are too large to be exact.
     pub fn uncount(&mut self, capacity: &Resources) -> bool {
         if self.capacity.iter().any(|(_, amount)| amount == i64::MAX) {
             return false;
@@ -124,16 +128,16 @@ impl PoolUsage {
         true
     }
 
-    /// Adds one machine.
+    /// Adds one node.
     pub fn count(&mut self, capacity: &Resources) {
         self.nodes += 1;
         self.capacity.add_assign(capacity);
     }
 
-    /// Whether one more machine keeps within `limits` (a pool's `spec.limits`, with the pseudo-resource `nodes`).
+    /// Whether one more node is within `limits` (`spec.limits` of a NodePool, with the pseudo-resource `nodes`).
     ///
     /// # Errors
-    /// The first limit, by name, that would not hold.
+    /// The first limit, by name, that would be exceeded.
     pub fn admits(&self, limits: &PoolLimits, more: &Resources) -> Result<(), LimitExceeded> {
         if let Some(limit) = limits.nodes
             && self.nodes + 1 > limit

@@ -1,4 +1,4 @@
-//! Pods that kube-scheduler cannot place, and for which no node is on its way.
+//! Pods that kube-scheduler cannot place, and for which no node is being created.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,24 +6,24 @@ use serde::Serialize;
 use super::{Pod, Snapshot};
 use mortise_apis::values::since;
 
-/// How a pod waits that nothing is on its way for.
+/// Why a pod is pending although no node is being created for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stalled {
-    /// It is expected on a node that is ready, and kube-scheduler does not put it there.
+    /// It is nominated to a ready node, and kube-scheduler does not bind it.
     OnReadyNode,
-    /// It is expected nowhere.
+    /// It has no nomination.
     NoNode,
 }
 
 impl Stalled {
-    /// Every way.
+    /// Every variant.
     pub const ALL: [Self; 2] = [Self::OnReadyNode, Self::NoNode];
 
-    /// A pod is stalled after so many milliseconds.
+    /// A pod is stalled after this number of milliseconds.
     pub const AFTER_MS: i64 = 60_000;
 
-    /// Word for metrics.
+    /// Value in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Stalled {
 }
 
 impl Snapshot {
-    /// How a pod is stalled: it has been unschedulable for a minute, and no node is on its way for it.
+    /// Why a pod is stalled: it has been unschedulable for a minute, and no node is being created for it.
     #[must_use]
     pub fn stalled(&self, pod: &Pod, now: Timestamp) -> Option<Stalled> {
         let refusal = pod.refusal.as_ref().filter(|_| pod.node.is_none())?;
@@ -42,11 +42,11 @@ impl Snapshot {
         if since(now, first) < Stalled::AFTER_MS {
             return None;
         }
-        let Some(promise) = self.ledger.nomination(&pod.uid) else {
+        let Some(nomination) = self.ledger.nomination(&pod.uid) else {
             return Some(Stalled::NoNode);
         };
-        let machine = self.machine_at(&promise.place);
-        let is_ready = machine.is_some_and(|machine| machine.initialized);
+        let node = self.node_at(&nomination.place);
+        let is_ready = node.is_some_and(|node| node.initialized);
         is_ready.then_some(Stalled::OnReadyNode)
     }
 }

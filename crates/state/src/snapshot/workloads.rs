@@ -1,4 +1,4 @@
-//! Whom services and controllers select.
+//! Pod selectors of services and controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use mortise_apis::k8s::workload::PodSelector;
 use mortise_apis::k8s::{Selecting, SelectingKind};
 use mortise_apis::names::NamespacedName;
 
-/// Labels that a Service or ReplicationController asks for.
+/// Labels that a Service or ReplicationController selects.
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Selectors of services and controllers.
@@ -19,7 +19,7 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Takes an object in.
+    /// Adds an object.
     pub fn insert(&mut self, kind: SelectingKind, name: NamespacedName, object: &Selecting) {
         self.remove(kind, &name);
         match &object.spec.selector {
@@ -33,26 +33,26 @@ impl Workloads {
             }
             Some(PodSelector::Expressions(selector)) => {
                 self.by_selector
-                    .insert((kind, name), Selector::of(selector));
+                    .insert((kind, name), Selector::new(selector));
             }
         }
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub fn remove(&mut self, kind: SelectingKind, name: &NamespacedName) {
         let key = (kind, name.clone());
         self.by_labels.remove(&key);
         self.by_selector.remove(&key);
     }
 
-    /// The objects of a kind that select anything.
+    /// The objects of a kind that have a selector.
     pub fn names(&self, kind: SelectingKind) -> impl Iterator<Item = &NamespacedName> {
         let names = self.by_labels.keys().chain(self.by_selector.keys());
         names.filter_map(move |(own, name)| (*own == kind).then_some(name))
     }
 
-    /// The selector that stands for the group a pod belongs to: the labels of every Service that selects it and of its
-    /// ReplicationController, and the selector of its ReplicaSet or StatefulSet. `None` when nothing selects it.
+    /// The selector of the group that a pod belongs to: the labels of every Service that selects it and of its
+    /// ReplicationController, and the selector of its ReplicaSet or StatefulSet. `None` if nothing selects it.
     ///
     /// `owner` is kind and name of the controlling owner; `labels` are sorted by key.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Small clusters drawn from a seed: pools, types, machines, DaemonSets and pending pods with every kind of constraint.
+//! Small clusters drawn from a seed: NodePools, types, nodes, DaemonSets and pending pods with every kind of constraint.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ const TEAMS: [&str; 2] = ["red", "blue"];
 pub(crate) struct World {
     pub(crate) objects: Vec<Object>,
     catalog: Arc<Catalog>,
-    promises: Vec<(String, String)>,
+    nominations: Vec<(String, String)>,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -93,8 +93,8 @@ fn catalog(dice: &mut Dice) -> Catalog {
             ]
             .into_iter()
             .collect(),
-            capacity: Resources::of(cpu * 1000, memory).with("pods", 4 + dice.below(20) as i64),
-            overhead: Resources::of(100, 100 << 20),
+            capacity: Resources::new(cpu * 1000, memory).with("pods", 4 + dice.below(20) as i64),
+            overhead: Resources::new(100, 100 << 20),
             offerings,
             devices: std::sync::Arc::default(),
         });
@@ -137,7 +137,7 @@ fn pool(dice: &mut Dice, at: usize) -> Value {
     })
 }
 
-fn machine(dice: &mut Dice, at: usize) -> (Value, Value) {
+fn node_and_claim(dice: &mut Dice, at: usize) -> (Value, Value) {
     let name = format!("n{at}");
     let zone = dice.pick(&ZONES);
     let initialized = !dice.one_in(4);
@@ -171,8 +171,8 @@ fn machine(dice: &mut Dice, at: usize) -> (Value, Value) {
     (node, claim)
 }
 
-/// A claim that was made and not launched yet.
-fn coming(dice: &mut Dice, at: usize) -> Value {
+/// A NodeClaim that was created and not launched yet.
+fn expected_claim(dice: &mut Dice, at: usize) -> Value {
     let zones: Vec<&str> = ZONES.iter().copied().filter(|_| !dice.one_in(3)).collect();
     let mut requirements = vec![
         json!({"key": labels::NODEPOOL, "operator": "In", "values": ["pool-0"]}),
@@ -259,7 +259,7 @@ impl World {
         }
         let nodes = dice.below(5);
         for at in 0..nodes {
-            let (node, claim) = machine(&mut dice, at);
+            let (node, claim) = node_and_claim(&mut dice, at);
             objects.push(Object::Node(Box::new(read(node))));
             objects.push(Object::Claim(Box::new(read::<NodeClaim>(claim))));
             for bound in 0..dice.below(4) {
@@ -271,7 +271,7 @@ impl World {
         }
         let claims = dice.below(3);
         for at in 0..claims {
-            objects.push(Object::Claim(Box::new(read(coming(&mut dice, at)))));
+            objects.push(Object::Claim(Box::new(read(expected_claim(&mut dice, at)))));
         }
         for at in 0..dice.below(3) {
             let mut template = json!({"containers": [{"name": "d", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]});
@@ -285,18 +285,18 @@ impl World {
             objects.push(Object::DaemonSet(Box::new(read(set))));
         }
         let pending = 1 + dice.below(25);
-        let mut promises = Vec::new();
+        let mut nominations = Vec::new();
         for at in 0..pending {
             let name = format!("p{at:02}");
             objects.push(Object::Pod(Box::new(read(pod(&mut dice, &name)))));
             if claims > 0 && dice.one_in(8) {
-                promises.push((name, format!("coming-{}", dice.below(claims))));
+                nominations.push((name, format!("coming-{}", dice.below(claims))));
             }
         }
         Self {
             objects,
             catalog,
-            promises,
+            nominations,
         }
     }
 
@@ -312,7 +312,7 @@ impl World {
         for object in &self.objects {
             index.apply(ObjectEvent::Applied(object.clone(), EventSource::Watch));
         }
-        for (pod, claim) in &self.promises {
+        for (pod, claim) in &self.nominations {
             let found = index.freeze(now);
             let key = mortise_apis::names::PodKey::new("default", pod.as_str());
             let Some(pod) = found.pods.get(&key) else {

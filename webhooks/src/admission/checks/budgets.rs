@@ -33,7 +33,7 @@ pub(super) fn pool(
         .collect();
     let zero = |budget: &CompiledBudget| {
         let allowance = budget.allowance();
-        allowance.is_ok_and(|allowed| allowed.of(i64::MAX / 100) <= 0)
+        allowance.is_ok_and(|allowed| allowed.allowed(i64::MAX / 100) <= 0)
     };
     let nodes = || i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
     let all = |budget: &CompiledBudget| match budget.allowance() {

@@ -53,7 +53,7 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
             answer.warn(Check::Catalog, place(pool, requirement.key()), text);
         }
     }
-    match catalog.blame(&requirements) {
+    match catalog.eliminating_requirement(&requirements) {
         Some(blame) => {
             let (place, text) = (place(pool, blame.requirement.key()), unsatisfiable(&blame));
             if facts.rules.deny_unsatisfiable {

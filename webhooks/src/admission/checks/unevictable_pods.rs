@@ -35,7 +35,7 @@ impl UnevictablePods {
             if let (Some(selector), Some(why)) = (&pdb.spec.selector, never_allows(pdb)) {
                 budgets.entry(&name.namespace).or_default().push((
                     name,
-                    Selector::of(selector),
+                    Selector::new(selector),
                     why,
                 ));
             }

@@ -38,7 +38,7 @@ pub(super) fn phase(snapshot: &Snapshot, machine: &StateNode) -> &'static str {
 /// Sum of the nominations on a node, and their number.
 pub(super) fn nominated(snapshot: &Snapshot, machine: &StateNode) -> (Resources, usize) {
     let (node, claim) = machine.names();
-    let held = snapshot.ledger.held_on(node, claim);
+    let held = snapshot.ledger.nominations_of_node(node, claim);
     held.fold((Resources::zero(), 0), |(sum, count), each| {
         (sum.add(&each.requests), count + 1)
     })

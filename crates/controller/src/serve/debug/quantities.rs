@@ -65,7 +65,7 @@ mod tests {
             assert_eq!(one(name, amount), want);
         }
         assert_eq!(text(&Resources::default()), "nothing");
-        let amounts = Resources::of(1500, 1 << 30).with("nvidia.com/gpu", 2);
+        let amounts = Resources::new(1500, 1 << 30).with("nvidia.com/gpu", 2);
         assert_eq!(text(&amounts), "cpu=1500m memory=1024Mi nvidia.com/gpu=2");
         assert_eq!(
             json(&amounts),

@@ -58,7 +58,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
         ("disruption_budgets", snapshot.pdbs.len()),
         ("daemon_sets", snapshot.daemon_sets.len()),
         ("nominations", snapshot.ledger.nominations().count()),
-        ("expected_claims", snapshot.ledger.coming().len()),
+        ("expected_claims", snapshot.ledger.expected_claims().len()),
         ("fences", snapshot.ledger.fences().len()),
     ];
     let (records, bytes) = shared.records.size();
@@ -217,7 +217,7 @@ pub(super) fn nominations(shared: &ServiceState) -> DebugView {
             expires,
         ]);
     }
-    for coming in snapshot.ledger.coming().values() {
+    for coming in snapshot.ledger.expected_claims().values() {
         let place = format!("nodepool/{}", coming.pool);
         table.row(vec![
             "expected claim".to_owned(),
@@ -253,7 +253,7 @@ pub(super) fn nominations(shared: &ServiceState) -> DebugView {
         .collect();
     let expected_claims: Vec<Value> = snapshot
         .ledger
-        .coming()
+        .expected_claims()
         .values()
         .map(|each| json!({ "claim": each.claim, "pool": each.pool, "capacity": each.capacity.as_ref().map(quantities::json), "from": each.from }))
         .collect();

@@ -1,7 +1,7 @@
 //! What keeps machines from coming up or from going, computed from the snapshot.
 
 use jiff::Timestamp;
-use mortise_apis::karpenter::object_ext::LAUNCH_PAUSED;
+use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
 use mortise_planning::drain::{going_since, stuck_drains};

@@ -74,7 +74,7 @@ impl Pass<'_> {
         let snapshot = self.snapshot;
         for (at, host) in self.hosts.iter().enumerate() {
             let (node, claim) = host.node.names();
-            for held in snapshot.ledger.held_on(node, claim) {
+            for held in snapshot.ledger.nominations_of_node(node, claim) {
                 if (self.ground.ours)(&held.uid) {
                     continue;
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::object_ext::resources_of;
+use mortise_apis::resources::resources_of;
 use mortise_apis::labels;
 use mortise_apis::requirements::Operator;
 use mortise_cloudprovider::{InstanceType, LaunchedInstance};

@@ -222,7 +222,7 @@ mod tests {
             (labels::aws::NODE_CLASS, Operator::In, &["default"]),
             ("example.com/team", Operator::In, &["web"]),
         ]);
-        let requests = Resources::of(1_000, 1 << 30);
+        let requests = Resources::new(1_000, 1 << 30);
         let choice = choose(&types, &labelled, &requests, all);
         assert!(choice.is_some());
         assert_eq!(choice, choose(&types, &plain, &requests, all));
@@ -235,7 +235,7 @@ mod tests {
             (labels::ARCH, Operator::In, &["amd64"]),
             (labels::CAPACITY_TYPE, Operator::In, &["on-demand"]),
         ]);
-        let choice = choose(&types, &amd64, &Resources::of(3_000, 10 << 30), all).unwrap();
+        let choice = choose(&types, &amd64, &Resources::new(3_000, 10 << 30), all).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::OnDemand);
         assert_eq!(choice.candidates.len(), MAX_TYPES);
         let prices: Vec<_> = choice.candidates.iter().map(cheapest).collect();
@@ -245,7 +245,7 @@ mod tests {
         );
         for candidate in &choice.candidates {
             assert!(
-                Resources::of(3_000, 10 << 30).fits_in(&candidate.instance_type.allocatable()),
+                Resources::new(3_000, 10 << 30).fits_in(&candidate.instance_type.allocatable()),
                 "{}",
                 candidate.instance_type.name
             );
@@ -268,7 +268,7 @@ mod tests {
             ),
             (labels::TOPOLOGY_ZONE, Operator::In, &["us-east-1b"]),
         ]);
-        let choice = choose(&types, &any, &Resources::of(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &any, &Resources::new(100, 1 << 20), all).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::Spot);
         for candidate in &choice.candidates {
             assert_eq!(
@@ -290,7 +290,7 @@ mod tests {
             choose(
                 &types,
                 &gpu,
-                &Resources::of(100, 1 << 20).with("nvidia.com/gpu", 1),
+                &Resources::new(100, 1 << 20).with("nvidia.com/gpu", 1),
                 all
             )
             .is_some()
@@ -300,7 +300,7 @@ mod tests {
             Operator::In,
             &["g5.xlarge", "m5.metal", "m5.xlarge"],
         )]);
-        let choice = choose(&types, &both, &Resources::of(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &both, &Resources::new(100, 1 << 20), all).unwrap();
         assert_eq!(
             choice
                 .candidates
@@ -327,7 +327,7 @@ mod tests {
             choose(
                 &types,
                 &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large"])]),
-                &Resources::of(64_000, 0),
+                &Resources::new(64_000, 0),
                 all
             )
             .is_none()

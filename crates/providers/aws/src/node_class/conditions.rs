@@ -32,7 +32,7 @@ pub(crate) fn assess(
 ) -> Vec<Condition> {
     let spec = &object.spec;
     let mut conditions = object.status.conditions.clone();
-    let mut set = Conditions::of(EC2_NODE_CLASS, &object.metadata, &mut conditions, now);
+    let mut set = Conditions::new(EC2_NODE_CLASS, &object.metadata, &mut conditions, now);
     put(&mut set, "SubnetsReady", found.subnets.as_ref().err());
     put(&mut set, "SecurityGroupsReady", found.groups.as_ref().err());
     put(&mut set, "AMIsReady", found.amis.as_ref().err());

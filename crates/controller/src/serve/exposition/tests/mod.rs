@@ -436,7 +436,7 @@ fn instance_type() -> InstanceType {
     InstanceType {
         name: "m5".into(),
         requirements: Requirements::default(),
-        capacity: Resources::of(4_000, 16 << 30),
+        capacity: Resources::new(4_000, 16 << 30),
         overhead: Resources::zero(),
         devices: Arc::default(),
         offerings: vec![Offering {
