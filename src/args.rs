@@ -495,7 +495,8 @@ fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
     }
     let config: SchedulerConfig =
         serde_saphyr::from_str(text).context("--scheduler-config: not such a configuration")?;
-    SpreadDefaults::of(&config).map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
+    SpreadDefaults::from_config(&config)
+        .map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
 }
 
 /// Reads `Name=bool` pairs over the defaults. An unknown gate is an error that names the nearest one.

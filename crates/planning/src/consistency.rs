@@ -1,4 +1,4 @@
-//! Whether a node is what its claim was promised.
+//! Whether a node has the capacity that its NodeClaim states.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,28 @@ use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::resources::resources_of;
 
-/// A node must have so much of what was promised. # Units: percent.
+/// Part of the stated capacity that a node must have. # Units: percent.
 const ENOUGH: i128 = 90;
 
-/// Requested resources of which the node has markedly less than its claim says, in upstream's words. Sorted by resource.
+/// Requested resources of which the node has markedly less than its NodeClaim states, with Karpenter's text. Sorted by
+/// resource.
 ///
 /// # Source
 /// karpenter-core 4.6 (consistency).
 #[must_use]
 pub fn faults(
     claim: &NodeClaim,
-    promised: Option<&BTreeMap<String, Quantity>>,
+    claimed: Option<&BTreeMap<String, Quantity>>,
     node: &Node,
 ) -> Vec<String> {
     let asked = claim.spec.requests().map(resources_of).unwrap_or_default();
-    let promised = promised.map(resources_of).unwrap_or_default();
+    let claimed = claimed.map(resources_of).unwrap_or_default();
     let there = resources_of(&node.status.capacity);
     let mut faults: Vec<String> = asked
         .iter()
         .filter(|(_, amount)| *amount != 0)
         .filter_map(|(name, _)| {
-            let (wanted, found) = (promised.get(name), there.get(name));
+            let (wanted, found) = (claimed.get(name), there.get(name));
             let percent = i128::from(found).saturating_mul(100) / i128::from(wanted.max(1));
             (wanted > 0 && percent < ENOUGH).then(|| {
                 let text = |amount| mortise_apis::resources::quantity(name, amount);

@@ -1,4 +1,4 @@
-//! What every evaluation is based on.
+//! Input of every planner.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Reasons for drift that the core can see by itself. Pure functions of claim, pool and catalogue.
+//! Reasons for drift that need no cloud. Pure functions of NodeClaim, NodePool and catalog.
 
 use jiff::Timestamp;
 
@@ -10,17 +10,17 @@ use mortise_apis::requirements::requirements_of;
 use mortise_apis::values::since;
 use mortise_state::snapshot::Snapshot;
 
-/// The template of the pool changed.
+/// The template of the NodePool changed.
 pub const NODE_POOL: &str = "NodePoolDrifted";
-/// The requirements of the pool no longer allow the node.
+/// The requirements of the NodePool no longer allow the node.
 pub const REQUIREMENTS: &str = "RequirementsDrifted";
-/// The instance type, or the offering it was bought as, is not in the catalogue any more.
+/// The instance type, or the offering that was launched, is no longer in the catalog.
 pub const INSTANCE_TYPE: &str = "InstanceTypeNotFound";
 
-/// Catalogues lag behind at first; a type is missed only on claims older than this.
+/// New catalogs may be incomplete; a missing type counts only for NodeClaims older than this.
 const INSTANCE_TYPE_AGE_MS: i64 = 60 * 60_000;
 
-/// Why the claim differs from what its pool asks for now, as far as the core can tell.
+/// Why the NodeClaim differs from its NodePool, as far as no cloud is needed.
 #[must_use]
 pub fn reason(
     snapshot: &Snapshot,
@@ -46,7 +46,7 @@ pub fn reason(
     instance_type_is_gone(snapshot, claim, now).then_some(INSTANCE_TYPE)
 }
 
-/// The hashes of two algorithm versions say nothing about each other.
+/// Hashes of different algorithm versions are not comparable.
 fn hash_differs(claim: &NodeClaim, pool: &NodePool) -> bool {
     let of_pool = |key: &str| {
         pool.metadata
@@ -77,12 +77,12 @@ fn instance_type_is_gone(snapshot: &Snapshot, claim: &NodeClaim, now: Timestamp)
     let Some(found) = catalog.get(name) else {
         return true;
     };
-    let (zone, bought) = (label(labels::TOPOLOGY_ZONE), label(labels::CAPACITY_TYPE));
-    // A machine in a reservation that ended goes on as an on-demand one.
+    let (zone, launched_as) = (label(labels::TOPOLOGY_ZONE), label(labels::CAPACITY_TYPE));
+    // An instance of an expired reservation continues as an on-demand one.
     let same_kind = |kind: &str| {
-        bought.is_none_or(|bought| {
-            bought == kind
-                || (bought == labels::CAPACITY_TYPE_RESERVED
+        launched_as.is_none_or(|launched_as| {
+            launched_as == kind
+                || (launched_as == labels::CAPACITY_TYPE_RESERVED
                     && kind == labels::CAPACITY_TYPE_ON_DEMAND)
         })
     };

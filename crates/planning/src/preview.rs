@@ -1,9 +1,9 @@
-//! What an edit would do before it is done: which machines would drift, and what their replacements would cost.
+//! Previews an edit: which nodes would drift, and what their replacements would cost.
 //!
-//! The same drift check and the same solver answer as in production, on a picture in which the edit is already made. The
-//! picture shares everything else with the snapshot.
+//! The same drift check and the same solver as in production, on a copy of the snapshot with the edit applied. The copy
+//! shares everything else with the snapshot.
 //!
-//! Invariant: nothing is promised, written or remembered.
+//! Invariant: nothing is nominated, written or stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use mortise_apis::names::{NodeClassKey, Uid};
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
-/// Machines that an edit concerns.
+/// Nodes that an edit concerns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedNodes {
-    /// Machines of the pool, or of the class, that are not going already.
+    /// Nodes of the NodePool, or of the node class, that are not being deleted.
     pub all: BTreeSet<NodeKey>,
     /// Those that drift because of the edit.
     pub drifting: BTreeSet<NodeKey>,
 }
 
-/// What it costs to replace the drifting machines.
+/// Cost of replacing the drifted nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplacementCost {
-    /// Price of all concerned machines now; `None` when one is not known.
+    /// Price of all concerned nodes now; `None` when one is unknown.
     pub before: Option<MicroUsd>,
-    /// Their price once the drifting ones are replaced; `None` when one is not known.
+    /// Their price once the drifted ones are replaced; `None` when one is unknown.
     pub after: Option<MicroUsd>,
-    /// Pods that would find no place.
+    /// Pods that would be unschedulable.
     pub homeless: usize,
 }
 
-/// The picture in which a pool is edited, and the machines that the edit concerns.
+/// The snapshot with an edited NodePool, and the nodes that the edit concerns.
 ///
 /// # Cost
-/// One pass over the machines, some microseconds for each of the pool's.
+/// One pass over the nodes, some microseconds for each node of the NodePool.
 #[must_use]
 pub fn edited_pool(
     now: Timestamp,
@@ -84,8 +84,8 @@ pub fn edited_pool(
     (view, concerned)
 }
 
-/// The machines that an edit of a node class concerns: when its hash changes, all that were made from its present state,
-/// as the hash annotations of class and claims tell (`<group>/<kind>-hash`, with `-version`).
+/// The nodes that an edit of a node class concerns: when its hash changes, all that were launched from its present state,
+/// according to the hash annotations of class and NodeClaims (`<group>/<kind>-hash`, with `-version`).
 #[must_use]
 pub fn edited_class(
     snapshot: &Snapshot,
@@ -117,10 +117,10 @@ pub fn edited_class(
     concerned
 }
 
-/// Replaces the drifting machines in the picture. `None` when `stop` ended it before it was done.
+/// Replaces the drifted nodes in the edited snapshot. `None` when `stop` interrupts it.
 ///
 /// # Cost
-/// One solve over the pods of the drifting machines and those that are pending.
+/// One solve over the pods of the drifted nodes and the pending pods.
 #[must_use]
 pub fn replacement(
     now: Timestamp,
@@ -149,7 +149,7 @@ pub fn replacement(
             .filter_map(|claim| Some(view.node_of_claim(claim)?.key.clone()))
             .collect(),
         pending: true,
-        // Nothing is known of devices while claims for them are ignored.
+        // Devices are unknown while device claims are ignored.
         ignore_devices: view.devices.classes.is_empty(),
         ..SolveOptions::default()
     };
@@ -157,7 +157,7 @@ pub fn replacement(
     if report.stopped {
         return None;
     }
-    // Claims for pods that wait anyway are not due to the edit.
+    // NodeClaims for pods that are pending anyway are not due to the edit.
     plan.claims
         .retain(|claim| claim.pods.iter().any(|pod| moved.contains(&pod.uid)));
     let homeless = report
@@ -175,7 +175,7 @@ pub fn replacement(
     })
 }
 
-/// The claim of a launched machine that is not going.
+/// The NodeClaim of a launched node that is not being deleted.
 fn standing(node: &StateNode) -> Option<&NodeClaim> {
     node.claim
         .as_deref()

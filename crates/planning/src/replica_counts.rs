@@ -1,5 +1,5 @@
-//! What a pool with a fixed number of nodes has. A pure function of the objects and the ledger, so that every decider and
-//! a restarted process count the same.
+//! Replica counts of static NodePools, which have a fixed number of nodes. A pure function of the objects and the ledger,
+//! so that every decider and a restarted process count identically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName, Uid};
 use mortise_state::snapshot::Snapshot;
 
-/// Machines of one pool.
+/// Counts of one NodePool.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaCounts {
-    /// Claims that count towards `replicas`: not going, and not about to be replaced by a claim that counts in their
-    /// place. Sorted by name.
+    /// NodeClaims that count towards `replicas`: not being deleted, and not about to be replaced by a NodeClaim that
+    /// counts in their place. Sorted by name.
     pub counted: Vec<Arc<NodeClaim>>,
-    /// Claims that were asked for and that no object shows yet.
+    /// NodeClaims that were requested and that no object shows yet.
     pub coming: i64,
-    /// Claims that go.
+    /// NodeClaims that are being deleted.
     pub going: i64,
-    /// Claims whose replacement is there.
+    /// NodeClaims whose replacement exists.
     pub replaced: i64,
 }
 
 impl ReplicaCounts {
-    /// Counts every pool with `replicas`. `leaving`: claims whose deletion was asked for and does not show yet.
+    /// Counts every NodePool with `replicas`. `leaving`: NodeClaims whose deletion was requested and is not observed yet.
     ///
     /// # Cost
-    /// One pass over the claims, none without such a pool.
+    /// One pass over the NodeClaims, none without such a NodePool.
     pub fn all(snapshot: &Snapshot, leaving: &BTreeSet<Uid>) -> BTreeMap<PoolName, Self> {
         let mut all: BTreeMap<PoolName, Self> = snapshot
             .pools
@@ -74,8 +74,8 @@ impl ReplicaCounts {
         all
     }
 
-    /// Machines that are missing; negative when there are too many. What is only on its way counts as there: it is never a
-    /// reason to make another one, nor to take one away.
+    /// Number of missing nodes; negative when there are too many. Requested NodeClaims count as existing: they are never a
+    /// reason to create another one, nor to delete one.
     pub fn missing(&self, replicas: i64) -> i64 {
         let there = count(self.counted.len());
         let missing = replicas - there - self.coming;
@@ -87,8 +87,8 @@ impl ReplicaCounts {
         }
     }
 
-    /// Everything that takes a place under `limits.nodes`: a machine that is going is still there.
-    pub fn machines(&self) -> i64 {
+    /// Nodes that count against `limits.nodes`: a node that is being deleted still counts.
+    pub fn nodes(&self) -> i64 {
         count(self.counted.len()) + self.coming + self.going + self.replaced
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that deciders read. They are arguments: nothing in the core reads a flag or an environment variable.
+//! Settings of planners and deciders. They are arguments: no pure crate reads a flag or an environment variable.
 
 use serde::Serialize;
 
@@ -13,62 +13,62 @@ pub struct Settings {
     pub batch_idle_ms: i64,
     /// ... and after this long at the latest (`batch-max-duration`, 10 s).
     pub batch_max_ms: i64,
-    /// Preferences are honoured until they cannot be (`preference-policy=Respect`).
+    /// Preferences are respected and relaxed (`preference-policy=Respect`).
     pub respect_preferences: bool,
-    /// A pool's minValues may be lowered rather than fail (`min-values-policy=BestEffort`).
+    /// minValues may be lowered instead of failing (`min-values-policy=BestEffort`).
     pub min_values_best_effort: bool,
-    /// Spread constraints of pods that state none (`--scheduler-config`).
+    /// Default topology spread constraints (`--scheduler-config`).
     #[serde(skip)]
     pub spread_defaults: SpreadDefaults,
-    /// Feature gates of upstream's flag.
+    /// Karpenter's feature gates.
     pub gates: FeatureGates,
-    /// Conditions of nodes that call for repair, by provider.
+    /// Conditions of nodes that require repair, by provider.
     #[serde(skip)]
     pub repair: Vec<RepairPolicies>,
-    /// How long a disruption command is held before it is revalidated and carried out (upstream's validation: 15 s).
+    /// How long a disruption command waits before it is validated and executed (Karpenter's validation: 15 s).
     pub disruption_validation_delay_ms: i64,
-    /// How long new pods are kept off a node before its pods are looked at for the last time.
+    /// How long a node is fenced against new pods before its pods are validated for the last time.
     pub bind_grace_period_ms: i64,
-    /// A drained node is kept this long, so that a pod bound in the last moment is seen (5 s).
+    /// A drained node is kept this long, so that a pod that was bound at the end is observed (5 s).
     pub min_drain_ms: i64,
-    /// A Node that says nothing of `Ready` yet is registered so long after it was seen to join: one that is ready in a moment
-    /// is registered and initialized by the same writes (20 s). Kubelets speak of it when they join: this waits for others.
+    /// A Node without a `Ready` condition is registered this long after it joined: a node that becomes ready within this
+    /// time is registered and initialized by the same writes (20 s). Kubelets set the condition when they join: this waits
+    /// for other implementations.
     pub join_grace_ms: i64,
-    /// That a claim's launch is held back is written so long after it was: the first machine of a pool may register in a moment
-    /// (3 s).
+    /// Delay before a NodeClaim's paused launch is written: the first node of a NodePool may register within this time (3
+    /// s).
     pub held_grace_ms: i64,
-    /// Conditions of a claim that nobody waits for are written so long after they came to be, together with what else comes
-    /// (1 s).
+    /// Delay before conditions that no controller waits for are written, together with later ones (1 s).
     pub condition_grace_ms: i64,
-    /// Another reason why a registered node is not initialized yet is written when it has stood so long: while a node comes up,
-    /// each reason gives way to the next (10 s).
+    /// Delay before a changed reason for a missing initialization is written: while a node starts, the reasons follow each
+    /// other (10 s).
     pub reason_grace_ms: i64,
-    /// That a machine is ending is written so long after the cloud was asked to end it: where it is gone by then, its claim
-    /// goes without that write (5 s).
+    /// Delay before a terminating instance is written to its NodeClaim: an instance that is deleted within this time saves
+    /// the write (5 s).
     pub end_grace_ms: i64,
-    /// A claim that is not launched is given up after this (5 min).
+    /// A NodeClaim that is not launched is deleted after this time (5 min).
     pub launch_timeout_ms: i64,
-    /// A claim that is not registered is given up after this (15 min).
+    /// A NodeClaim that is not registered is deleted after this time (15 min).
     pub registration_timeout_ms: i64,
-    /// A claim whose node is not initialized so long after it registered is given up; 0 for never, as upstream.
+    /// A NodeClaim whose node is not initialized this long after registration is deleted; 0 for never, as in Karpenter.
     pub initialization_timeout_ms: i64,
-    /// A new claim's `expireAfter` is its pool's less up to so many per cent, each its own; 0 for the pool's itself (10).
+    /// Random reduction of a new NodeClaim's `expireAfter`, at most this percentage of its NodePool's; 0 for none (10).
     pub expiration_jitter_percent: u32,
-    /// While no machine of a template has registered, so many are tried at a time; 0 for any number.
+    /// NodeClaims that are launched at a time while no node of a template has registered; 0 for any number.
     pub max_unproven_launches: usize,
-    /// After so many machines of a pool in a row that did not register, launches are paused; 0 for never.
+    /// Consecutive nodes of a NodePool that do not register before launches are paused; 0 for never.
     pub launch_failure_threshold: u32,
-    /// So long at first; doubles with each machine that was tried and did not register, up to 1 h (5 min).
+    /// Initial pause; doubles with each probe that does not register, up to 1 h (5 min).
     pub launch_backoff_ms: i64,
-    /// A launched machine, and a pod moved by consolidation, rest this long before consolidation touches them again.
+    /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
-    /// How often claims without machines and machines without claims are looked for (2 min).
+    /// How often orphaned NodeClaims and instances are collected (2 min).
     pub garbage_collection_interval_ms: i64,
-    /// How often a node class is resolved again although it did not change (5 min).
+    /// How often an unchanged node class is resolved again (5 min).
     pub nodeclass_resync_interval_ms: i64,
-    /// Pods that claim devices are left alone (`ignore-dra-requests`).
+    /// Pods that claim devices are ignored (`ignore-dra-requests`).
     pub ignore_devices: bool,
-    /// Most instance type names in one claim (600).
+    /// Most instance type names in one NodeClaim (600).
     pub max_instance_types: usize,
 }
 
@@ -106,16 +106,16 @@ impl Default for Settings {
     }
 }
 
-/// What a provider says about sick nodes.
+/// A provider's repair policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairPolicies {
-    /// Node classes whose nodes it is about.
+    /// Node classes whose nodes they concern.
     pub serves: ServedNodeClasses,
     /// Bad conditions. May be empty.
     pub policies: Vec<RepairPolicy>,
 }
 
-/// Upstream's feature gates with upstream's defaults.
+/// Karpenter's feature gates with Karpenter's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FeatureGates {
@@ -123,7 +123,7 @@ pub struct FeatureGates {
     pub node_repair: bool,
     /// Use capacity reservations.
     pub reserved_capacity: bool,
-    /// Replace a spot node by a cheaper spot node.
+    /// Replace a spot node with a cheaper spot node.
     pub spot_to_spot_consolidation: bool,
     /// NodeOverlay objects.
     pub node_overlay: bool,
@@ -147,7 +147,7 @@ impl Default for FeatureGates {
 }
 
 impl Settings {
-    /// What these settings say about any solve. Nothing is asked for yet, and new nodes are left as they are filled.
+    /// The options of a solve with these settings. No pods are selected, and repacking is off.
     #[must_use]
     pub fn solve_options(&self) -> SolveOptions {
         SolveOptions {

@@ -92,7 +92,7 @@ fn accounts_for_all(plan: &LaunchPlan, report: &SolveReport) -> Result<(), TestC
 
 /// Machines that are there or coming take what they have room for and nothing else.
 fn keeps_within_machines(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseError> {
-    let daemons = DaemonSetPods::of(snapshot);
+    let daemons = DaemonSetPods::from_snapshot(snapshot);
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for each in &plan.placements {
         by_node.entry(&each.node).or_default().push(&each.pod);
@@ -109,7 +109,7 @@ fn keeps_within_machines(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), T
             // Not launched: its types were chosen for its own pods, further ones are checked against the smallest.
             continue;
         }
-        let mut room = FreeCapacity::of(snapshot, &daemons, node, i32::MIN, &|uid| {
+        let mut room = FreeCapacity::new(snapshot, &daemons, node, i32::MIN, &|uid| {
             considered.contains(uid)
         });
         for pod in pods {

@@ -68,7 +68,7 @@ impl Inner {
             self.of = Some((
                 Arc::clone(&snapshot.daemon_sets),
                 Arc::clone(&snapshot.daemon_pods),
-                DaemonSetPods::of(snapshot),
+                DaemonSetPods::from_snapshot(snapshot),
             ));
             self.missing.clear();
         }

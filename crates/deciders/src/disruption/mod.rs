@@ -364,8 +364,8 @@ fn find(
     let mut eventual: Vec<Candidate> = Vec::new();
     let mut sooner =
         |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
-    for node in world.machines() {
-        match Candidate::of(node, world, DisruptionClass::Graceful) {
+    for node in world.nodes() {
+        match Candidate::new(node, world, DisruptionClass::Graceful) {
             Ok(candidate) => {
                 eventual.push(candidate.clone());
                 graceful.push(candidate);
@@ -377,14 +377,14 @@ fn find(
                     .filter_map(|pod| pod.protected_until())
                     .filter(|until| *until > world.now)
                     .for_each(&mut sooner);
-                eventual.extend(Candidate::of(node, world, DisruptionClass::Eventual));
+                eventual.extend(Candidate::new(node, world, DisruptionClass::Eventual));
             }
         }
     }
     words.eligible("empty", search::count_empty(&graceful, world));
     words.eligible("drifted", search::count_drifted(&eventual));
-    methods.empty.keep(&graceful);
-    methods.drift.keep(&eventual);
+    methods.empty.retain(&graceful);
+    methods.drift.retain(&eventual);
     world.give_share();
     let empty = search::empty(&graceful, world, &mut methods.empty, stop);
     if let Some(found) = ended(empty) {
@@ -393,7 +393,8 @@ fn find(
     let now = world.now;
     let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
     let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
-        words.stays(&candidate.node, &refusal.text, refusal.reasons.clone());
+        let text = refusal.text.to_string();
+        words.stays(&candidate.node, &text, refusal.reasons.clone());
     };
     world.give_share();
     let refusals = &mut methods.drift;
@@ -423,7 +424,7 @@ fn find(
         words.unconsolidatable(candidate, refusal);
     };
     world.give_rest();
-    let looked = methods.search.look(eligible, world, refused, stop);
+    let looked = methods.search.evaluate(eligible, world, refused, stop);
     methods.unfinished = matches!(looked, SearchOutcome::Unfinished);
     let found = ended(looked);
     (found, resume)

@@ -145,7 +145,7 @@ impl DisruptionReporter<'_, '_> {
             self.scored(pool, false, percent);
         }
         let subject = subject(&candidate.node);
-        let text = &refusal.text;
+        let text = &refusal.text.to_string();
         let facts = (text.as_str(), refusal.reasons.as_slice());
         let every_ms = UNCONSOLIDATABLE_EVERY_MS;
         if self.is_recorded(&subject, "unconsolidatable", facts, every_ms) {

@@ -10,7 +10,7 @@ use mortise_planning::disruption::command::{
     DisruptedNode, DisruptionCommand, Method, RelocationPlan,
 };
 use mortise_planning::disruption::disruption_view::DisruptionView;
-use mortise_planning::disruption::price::only;
+use mortise_planning::disruption::price::narrow_to;
 use mortise_planning::disruption::search::{Ineligible, eligible};
 use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::disruption::static_drift;
@@ -86,10 +86,10 @@ pub(super) fn revalidate(
 ) -> Result<RevalidatedCommand, InvalidatedCommand> {
     let mut kept: Vec<Candidate> = Vec::new();
     let mut dropped: Vec<(DisruptedNode, Vec<Reason>)> = Vec::new();
-    let mut purse = world.budgets.purse(command.reason());
+    let mut allocation = world.budgets.allocation(command.reason());
     for target in &command.targets {
         let found = still(target, command.method, world, received).and_then(|candidate| {
-            if purse.take(&candidate.pool_name) {
+            if allocation.allocate(&candidate.pool_name) {
                 return Ok(candidate);
             }
             let allowed = world
@@ -144,7 +144,7 @@ fn still(
 ) -> Result<Candidate, InvalidatedCommand> {
     let node = world.snapshot().nodes.get(&*target.key);
     let node = node.ok_or_else(|| InvalidatedCommand::vanished(target))?;
-    let candidate = Candidate::of(node, world, method.candidate_class())
+    let candidate = Candidate::new(node, world, method.candidate_class())
         .map_err(|blocker| InvalidatedCommand::because("churn", blocker.reason()))?;
     if candidate.claim.uid() != target.uid {
         return Err(InvalidatedCommand::vanished(target));
@@ -234,7 +234,7 @@ fn moves(
             ));
         }
         // What was decided is kept: a type that only now became cheap was not weighed.
-        claims.push(only(fresh, &decided.instance_types, world));
+        claims.push(narrow_to(fresh, &decided.instance_types, world));
     }
     moves.new = claims
         .iter()

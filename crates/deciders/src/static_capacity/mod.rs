@@ -189,13 +189,13 @@ impl StaticCapacityDecider {
             return;
         }
         let room = pool.limits().nodes.map_or(i64::MAX, |limit| {
-            limit.saturating_sub(census.machines()).max(0)
+            limit.saturating_sub(census.nodes()).max(0)
         });
         if room < missing {
             let limit = pool.limits().nodes.unwrap_or_default();
             let message = format!(
                 "limit of nodes is {limit}, and {} nodes exist, {} of them terminating",
-                census.machines(),
+                census.nodes(),
                 census.going
             );
             let text = format!("{} of {replicas} nodes: {message}", there + room);

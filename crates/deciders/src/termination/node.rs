@@ -100,7 +100,7 @@ impl TerminationDecider {
     ) -> Option<Option<Timestamp>> {
         let now = input.now;
         let since = *self.tainted.entry(going.key.clone()).or_insert(now);
-        let drain = Drain::of(&going.machine.pods, now, going.deadline);
+        let drain = Drain::new(&going.machine.pods, now, going.deadline);
         if drain.waiting.is_empty() {
             let drained = going
                 .claim

@@ -1,4 +1,4 @@
-//! How many nodes of each pool may still be disrupted for a reason.
+//! How many nodes of each NodePool may be disrupted for each reason.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use mortise_apis::names::PoolName;
 use mortise_apis::values::BudgetSet;
 use mortise_state::snapshot::{NodeKey, Snapshot};
 
-/// Counts of one pool.
+/// Counts of one NodePool.
 #[derive(Clone, Debug, Default)]
 struct PoolCounts {
     nodes: i64,
-    going: i64,
+    deleting: i64,
 }
 
-/// Budgets of every pool at one moment.
+/// Budgets of every NodePool at one time.
 ///
 /// # Source
-/// karpenter-core 5.4: nodes that are managed, initialized and whose instance is not terminating count; of these, those that
-/// are not ready, going, or taken by a command are disrupted already.
+/// karpenter-core 5.4: nodes that are managed, initialized and whose instance is not terminating count; of these, those
+/// that are not ready, being deleted, or part of a command are disrupted already.
 pub struct PoolBudgets {
     now: Timestamp,
     counts: BTreeMap<PoolName, PoolCounts>,
@@ -28,8 +28,8 @@ pub struct PoolBudgets {
 }
 
 impl PoolBudgets {
-    /// Counts the machines. `taken`: machines that some command has chosen. Cost: one pass over the machines.
-    pub fn of(snapshot: &Snapshot, taken: impl Fn(&NodeKey) -> bool, now: Timestamp) -> Self {
+    /// Counts the nodes. `taken`: nodes that some command removes. Cost: one pass over the nodes.
+    pub fn new(snapshot: &Snapshot, taken: impl Fn(&NodeKey) -> bool, now: Timestamp) -> Self {
         let mut counts: BTreeMap<PoolName, PoolCounts> = BTreeMap::new();
         for node in snapshot.nodes.values() {
             let Some(claim) = &node.claim else { continue };
@@ -40,7 +40,7 @@ impl PoolBudgets {
             let count = counts.entry(pool).or_default();
             count.nodes += 1;
             if node.deleting || !node.is_ready() || taken(&node.key) {
-                count.going += 1;
+                count.deleting += 1;
             }
         }
         let budgets = snapshot
@@ -55,7 +55,7 @@ impl PoolBudgets {
         }
     }
 
-    /// How many nodes of the pool may be disrupted at a time for the reason; `None` means no limit.
+    /// How many nodes of the NodePool may be disrupted at a time for the reason; `None` means no limit.
     pub fn allowed(&self, pool: &PoolName, reason: DisruptionReason) -> Option<i64> {
         let nodes = self.counts.get(pool).map_or(0, |count| count.nodes);
         let Some(budgets) = self.budgets.get(pool) else {
@@ -66,11 +66,11 @@ impl PoolBudgets {
             .allowed_or_zero()
     }
 
-    /// How many more may be chosen now. Never negative.
+    /// How many more may be selected now. Never negative.
     pub fn remaining(&self, pool: &PoolName, reason: DisruptionReason) -> i64 {
-        let going = self.counts.get(pool).map_or(0, |count| count.going);
+        let deleting = self.counts.get(pool).map_or(0, |count| count.deleting);
         self.allowed(pool, reason)
-            .map_or(i64::MAX, |allowed| allowed.saturating_sub(going).max(0))
+            .map_or(i64::MAX, |allowed| allowed.saturating_sub(deleting).max(0))
     }
 
     /// Nodes of the pool that count.
@@ -78,8 +78,8 @@ impl PoolBudgets {
         self.counts.get(pool).map_or(0, |count| count.nodes)
     }
 
-    /// A ledger from which a choice of machines is taken one by one.
-    pub fn purse(&self, reason: DisruptionReason) -> BudgetAllocation<'_> {
+    /// The remaining budgets, from which nodes are allocated one by one.
+    pub fn allocation(&self, reason: DisruptionReason) -> BudgetAllocation<'_> {
         BudgetAllocation {
             budgets: self,
             reason,
@@ -88,23 +88,23 @@ impl PoolBudgets {
     }
 }
 
-/// What a pool's budgets say about one reason at one moment.
+/// The budget of a NodePool for one reason at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetState {
     /// The pool.
     pub pool: PoolName,
     /// The reason, as budgets spell it: `Empty`, `Drifted`, `Underutilized`.
     pub reason: &'static str,
-    /// How many machines may be disrupted at a time; `None` means no limit.
+    /// How many nodes may be disrupted at a time; `None` means no limit.
     pub allowed: Option<i64>,
-    /// How many machines are disrupted already, for whatever reason.
+    /// How many nodes are disrupted already, for any reason.
     pub consumed: i64,
 }
 
-/// The budgets of every pool, for every reason. Sorted by pool. Cost: one pass over the machines.
+/// The budgets of every NodePool, for every reason. Sorted by NodePool. Cost: one pass over the nodes.
 #[must_use]
 pub fn budget_states(snapshot: &Snapshot, now: Timestamp) -> Vec<BudgetState> {
-    let budgets = PoolBudgets::of(snapshot, |_| false, now);
+    let budgets = PoolBudgets::new(snapshot, |_| false, now);
     let pools = snapshot.pools.keys();
     pools
         .flat_map(|pool| {
@@ -112,13 +112,13 @@ pub fn budget_states(snapshot: &Snapshot, now: Timestamp) -> Vec<BudgetState> {
                 pool: pool.clone(),
                 reason: reason.as_str(),
                 allowed: budgets.allowed(pool, reason),
-                consumed: budgets.counts.get(pool).map_or(0, |count| count.going),
+                consumed: budgets.counts.get(pool).map_or(0, |count| count.deleting),
             })
         })
         .collect()
 }
 
-/// What is left of the budgets while machines are chosen.
+/// The remaining budgets while nodes are selected.
 pub struct BudgetAllocation<'a> {
     budgets: &'a PoolBudgets,
     reason: DisruptionReason,
@@ -126,8 +126,8 @@ pub struct BudgetAllocation<'a> {
 }
 
 impl BudgetAllocation<'_> {
-    /// Takes one machine of the pool; `false` when the budget allows no more.
-    pub fn take(&mut self, pool: &PoolName) -> bool {
+    /// Allocates one node of the NodePool; `false` when the budget allows no more.
+    pub fn allocate(&mut self, pool: &PoolName) -> bool {
         let spent = self.spent.entry(pool.clone()).or_insert(0);
         if *spent >= self.budgets.remaining(pool, self.reason) {
             return false;

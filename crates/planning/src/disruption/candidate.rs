@@ -1,4 +1,4 @@
-//! Machines that could be disrupted, and why others could not.
+//! Candidates: nodes that may be disrupted, and the blockers of the others.
 //!
 //! # Source
 //! karpenter-core 5.2 (every method) and 5.5 (consolidation).
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::pdb::EvictionBlocked;
-use crate::reason::Reason;
+use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
@@ -20,19 +20,19 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::{EvictionCost, NodeKey, Pod, StateNode};
 
-/// Whether a drain that is blocked by pods ends.
+/// Whether a drain that pods block completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisruptionClass {
-    /// It would wait for ever, so pods that block it protect the node.
+    /// It waits indefinitely, so pods that block it protect the node.
     Graceful,
-    /// A claim with a termination grace period goes in the end, so its pods do not protect the node.
+    /// A NodeClaim with a termination grace period is deleted eventually, so its pods do not protect the node.
     Eventual,
 }
 
-/// A machine that may be disrupted.
+/// A node that may be disrupted.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The machine.
+    /// The node.
     pub node: Arc<StateNode>,
     /// Its claim.
     pub claim: Arc<NodeClaim>,
@@ -44,13 +44,13 @@ pub struct Candidate {
     pub pool_name: PoolName,
     /// Its pool.
     pub pool: Arc<NodePool>,
-    /// Pods that would have to find another place.
+    /// Pods that would have to be rescheduled.
     pub pods: Vec<Arc<Pod>>,
     /// What its disruption costs.
     pub cost: EvictionCost,
 }
 
-/// Why a machine may not be disrupted at all.
+/// Why a node may not be disrupted at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CandidateBlocker {
     /// It has no claim.
@@ -59,15 +59,15 @@ pub enum CandidateBlocker {
     NoNode,
     /// It is not initialized.
     Uninitialized,
-    /// It is going already.
-    Going,
-    /// It is promised to a pod.
+    /// It is being deleted already.
+    Deleting,
+    /// It is nominated to a pod.
     Nominated(PodKey),
     /// Its annotation, or its claim's.
     DoNotDisrupt,
     /// It belongs to no pool.
     NoPoolLabel,
-    /// Its pool is gone.
+    /// Its NodePool does not exist.
     NoPool(PoolName),
     /// Instance types of its pool are not known (yet).
     NoCatalog(PoolName),
@@ -80,10 +80,10 @@ pub enum CandidateBlocker {
 }
 
 impl Candidate {
-    /// Looks at a machine. Machines of other commands are not asked about.
-    pub fn of(
+    /// The candidate of a node. Nodes of other commands must not be passed.
+    pub fn new(
         node: &Arc<StateNode>,
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
         class: DisruptionClass,
     ) -> Result<Self, CandidateBlocker> {
         let claim = node.claim.clone().ok_or(CandidateBlocker::Unmanaged)?;
@@ -93,41 +93,40 @@ impl Candidate {
             return Err(CandidateBlocker::Uninitialized);
         }
         if node.deleting {
-            return Err(CandidateBlocker::Going);
+            return Err(CandidateBlocker::Deleting);
         }
-        let ledger = &world.snapshot().ledger;
-        let mut promises = ledger.nominations_of_node(Some(&node_name), Some(&claim_name));
-        // A promise to a pod that is already here is over; the news of its end may only be on its way.
-        let promise = promises.find(|promise| {
-            world
-                .snapshot()
+        let ledger = &view.snapshot().ledger;
+        let mut nominations = ledger.nominations_of_node(Some(&node_name), Some(&claim_name));
+        // A nomination to a pod that is bound here already has ended; the event may still be pending.
+        let nomination = nominations.find(|nomination| {
+            view.snapshot()
                 .pods
-                .get(&promise.pod)
+                .get(&nomination.pod)
                 .is_none_or(|pod| pod.node.as_ref() != Some(&node_name))
         });
-        if let Some(promise) = promise {
-            return Err(CandidateBlocker::Nominated(promise.pod.clone()));
+        if let Some(nomination) = nomination {
+            return Err(CandidateBlocker::Nominated(nomination.pod.clone()));
         }
         if node.do_not_disrupt() {
             return Err(CandidateBlocker::DoNotDisrupt);
         }
         let pool_name = node.pool().ok_or(CandidateBlocker::NoPoolLabel)?;
-        let Some(pool) = world.snapshot().pools.get(&pool_name).cloned() else {
+        let Some(pool) = view.snapshot().pools.get(&pool_name).cloned() else {
             return Err(CandidateBlocker::NoPool(pool_name));
         };
-        if world.snapshot().catalog_of(&pool).is_none() {
+        if view.snapshot().catalog_of(&pool).is_none() {
             return Err(CandidateBlocker::NoCatalog(pool_name));
         }
         if class == DisruptionClass::Graceful || claim.spec.termination_grace_period.is_none() {
-            check_pods(node, world)?;
+            check_pods(node, view)?;
         }
         Ok(Self::build(node, claim, node_name, pool_name, pool))
     }
 
-    /// A machine of ours, whatever stands in its way; `None` if it is not ours or belongs to no pool.
-    pub fn unchecked(node: &Arc<StateNode>, world: &DisruptionView<'_>) -> Option<Self> {
+    /// A managed node regardless of its blockers; `None` if it is not managed or has no NodePool.
+    pub fn unchecked(node: &Arc<StateNode>, view: &DisruptionView<'_>) -> Option<Self> {
         let pool_name = node.pool()?;
-        let pool = world.snapshot().pools.get(&pool_name).cloned()?;
+        let pool = view.snapshot().pools.get(&pool_name).cloned()?;
         let claim = node.claim.clone()?;
         Some(Self::build(node, claim, node.node_name()?, pool_name, pool))
     }
@@ -151,17 +150,17 @@ impl Candidate {
         }
     }
 
-    /// Key of the machine.
+    /// Key of the node.
     pub fn key(&self) -> &NodeKey {
         &self.node.key
     }
 
-    /// Price of the machine; `None` when unknown.
+    /// Price of the node; `None` when unknown.
     pub fn price(&self) -> Option<MicroUsd> {
         self.node.price
     }
 
-    /// How the machine is paid for.
+    /// Capacity type of the node.
     pub fn capacity_type(&self) -> Option<CapacityType> {
         CapacityType::parse(self.node.label(labels::CAPACITY_TYPE)?)
     }
@@ -187,7 +186,7 @@ impl Candidate {
 
     /// The policy of its pool.
     pub fn policy(&self) -> Policy {
-        Policy::of(&self.pool)
+        Policy::from_pool(&self.pool)
     }
 }
 
@@ -198,12 +197,12 @@ pub enum Policy {
     WhenEmpty,
     /// Whenever it saves anything.
     WhenEmptyOrUnderutilized,
-    /// When it saves enough for the trouble.
+    /// When the savings justify the disruption.
     Balanced,
 }
 
 impl Policy {
-    fn of(pool: &NodePool) -> Self {
+    fn from_pool(pool: &NodePool) -> Self {
         let text = pool
             .spec
             .disruption
@@ -217,14 +216,13 @@ impl Policy {
     }
 }
 
-fn check_pods(node: &StateNode, world: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
-    if let Some(pod) = node.pods.iter().find(|pod| !pod.is_disruptable(world.now)) {
+fn check_pods(node: &StateNode, view: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
+    if let Some(pod) = node.pods.iter().find(|pod| !pod.is_disruptable(view.now)) {
         return Err(CandidateBlocker::Pod(pod.key.clone()));
     }
     for pod in &node.pods {
-        world
-            .pdbs
-            .check(pod, world.now)
+        view.pdbs
+            .check(pod, view.now)
             .map_err(|refused| match refused {
                 EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
                 EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
@@ -234,7 +232,7 @@ fn check_pods(node: &StateNode, world: &DisruptionView<'_>) -> Result<(), Candid
 }
 
 impl CandidateBlocker {
-    /// Whether anybody is told. Nodes that are not ours are nobody's business.
+    /// Whether it gets an event. Unmanaged nodes get none.
     pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::Unmanaged)
     }
@@ -247,42 +245,36 @@ impl CandidateBlocker {
             Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
             Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
             Self::Pdbs(pod, _) => Reason::MultiplePdbs { pod: pod.clone() },
-            Self::Unmanaged
-            | Self::NoNode
-            | Self::Uninitialized
-            | Self::Going
-            | Self::NoPoolLabel
-            | Self::NoPool(_)
-            | Self::NoCatalog(_) => Reason::Note {
-                text: self.to_string(),
-            },
+            Self::Unmanaged => DisruptionBlocker::Unmanaged.into(),
+            Self::NoNode => DisruptionBlocker::NoNode.into(),
+            Self::Uninitialized => DisruptionBlocker::Uninitialized.into(),
+            Self::Deleting => DisruptionBlocker::NodeDeleting.into(),
+            Self::NoPoolLabel => DisruptionBlocker::NoPoolLabel.into(),
+            Self::NoPool(pool) => DisruptionBlocker::PoolNotFound { pool: pool.clone() }.into(),
+            Self::NoCatalog(pool) => {
+                DisruptionBlocker::CatalogUnknown { pool: pool.clone() }.into()
+            }
         }
     }
 }
 
 impl fmt::Display for CandidateBlocker {
-    /// Upstream's sentence, which users' alerts may match.
+    /// Karpenter's text, which users' alerts may match.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unmanaged => f.write_str("Node isn't managed by karpenter"),
-            Self::NoNode => f.write_str("Nodeclaim does not have an associated node"),
-            Self::Uninitialized => f.write_str("Node isn't initialized"),
-            Self::Going => f.write_str("Node is deleting or marked for deletion"),
+            Self::Unmanaged
+            | Self::NoNode
+            | Self::Uninitialized
+            | Self::Deleting
+            | Self::NoPoolLabel
+            | Self::NoPool(_)
+            | Self::NoCatalog(_) => self.reason().fmt(f),
             Self::Nominated(_) => f.write_str("Node is nominated for a pending pod"),
             Self::DoNotDisrupt => write!(
                 f,
                 "Disruption is blocked through the \"{}\" annotation",
                 labels::DO_NOT_DISRUPT
             ),
-            Self::NoPoolLabel => write!(
-                f,
-                "Node doesn't have required label (label={})",
-                labels::NODEPOOL
-            ),
-            Self::NoPool(pool) => write!(f, "NodePool not found (NodePool={pool})"),
-            Self::NoCatalog(pool) => {
-                write!(f, "Instance types of NodePool {pool} are not known yet")
-            }
             Self::Pod(pod) => write!(
                 f,
                 "Pod has \"{}\" annotation (Pod={pod})",

@@ -1,4 +1,4 @@
-//! What was decided about machines: the moves, and how far their execution is.
+//! Disruption commands: nodes to remove, relocations of their pods, and the state of execution.
 
 use std::fmt::{self, Write as _};
 
@@ -10,12 +10,12 @@ use mortise_apis::names::{ClaimName, NodeName, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::NodeKey;
 
-/// Why machines are disrupted, as budgets, conditions and metrics spell it.
+/// Why nodes are disrupted, as budgets, conditions and metrics spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DisruptionReason {
     /// No pod would have to move.
     Empty,
-    /// The machine differs from what its pool or class asks for.
+    /// The node differs from its NodePool or node class.
     Drifted,
     /// It costs more than its pods need.
     Underutilized,
@@ -35,21 +35,21 @@ impl DisruptionReason {
     }
 }
 
-/// How the machines were found.
+/// How the nodes were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// They have no pods.
     Emptiness,
     /// They are drifted.
     Drift,
-    /// Several of them fit on what is there, or on one new machine.
+    /// The pods of several nodes fit on existing nodes, or on one new node.
     Multi,
-    /// One of them does.
+    /// The pods of one node do.
     Single,
 }
 
 impl Method {
-    /// The class whose candidates the method takes.
+    /// The disruption class of the method's candidates.
     #[must_use]
     pub const fn candidate_class(self) -> DisruptionClass {
         match self {
@@ -67,8 +67,8 @@ impl Method {
         }
     }
 
-    /// The word for the reason and for the way of consolidation, as metrics spell them.
-    pub const fn words(self) -> (&'static str, &'static str) {
+    /// The labels of metrics for the reason and the consolidation type.
+    pub const fn metric_labels(self) -> (&'static str, &'static str) {
         match self {
             Self::Emptiness => ("empty", "empty"),
             Self::Drift => ("drifted", ""),
@@ -83,10 +83,10 @@ impl Method {
     }
 }
 
-/// A machine that a command removes.
+/// A node that a command removes.
 #[derive(Clone, Debug)]
 pub struct DisruptedNode {
-    /// The machine.
+    /// The node.
     pub key: NodeKey,
     /// Name of its Node.
     pub node: NodeName,
@@ -113,50 +113,50 @@ impl From<&Candidate> for DisruptedNode {
     }
 }
 
-/// Where the pods of the machines go, and at what price.
+/// Where the pods of the nodes are relocated, and the prices.
 #[derive(Clone, Debug, Default)]
 pub struct RelocationPlan {
-    /// Machines to be made.
+    /// NodeClaims to create.
     pub claims: Vec<PlannedClaim>,
-    /// Pods that go to machines that are there.
+    /// Pods that are relocated to existing nodes.
     pub placements: Vec<Placement>,
-    /// Price of the machines that go; `None` when one is unknown.
+    /// Price of the removed nodes; `None` when one is unknown.
     pub old: Option<MicroUsd>,
-    /// Cheapest price of the machines that come; `None` when one is unknown.
+    /// Cheapest price of the new nodes; `None` when one is unknown.
     pub new: Option<MicroUsd>,
 }
 
 impl RelocationPlan {
-    /// What is saved per hour; `None` when a price is unknown.
+    /// Savings per hour; `None` when a price is unknown.
     pub fn savings(&self) -> Option<MicroUsd> {
         Some(self.old? - self.new?)
     }
 }
 
-/// How far the execution is.
+/// State of the execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandPhase {
-    /// Decided; looked at again at this time.
+    /// Decided; validated again at this time.
     Held(Timestamp),
-    /// The claims are being given the condition that says why, which fences their machines.
+    /// The condition that states the reason, which fences the nodes, is being written to the NodeClaims.
     Fencing(Timestamp),
-    /// No new pods come; pods that were on their way may still arrive until this time.
+    /// The nodes accept no new pods; pods that were being bound may still arrive until this time.
     Grace(Timestamp),
     /// The Nodes are being tainted.
     Marking(Timestamp),
-    /// Replacements are coming, until this time at the latest.
+    /// Replacements are being launched, until this time at the latest.
     Launching(Timestamp),
     /// Claims are being deleted; termination does the rest.
     Deleting,
 }
 
 impl CommandPhase {
-    /// Its machines are marked for going, or may be.
+    /// Whether its nodes are marked for deletion, or may be.
     pub const fn is_marked(&self) -> bool {
         matches!(self, Self::Marking(_) | Self::Launching(_) | Self::Deleting)
     }
 
-    /// Room for the moves stands in the ledger.
+    /// Whether the ledger holds the nominations of the relocated pods.
     pub const fn is_promised(&self) -> bool {
         matches!(self, Self::Launching(_) | Self::Deleting)
     }
@@ -165,7 +165,7 @@ impl CommandPhase {
 /// What a disruption command does, as labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommandKind {
-    /// It brings new machines; otherwise machines only go.
+    /// Whether it launches nodes; otherwise it only deletes nodes.
     pub replaces: bool,
     /// `empty`, `drifted` or `underutilized`.
     pub reason: &'static str,
@@ -188,41 +188,41 @@ pub struct DisruptionCommand {
     pub id: u64,
     /// How it was found.
     pub method: Method,
-    /// Machines that go. Never empty.
+    /// Nodes to remove. Never empty.
     pub targets: Vec<DisruptedNode>,
-    /// Where their pods go.
+    /// Relocations of their pods.
     pub moves: RelocationPlan,
     /// When it was decided.
     pub decided: Timestamp,
-    /// How far it is.
+    /// Its phase.
     pub phase: CommandPhase,
     /// Names of the replacements, once asked for, and whether each was seen.
     pub replacements: Vec<ReplacementClaim>,
 }
 
-/// A machine that was asked for in place of others.
+/// A NodeClaim that replaces removed nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacementClaim {
     /// Name of its claim.
     pub claim: ClaimName,
-    /// The claim was there once.
+    /// Whether the NodeClaim was observed.
     pub seen: bool,
 }
 
 impl DisruptionCommand {
-    /// Whether the machine goes.
+    /// Whether it removes the node.
     pub fn has(&self, key: &NodeKey) -> bool {
         self.targets.iter().any(|target| target.key == *key)
     }
 
-    /// Why the machines go.
+    /// Why the nodes are removed.
     pub const fn reason(&self) -> DisruptionReason {
         self.method.reason()
     }
 
     /// What it does, for metrics.
     pub const fn kind(&self) -> CommandKind {
-        let (reason, consolidation_type) = self.method.words();
+        let (reason, consolidation_type) = self.method.metric_labels();
         CommandKind {
             replaces: !self.moves.claims.is_empty(),
             reason,
@@ -230,7 +230,7 @@ impl DisruptionCommand {
         }
     }
 
-    /// What it does to one of its machines, in upstream's words.
+    /// What it does to one of its nodes, with Karpenter's text.
     pub fn text_for(&self, target: &DisruptedNode) -> String {
         let verb = if self.moves.claims.is_empty() {
             "delete"
@@ -248,12 +248,12 @@ impl DisruptionCommand {
     }
 }
 
-/// Most machines of a command that are named where it is spoken of.
+/// Most nodes of a command that a text names.
 const NAMED: usize = 5;
 
 impl fmt::Display for DisruptionCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each of its machines is told this text: all names would be the square of their number.
+        // Each of its nodes gets this text: all names would be the square of their number.
         let named = self.targets.iter().take(NAMED);
         let named: Vec<&str> = named.map(|each| each.node.as_str()).collect();
         let mut names = named.join(", ");

@@ -1,11 +1,12 @@
-//! What a disruption costs its pods, and whether the savings are worth it. Integers throughout.
+//! Cost of a disruption for its pods, and whether the savings justify it. Integers throughout.
 
 use std::cmp::Ordering;
 
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::{EvictionCost, StateNode};
 
-/// Cost of disrupting a node: one ordinary pod's worth for the node itself, and every reschedulable pod with a positive cost.
+/// Cost of disrupting a node: that of one ordinary pod for the node itself, plus every reschedulable pod with a positive
+/// cost.
 ///
 /// # Units
 /// As [`EvictionCost`].
@@ -17,8 +18,7 @@ pub fn of_node(node: &StateNode) -> EvictionCost {
     EvictionCost(EvictionCost::ONE.0 + pods)
 }
 
-/// Orders by price per cost, the highest first: where most is to be gained for the least trouble. An unknown price counts
-/// as nothing to be gained.
+/// Orders by price per cost, the highest first: largest savings for the least disruption. An unknown price counts as zero.
 pub fn by_savings_ratio(
     a: (Option<MicroUsd>, EvictionCost),
     b: (Option<MicroUsd>, EvictionCost),
@@ -30,27 +30,28 @@ pub fn by_savings_ratio(
     right.cmp(&left)
 }
 
-/// What a move means to one pool, for the policy `Balanced`.
+/// Savings and disruption cost of a command for one NodePool, for the policy `Balanced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalancedScore {
-    /// What is saved per hour; may be negative.
+    /// Savings per hour; may be negative.
     pub savings: i64,
     /// Cost of the disruption.
     pub disruption: i64,
-    /// What all machines of the pool cost per hour.
+    /// Price of all nodes of the NodePool per hour.
     pub total_cost: i64,
-    /// Cost of disrupting all machines of the pool.
+    /// Cost of disrupting all nodes of the NodePool.
     pub total_disruption: i64,
 }
 
-/// The number `k` of the policy: a move is approved at half of the pool's average savings per disruption.
+/// The number `k` of the policy: a command is approved at half of the NodePool's average savings per disruption.
 const K: i128 = 2;
 
 impl BalancedScore {
-    /// Share of the pool's cost that is saved, divided by the share of the pool that is disrupted, is at least `1 / k`.
+    /// Whether the saved fraction of the NodePool's price, divided by the disrupted fraction of the NodePool, is at least
+    /// `1 / k`.
     ///
     /// # Source
-    /// karpenter-core 5.9; checked against recorded answers.
+    /// karpenter-core 5.9; checked against recorded results.
     pub fn is_worth_it(self) -> bool {
         let Self {
             savings,
@@ -67,7 +68,7 @@ impl BalancedScore {
         gain >= i128::from(total_cost).saturating_mul(i128::from(disruption))
     }
 
-    /// Upstream's text of an approval.
+    /// Karpenter's text of an approval.
     pub fn approval(self) -> String {
         let score = self.score_percent();
         let share = |part: i64, of: i64| {
@@ -83,7 +84,7 @@ impl BalancedScore {
         )
     }
 
-    /// The score in hundredths, for people.
+    /// The score in hundredths, for users.
     pub fn score_percent(self) -> i64 {
         let below = i128::from(self.total_cost).saturating_mul(i128::from(self.disruption));
         if below <= 0 || self.savings <= 0 {
@@ -104,15 +105,15 @@ mod tests {
     fn the_highest_price_per_cost_comes_first_and_unknown_prices_last() {
         let one = EvictionCost::ONE;
         let two = EvictionCost(2 * one.0);
-        let dear = (Some(MicroUsd(100)), two);
+        let expensive = (Some(MicroUsd(100)), two);
         let cheap = (Some(MicroUsd(60)), one);
         let unknown = (None, one);
-        let mut all = [unknown, dear, cheap];
+        let mut all = [unknown, expensive, cheap];
         all.sort_by(|a, b| by_savings_ratio(*a, *b));
-        assert_eq!(all, [cheap, dear, unknown]);
+        assert_eq!(all, [cheap, expensive, unknown]);
     }
 
-    /// Recorded answers of the reference implementation: savings, disruption, total cost, total disruption, approved.
+    /// Recorded results of the reference implementation: savings, disruption, total cost, total disruption, approved.
     #[test]
     fn balanced_score_agrees_with_recorded_answers() {
         // In tenths, so that 0.1 and 5.5 are whole.

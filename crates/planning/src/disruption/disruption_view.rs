@@ -1,4 +1,4 @@
-//! What disruption looks at in one step: the cluster, what commands have taken of it, and a bound on the work.
+//! Input of disruption in one step: the cluster, the effects of commands in progress, and a bound on the work.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::{LedgerOp, NominationTarget};
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
-/// The cluster without what other commands have taken.
+/// The cluster with the other commands applied.
 pub struct DisruptionView<'a> {
     /// Now.
     pub now: Timestamp,
-    /// What the evaluation is based on.
+    /// Input of the planner.
     pub context: PlanningContext<'a>,
-    /// Disruption budgets of pods.
+    /// PodDisruptionBudgets.
     pub pdbs: Pdbs<'a>,
-    /// Budgets of pools, with the machines of other commands counted as going.
+    /// Budgets of NodePools; nodes of other commands count as being deleted.
     pub budgets: PoolBudgets,
     view: Snapshot,
     taken: BTreeSet<NodeKey>,
@@ -38,7 +38,7 @@ pub struct DisruptionView<'a> {
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
     bound: OnceCell<FeasibilityBound>,
-    /// What-ifs that the step, and the method whose turn it is, may still do.
+    /// Simulations that the step, and the current method, may still run.
     left: Cell<usize>,
     turn: Cell<usize>,
     most: usize,
@@ -46,19 +46,19 @@ pub struct DisruptionView<'a> {
     static_pools: OnceCell<BTreeMap<PoolName, ReplicaCounts>>,
 }
 
-/// Sums over the machines of a pool.
+/// Sums over the nodes of a NodePool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Price per hour; machines of unknown price count nothing.
+    /// Price per hour; nodes of unknown price count as zero.
     pub price: MicroUsd,
     /// Cost of disrupting all of them.
     pub disruption: i64,
 }
 
-/// Most what-ifs of one step.
+/// Most simulations of one step.
 const MOST_SIMULATIONS: usize = 40;
 
-/// A what-if looks at every pod and machine once, at some 5 us a pod: so many pods are 200 to 400 ms of a step.
+/// A simulation visits every pod and node once, at some 5 us per pod: this many pods take 200 to 400 ms of a step.
 const PODS_PER_STEP: usize = 80_000;
 
 fn simulations(snapshot: &Snapshot) -> usize {
@@ -71,8 +71,8 @@ fn simulations(snapshot: &Snapshot) -> usize {
 }
 
 impl<'a> DisruptionView<'a> {
-    /// The world as the command `me` sees it (or a command that is still to be found): the machines of all others are
-    /// taken, and the room on which their pods will land is.
+    /// The view of the command `me` (or of a command that is still to be found): the nodes of all other commands are
+    /// removed, and the capacity for their pods is used.
     pub fn new(
         context: PlanningContext<'a>,
         commands: &BTreeMap<u64, DisruptionCommand>,
@@ -108,9 +108,9 @@ impl<'a> DisruptionView<'a> {
                 Arc::new(placement.pod.nomination(place, context.now, Timestamp::MAX))
             }));
         }
-        let promises = context.snapshot.ledger.nominations().chain(&moving);
-        // Its own promises are what is looked at anew.
-        let of_others = promises.filter(|promise| !own_pods.contains(&promise.uid));
+        let nominations = context.snapshot.ledger.nominations().chain(&moving);
+        // Its own nominations are evaluated again.
+        let of_others = nominations.filter(|nomination| !own_pods.contains(&nomination.uid));
         let mut view = context.snapshot.with_expected_claims().assume(of_others);
         let ledger = Arc::make_mut(&mut view.ledger);
         for uid in own_pods {
@@ -125,8 +125,8 @@ impl<'a> DisruptionView<'a> {
         Self {
             now: context.now,
             context,
-            pdbs: Pdbs::of(context.snapshot),
-            budgets: PoolBudgets::of(context.snapshot, |key| taken.contains(key), context.now),
+            pdbs: Pdbs::new(context.snapshot),
+            budgets: PoolBudgets::new(context.snapshot, |key| taken.contains(key), context.now),
             totals: OnceCell::new(),
             view,
             taken,
@@ -155,27 +155,27 @@ impl<'a> DisruptionView<'a> {
         self.context.snapshot
     }
 
-    /// The cluster with the room that other commands' pods will take marked as taken.
+    /// The cluster with the capacity for other commands' pods marked as used.
     pub const fn view(&self) -> &Snapshot {
         &self.view
     }
 
-    /// Another command removes the machine.
+    /// Whether another command removes the node.
     pub fn is_taken(&self, key: &NodeKey) -> bool {
         self.taken.contains(key)
     }
 
-    /// Pods of another command will land on the machine.
+    /// Whether pods of another command are relocated to the node.
     pub fn is_destination(&self, key: &NodeKey) -> bool {
         self.destinations.contains(key)
     }
 
-    /// Machines that get no further pods.
+    /// Nodes that accept no further pods.
     pub const fn closed(&self) -> &BTreeSet<NodeKey> {
         &self.closed
     }
 
-    /// The same, and machines on which pods came or went so recently that their own wait is not over.
+    /// The same, and nodes whose `consolidateAfter` has not elapsed since pods were bound or removed.
     pub fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
         self.closed_to_consolidation.get_or_init(|| {
             let nodes = self.snapshot().nodes.values();
@@ -186,40 +186,40 @@ impl<'a> DisruptionView<'a> {
         })
     }
 
-    /// What pools with a fixed number of nodes have.
+    /// Replica counts of static NodePools.
     pub fn static_pools(&self) -> &BTreeMap<PoolName, ReplicaCounts> {
         self.static_pools
             .get_or_init(|| ReplicaCounts::all(self.snapshot(), &BTreeSet::new()))
     }
 
-    /// How many machines of the pool other commands will ask for.
+    /// How many nodes of the NodePool other commands will launch.
     pub fn planned(&self, pool: &PoolName) -> i64 {
         self.planned.get(pool).copied().unwrap_or(0)
     }
 
-    /// Sums over a pool.
+    /// Sums over a NodePool.
     pub fn totals(&self, pool: &PoolName) -> Totals {
         let all = self.totals.get_or_init(|| totals(self.snapshot()));
         all.get(pool).copied().unwrap_or_default()
     }
 
-    /// What pods could at best find.
+    /// The bound on what simulations can find.
     pub fn bound(&self) -> &FeasibilityBound {
         self.bound
-            .get_or_init(|| FeasibilityBound::of(self.snapshot(), |key| self.closed.contains(key)))
+            .get_or_init(|| FeasibilityBound::new(self.snapshot(), |key| self.closed.contains(key)))
     }
 
-    /// Gives a method its share of the what-ifs of this step: a third, so that each gets on however much the others ask.
+    /// Gives a method its share of the step's simulations: a third, so that each method proceeds regardless of the others.
     pub fn give_share(&self) {
         self.turn.set(self.left.get().min(self.most / 3).max(1));
     }
 
-    /// Gives the last method what the others have left.
+    /// Gives the last method the remaining simulations.
     pub fn give_rest(&self) {
         self.turn.set(self.left.get().max(1));
     }
 
-    /// Takes one what-if from what the method may do; `false` when there is none left.
+    /// Uses one simulation of the method; `false` when none is left.
     pub fn may_simulate(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set(turn.saturating_sub(1));
@@ -227,8 +227,8 @@ impl<'a> DisruptionView<'a> {
         turn > 0
     }
 
-    /// Machines that are not taken, in a fixed order.
-    pub fn machines(&self) -> Vec<&'a Arc<StateNode>> {
+    /// Nodes that no other command removes, in a fixed order.
+    pub fn nodes(&self) -> Vec<&'a Arc<StateNode>> {
         let snapshot: &'a Snapshot = self.context.snapshot;
         let mut all: Vec<_> = snapshot
             .nodes
@@ -239,8 +239,8 @@ impl<'a> DisruptionView<'a> {
         all.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// The name that the ledger and people use for where a placement goes.
-    pub fn place_name(place: &NominationTarget) -> String {
+    /// The name of a placement's target in the ledger and in texts.
+    pub fn target_name(place: &NominationTarget) -> String {
         match place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
@@ -248,7 +248,7 @@ impl<'a> DisruptionView<'a> {
     }
 }
 
-/// Pods came or went so recently that the machine's own wait is not over: pods moved there would restart it.
+/// Whether `consolidateAfter` has not elapsed since pods were bound or removed: pods relocated there would restart it.
 fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Timestamp) -> bool {
     let Some(claim) = node.claim.as_ref().filter(|_| node.initialized) else {
         return false;

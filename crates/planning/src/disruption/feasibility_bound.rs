@@ -1,30 +1,30 @@
-//! A quick "no" to what-ifs that cannot work, without asking the solver.
+//! A bound that rejects hopeless simulations without running the solver.
 //!
-//! In a well-packed cluster nearly every what-if fails for the same reason: its pods are larger than any gap, and a new
-//! machine for them costs as much as the old ones. Both are seen from a few numbers per cluster.
+//! In a well-packed cluster nearly every simulation fails for the same reason: the pods exceed the free capacity of every
+//! node, and a new node for them costs as much as the old ones. A few numbers per cluster show both.
 
 use std::collections::BTreeMap;
 
 use super::candidate::Candidate;
-use super::simulation::DisruptionRejection;
-use crate::reason::Reason;
+use super::rejection::{DisruptionRejection, RejectionText};
+use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::{NodeKey, Snapshot};
 
-/// What pods could at best find.
+/// Upper bounds of the capacity that pods can find.
 pub struct FeasibilityBound {
-    /// Of each resource the most that is free on any one machine that takes pods.
+    /// Per resource, the largest amount that is free on any node that accepts pods.
     most_free: Resources,
-    /// Types that can be bought: least price and what pods can use, cheapest first.
+    /// Available instance types: lowest price and allocatable resources, cheapest first.
     types: Vec<(MicroUsd, Resources)>,
 }
 
 impl FeasibilityBound {
-    /// Looks at every machine and every type once. `closed` machines take no pods.
-    pub fn of(snapshot: &Snapshot, closed: impl Fn(&NodeKey) -> bool) -> Self {
+    /// Computes the bounds from every node and every instance type. `closed` nodes accept no pods.
+    pub fn new(snapshot: &Snapshot, closed: impl Fn(&NodeKey) -> bool) -> Self {
         let mut most_free = Resources::zero();
-        // Machines that are not initialized take no moved pods.
+        // Uninitialized nodes accept no relocated pods.
         let open = |key: &NodeKey| !closed(key);
         for node in snapshot.nodes.values().filter(|node| node.initialized) {
             if !node.deleting && open(&node.key) {
@@ -48,32 +48,33 @@ impl FeasibilityBound {
         Self { most_free, types }
     }
 
-    /// Why removing these machines cannot save anything; `Ok` when only the solver knows.
+    /// Why removing these nodes cannot save anything; `Ok` when only the solver knows.
     ///
-    /// Sound: pods larger than every gap need a new machine. One machine for all of them is at least as dear as the cheapest
-    /// type that holds their sum; several are refused anyway.
+    /// Sound: pods that exceed the free capacity of every node need a new node. One node for all of them is at least as
+    /// expensive as the cheapest instance type that holds their sum; several new nodes are rejected anyway.
     pub fn check(&self, candidates: &[&Candidate]) -> Result<(), DisruptionRejection> {
         let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
         let Some(old) = old else { return Ok(()) };
-        let mut homeless = Resources::zero();
+        let mut unplaced = Resources::zero();
         for pod in candidates.iter().flat_map(|each| &each.pods) {
             if !pod.class.requests.fits_in(&self.most_free) {
-                homeless.add_assign(&pod.class.requests);
+                unplaced.add_assign(&pod.class.requests);
             }
         }
-        if homeless.is_zero() {
+        if unplaced.is_zero() {
             return Ok(());
         }
-        let least = self.types.iter().find(|(_, room)| homeless.fits_in(room));
+        let least = self
+            .types
+            .iter()
+            .find(|(_, capacity)| unplaced.fits_in(capacity));
         let reason = match least {
             Some((new, _)) if *new < old => return Ok(()),
             Some((new, _)) => Reason::NotCheaper { old, new: *new },
-            None => Reason::Note {
-                text: "its pods fit on no other node, and on no single instance type".to_owned(),
-            },
+            None => DisruptionBlocker::NoSingleInstanceType.into(),
         };
         Err(DisruptionRejection::new(
-            "Can't replace with a cheaper node",
+            RejectionText::NoCheaperNode,
             vec![reason],
         ))
     }

@@ -1,9 +1,9 @@
 //! Disruption planning: which nodes may be removed or replaced, at what cost, and where their pods would run.
 //!
-//! Pure evaluations of a [`DisruptionView`](disruption_view::DisruptionView); the decider of the same name carries out what they find.
-//! [`candidate`]: what may be disrupted, and what blocks the rest. [`search`]: emptiness, drift, consolidation. [`simulation`]
-//! runs the scheduler unless [`feasibility_bound`] knows the result, [`price`] makes sure of the saving, [`cost`] weighs it.
-//! [`survey`](mod@survey): everything at once, for requests of users.
+//! Pure evaluations of a [`DisruptionView`](disruption_view::DisruptionView); the decider of the same name executes the
+//! results. [`candidate`]: what may be disrupted, and what blocks the rest. [`search`]: emptiness, drift, consolidation.
+//! [`simulation`] runs the scheduler unless [`feasibility_bound`] knows the result, [`price`] ensures the savings,
+//! [`cost`] compares them with the disruption. [`survey`](mod@survey): everything at once, for requests of users.
 //!
 //! # Source
 //! karpenter-core 5.
@@ -17,6 +17,7 @@ pub mod feasibility_bound;
 pub mod pdb;
 pub mod price;
 pub mod refusals;
+pub mod rejection;
 pub mod search;
 pub mod simulation;
 pub mod static_drift;

@@ -1,4 +1,4 @@
-//! Disruption budgets of pods: may the pods of a node be evicted just now?
+//! PodDisruptionBudgets: whether the pods of a node can be evicted now.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub enum EvictionBlocked {
 
 impl<'a> Pdbs<'a> {
     /// Compiles the budgets of a snapshot. Cost: one pass over them.
-    pub fn of(snapshot: &'a Snapshot) -> Self {
+    pub fn new(snapshot: &'a Snapshot) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<Pdb<'a>>> = BTreeMap::new();
         for (name, pdb) in &*snapshot.pdbs {
             // An absent selector selects nothing, an empty one everything.
@@ -49,7 +49,8 @@ impl<'a> Pdbs<'a> {
         Self { by_namespace }
     }
 
-    /// Whether the pod could be evicted now, as far as budgets go. Pods that a drain does not evict are never refused.
+    /// Whether the PodDisruptionBudgets allow the eviction of the pod now. Pods that a drain does not evict are never
+    /// rejected.
     pub fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), EvictionBlocked> {
         let Some(all) = self.by_namespace.get(&*pod.key.namespace) else {
             return Ok(());

@@ -1,16 +1,16 @@
-//! Making sure that a replacement is cheaper, whichever of its types the cloud picks.
+//! Ensures that a replacement is cheaper, whichever of its instance types the cloud selects.
 //!
 //! # Source
 //! karpenter-core 5.7 and 5.8, with two differences: after the capacity type is pinned, types without an offering of that
-//! capacity type are dropped; and a price that is not known is never taken for a low one.
+//! capacity type are dropped; and an unknown price never counts as a low one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::disruption_view::DisruptionView;
-use super::simulation::DisruptionRejection;
-use crate::reason::Reason;
+use super::rejection::{DisruptionRejection, RejectionText};
+use crate::reason::{DisruptionBlocker, Reason};
 use crate::scheduling::{PlannedClaim, PlannedOffering};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{CAPACITY_TYPE, WellKnown};
@@ -20,8 +20,8 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType};
 use mortise_state::catalog::Catalog;
 
-/// So many cheaper types a spot machine needs before it is replaced by another spot machine: with fewer, the next one would
-/// be interrupted sooner and replaced again.
+/// Cheaper instance types that a spot node needs to be replaced by another spot node: with fewer, the replacement would be
+/// interrupted earlier and replaced again.
 const SPOT_TO_SPOT_TYPES: usize = 15;
 
 /// A replacement under a price.
@@ -33,26 +33,25 @@ struct PriceFilter<'a> {
     types: Vec<Arc<InstanceType>>,
 }
 
-/// Narrows a planned claim to what is cheaper than the machines it replaces, or says why nothing is.
+/// Narrows a planned NodeClaim to instance types that are cheaper than the nodes it replaces, or reports why none is.
 pub fn cheaper(
     claim: PlannedClaim,
     candidates: &[&Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
 ) -> Result<PlannedClaim, DisruptionRejection> {
     let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
     let Some(old) = old else {
         return Err(DisruptionRejection::new(
-            "Price of the node is not known",
+            RejectionText::UnknownPrice,
             vec![Reason::UnknownPrice],
         ));
     };
-    let pool = world.snapshot().pools.get(&claim.pool);
-    let catalog = pool.and_then(|pool: &Arc<NodePool>| world.snapshot().catalog_of(pool));
+    let pool = view.snapshot().pools.get(&claim.pool);
+    let catalog = pool.and_then(|pool: &Arc<NodePool>| view.snapshot().catalog_of(pool));
     let Some(catalog) = catalog else {
-        return Err(DisruptionRejection::note(format!(
-            "NodePool not found (NodePool={})",
-            claim.pool
-        )));
+        let pool = claim.pool;
+        let blocker = DisruptionBlocker::PoolNotFound { pool };
+        return Err(DisruptionRejection::from_reason(blocker));
     };
     let types = claim
         .instance_types
@@ -61,7 +60,7 @@ pub fn cheaper(
         .collect();
     let mut filter = PriceFilter {
         catalog,
-        known: &world.snapshot().well_known,
+        known: &view.snapshot().well_known,
         claim,
         types,
     };
@@ -69,7 +68,7 @@ pub fn cheaper(
         .iter()
         .all(|each| each.capacity_type() == Some(CapacityType::Spot));
     if all_spot && filter.allows(CapacityType::Spot) {
-        filter.spot_to_spot(candidates, old, world)?;
+        filter.spot_to_spot(candidates, old, view)?;
     } else {
         filter.below(old, old)?;
         filter.pin()?;
@@ -77,13 +76,17 @@ pub fn cheaper(
     if candidates.len() > 1 {
         filter.not_the_same(candidates, old)?;
     }
-    Ok(filter.finish(world.context.settings.max_instance_types))
+    Ok(filter.finish(view.context.settings.max_instance_types))
 }
 
-/// Narrows a planned claim to types that were decided on before.
-pub fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &DisruptionView<'_>) -> PlannedClaim {
-    let pool = world.snapshot().pools.get(&claim.pool);
-    let Some(catalog) = pool.and_then(|pool| world.snapshot().catalog_of(pool)) else {
+/// Narrows a planned NodeClaim to instance types that were decided before.
+pub fn narrow_to(
+    claim: PlannedClaim,
+    decided: &[Arc<str>],
+    view: &DisruptionView<'_>,
+) -> PlannedClaim {
+    let pool = view.snapshot().pools.get(&claim.pool);
+    let Some(catalog) = pool.and_then(|pool| view.snapshot().catalog_of(pool)) else {
         return claim;
     };
     let types = claim
@@ -94,11 +97,11 @@ pub fn only(claim: PlannedClaim, decided: &[Arc<str>], world: &DisruptionView<'_
         .collect();
     let filter = PriceFilter {
         catalog,
-        known: &world.snapshot().well_known,
+        known: &view.snapshot().well_known,
         claim,
         types,
     };
-    filter.finish(world.context.settings.max_instance_types)
+    filter.finish(view.context.settings.max_instance_types)
 }
 
 impl PriceFilter<'_> {
@@ -107,14 +110,14 @@ impl PriceFilter<'_> {
         asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
     }
 
-    /// What each type costs at worst.
+    /// The highest price of each instance type.
     fn worst(&self, asked: &Requirements) -> Vec<Option<MicroUsd>> {
         let kinds = self.catalog.table().kinds_meeting(asked, self.known);
         let of = |each: &Arc<InstanceType>| self.catalog.worst_of(&each.name, &kinds);
         self.types.iter().map(of).collect()
     }
 
-    /// The types whose price at worst is as wanted.
+    /// The instance types whose highest price satisfies a condition.
     fn kept(
         &self,
         worst: &[Option<MicroUsd>],
@@ -125,7 +128,7 @@ impl PriceFilter<'_> {
         kept.map(|(each, _)| Arc::clone(each)).collect()
     }
 
-    /// Keeps types that cost less than `limit` even at worst. `old` is for the refusal.
+    /// Keeps instance types whose highest price is below `limit`. `old` is for the rejection.
     fn below(&mut self, limit: MicroUsd, old: MicroUsd) -> Result<(), DisruptionRejection> {
         let worst = self.worst(&self.claim.requirements);
         let cheapest = worst.iter().flatten().min().copied();
@@ -136,7 +139,7 @@ impl PriceFilter<'_> {
                 None => Reason::UnknownPrice,
             };
             return Err(DisruptionRejection::new(
-                "Can't replace with a cheaper node",
+                RejectionText::NoCheaperNode,
                 vec![reason],
             ));
         }
@@ -147,16 +150,13 @@ impl PriceFilter<'_> {
         self.catalog
             .check_min_values(&self.types, &self.claim.requirements)
             .map_err(|short| {
-                let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
-                DisruptionRejection::note(format!(
-                    "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
-                    keys.join(" ")
-                ))
+                let labels = short.keys().map(ToString::to_string).collect();
+                DisruptionRejection::from_reason(DisruptionBlocker::PriceMinValues { labels })
             })
     }
 
-    /// If the cloud could still choose between spot and on-demand, the choice is made now: a spot launch that fails must not
-    /// become a dearer machine at list price.
+    /// If the cloud could still choose between spot and on-demand, the capacity type is pinned: a failed spot launch must
+    /// not become a more expensive on-demand node.
     fn pin(&mut self) -> Result<(), DisruptionRejection> {
         if !(self.allows(CapacityType::Spot) && self.allows(CapacityType::OnDemand)) {
             return Ok(());
@@ -183,12 +183,11 @@ impl PriceFilter<'_> {
         &mut self,
         candidates: &[&Candidate],
         old: MicroUsd,
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
     ) -> Result<(), DisruptionRejection> {
-        if !world.context.settings.gates.spot_to_spot_consolidation {
-            return Err(DisruptionRejection::note(
-                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
-            ));
+        if !view.context.settings.gates.spot_to_spot_consolidation {
+            let blocker = DisruptionBlocker::SpotToSpotDisabled;
+            return Err(DisruptionRejection::from_reason(blocker));
         }
         self.claim.requirements = self.pinned(CapacityType::Spot);
         self.below(old, old)?;
@@ -197,9 +196,11 @@ impl PriceFilter<'_> {
         }
         let count = self.types.len();
         if count < SPOT_TO_SPOT_TYPES {
-            return Err(DisruptionRejection::note(format!(
-                "SpotToSpotConsolidation requires {SPOT_TO_SPOT_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
-            )));
+            let blocker = DisruptionBlocker::SpotToSpotTypes {
+                required: SPOT_TO_SPOT_TYPES,
+                count,
+            };
+            return Err(DisruptionRejection::from_reason(blocker));
         }
         self.sort();
         let needed = self
@@ -210,20 +211,20 @@ impl PriceFilter<'_> {
         Ok(())
     }
 
-    /// A replacement of a type that goes as well must be cheaper than the cheapest of that type that goes: otherwise keeping
-    /// that one and removing only the others is better.
+    /// A replacement of an instance type that is also removed must be cheaper than the cheapest removed node of that type:
+    /// otherwise keeping that node and removing only the others is better.
     fn not_the_same(
         &mut self,
         candidates: &[&Candidate],
         old: MicroUsd,
     ) -> Result<(), DisruptionRejection> {
-        let mut going: BTreeMap<&str, MicroUsd> = BTreeMap::new();
+        let mut removed: BTreeMap<&str, MicroUsd> = BTreeMap::new();
         for candidate in candidates {
             let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price())
             else {
                 continue;
             };
-            going
+            removed
                 .entry(name)
                 .and_modify(|least| *least = price.min(*least))
                 .or_insert(price);
@@ -231,7 +232,7 @@ impl PriceFilter<'_> {
         let limit = self
             .types
             .iter()
-            .filter_map(|each| going.get(&*each.name))
+            .filter_map(|each| removed.get(&*each.name))
             .min()
             .copied();
         limit.map_or(Ok(()), |limit| self.below(limit, old))
@@ -248,7 +249,7 @@ impl PriceFilter<'_> {
         self.types.sort_by_key(at);
     }
 
-    /// The claim with what is left, cheapest types first.
+    /// The NodeClaim with the remaining instance types, cheapest first.
     fn finish(mut self, most_types: usize) -> PlannedClaim {
         self.sort();
         let needed = self
@@ -271,12 +272,12 @@ impl PriceFilter<'_> {
             let mut offerings = self.types.iter().flat_map(|each| &each.offerings);
             offerings.any(|each| each.available && each.capacity_type == *capacity_type)
         };
-        let bought = [
+        let possible = [
             CapacityType::Reserved,
             CapacityType::Spot,
             CapacityType::OnDemand,
         ];
-        self.claim.capacity_types = bought
+        self.claim.capacity_types = possible
             .into_iter()
             .filter(|each| self.allows(*each) && offered(each))
             .collect();

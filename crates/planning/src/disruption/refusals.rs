@@ -1,8 +1,8 @@
-//! What was refused to a machine, so that it is not asked for again at every look.
+//! Backoff of rejected nodes, so that they are not simulated in every evaluation.
 //!
-//! A machine that has drifted and whose pods have no other place is refused with every what-if that it gets. A thousand of
-//! them would take all the work that a look may do, again and again. So each waits, longer from time to time, unless it
-//! changes itself, or what machines are made from does.
+//! A drifted node whose pods fit nowhere else is rejected by every simulation. A thousand of them would use all
+//! simulations of a step, again and again. Each rejected node therefore waits, with a growing delay, unless it changes, or
+//! the inputs of new nodes do.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::candidate::Candidate;
 use mortise_apis::names::{ClaimName, Uid};
 use mortise_apis::values::after;
 
-/// The first wait. Looks are as far apart.
+/// The first delay: the interval of evaluations.
 const FIRST_MS: i64 = 10_000;
 
-/// The longest wait, for what nobody tells about: room that became free, a time that has come.
+/// The longest delay, for changes without an event: free capacity, elapsed time.
 const LONGEST_MS: i64 = 5 * 60_000;
 
-/// Refusals of one method.
+/// Rejected nodes of one method.
 #[derive(Debug, Default)]
 pub struct Refusals {
     all: BTreeMap<ClaimName, Refused>,
@@ -33,7 +33,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// The machine is what it was.
+    /// Whether the node is unchanged.
     fn is_about(&self, candidate: &Candidate) -> bool {
         let pods = candidate.pods.iter().map(|pod| &pod.uid);
         self.claim == candidate.claim.uid() && self.pods.iter().eq(pods)
@@ -41,19 +41,19 @@ impl Refused {
 }
 
 impl Refusals {
-    /// Until when the machine waits; `None` when it may be looked at.
+    /// Until when the node waits; `None` when it may be evaluated.
     pub fn waits_until(&self, candidate: &Candidate, now: Timestamp) -> Option<Timestamp> {
         let known = self.all.get(&candidate.claim_name)?;
         (known.until > now && known.is_about(candidate)).then_some(known.until)
     }
 
-    /// When the machine was to be looked at again; those that were never refused are before all others.
+    /// When the node is due again; nodes that were never rejected are before all others.
     pub fn rank(&self, candidate: &Candidate) -> Option<Timestamp> {
         let known = self.all.get(&candidate.claim_name);
         known.map(|known| known.until)
     }
 
-    /// The machine was refused just now.
+    /// Records that the node was rejected now.
     pub fn refused(&mut self, candidate: &Candidate, now: Timestamp) {
         let known = self.all.get(&candidate.claim_name);
         let known = known.filter(|known| known.is_about(candidate));
@@ -67,13 +67,13 @@ impl Refusals {
         self.all.insert(candidate.claim_name.clone(), refused);
     }
 
-    /// What machines are made from changed: everything may be asked for again.
+    /// The inputs of new nodes changed: everything may be evaluated again.
     pub fn forget(&mut self) {
         self.all.clear();
     }
 
-    /// Forgets machines that are no candidates any more. Cost: refusals.
-    pub fn keep(&mut self, candidates: &[Candidate]) {
+    /// Removes nodes that are no longer candidates. Cost: number of rejected nodes.
+    pub fn retain(&mut self, candidates: &[Candidate]) {
         if self.all.is_empty() {
             return;
         }

@@ -1,9 +1,9 @@
-//! Finding machines that are worth disrupting: emptiness, drift, and consolidation of several or of one.
+//! Searches nodes to disrupt: emptiness, drift, and consolidation of several nodes or one.
 //!
 //! # Heuristic
 //! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
-//! that works), then pairs that are no prefix, then single machines, round robin over pools. A pass may take several
-//! steps: what was examined is remembered until something changes.
+//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. A search may take several
+//! steps: examined candidates are remembered until something changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,99 +14,101 @@ use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::refusals::Refusals;
-use super::simulation::{DisruptionRejection, SimulationRules, what_if};
+use super::rejection::DisruptionRejection;
+use super::simulation::{SimulationRules, what_if};
+use crate::reason::DisruptionBlocker;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
 use mortise_apis::values::after;
 
-/// Most machines that one command consolidates.
+/// Most nodes that one command consolidates.
 const MOST_TOGETHER: usize = 100;
 
-/// Pairs are looked for among so many of the best candidates ...
+/// Pairs are searched among this many of the best candidates ...
 const PAIRED: usize = 12;
 
-/// ... and so many of them are tried.
+/// ... and this many pairs are tried.
 const PAIRS: usize = 20;
 
-/// What was found.
+/// A command that was found.
 pub struct FoundCommand {
-    /// How.
+    /// The method.
     pub method: Method,
-    /// Machines that go. Never empty.
+    /// Nodes to remove. Never empty.
     pub candidates: Vec<Candidate>,
-    /// Where their pods go.
+    /// Relocations of their pods.
     pub moves: RelocationPlan,
 }
 
-/// What became of a look.
+/// Outcome of a search.
 pub enum SearchOutcome {
-    /// Something to do.
+    /// A command.
     Found(Box<FoundCommand>),
-    /// Out of time; there is more to look at.
+    /// Out of time; some candidates were not examined.
     Unfinished,
-    /// Nothing but machines that were refused a moment ago; the first of them may be looked at again then.
+    /// All candidates were rejected recently; the first is due again at this time.
     Waiting(Timestamp),
     /// Nothing to do until something changes.
     Nothing,
 }
 
-/// The machine may go because it is empty, if budgets allow.
-fn is_empty(candidate: &Candidate, world: &DisruptionView<'_>) -> bool {
+/// Whether the node may be removed because it is empty, if budgets allow.
+fn is_empty(candidate: &Candidate, view: &DisruptionView<'_>) -> bool {
     candidate.is_empty()
         && candidate.is_consolidatable()
         && !candidate.pool.is_static()
-        && !world.is_destination(candidate.key())
+        && !view.is_destination(candidate.key())
 }
 
-/// How many machines may go because they are empty, whatever budgets allow.
-pub fn count_empty(candidates: &[Candidate], world: &DisruptionView<'_>) -> usize {
-    let empty = candidates.iter().filter(|each| is_empty(each, world));
+/// How many nodes may be removed because they are empty, regardless of budgets.
+pub fn count_empty(candidates: &[Candidate], view: &DisruptionView<'_>) -> usize {
+    let empty = candidates.iter().filter(|each| is_empty(each, view));
     empty.count()
 }
 
-/// How many machines may go because they are drifted, whatever budgets allow.
+/// How many nodes may be replaced because they are drifted, regardless of budgets.
 pub fn count_drifted(candidates: &[Candidate]) -> usize {
     let drifted = candidates.iter().filter(|each| each.drifted().is_some());
     drifted.count()
 }
 
-/// Machines without pods, within the budgets.
+/// Empty nodes, within the budgets.
 pub fn empty(
     candidates: &[Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     refusals: &mut Refusals,
     stop: &dyn Fn() -> bool,
 ) -> SearchOutcome {
     let mut left = Left::default();
-    let mut purse = world.budgets.purse(DisruptionReason::Empty);
+    let mut allocation = view.budgets.allocation(DisruptionReason::Empty);
     let mut chosen: Vec<Candidate> = Vec::new();
     let mut moves = RelocationPlan::default();
-    for candidate in candidates.iter().filter(|each| is_empty(each, world)) {
+    for candidate in candidates.iter().filter(|each| is_empty(each, view)) {
         if !candidate.pods.is_empty() {
-            if left.waits(refusals.waits_until(candidate, world.now)) {
+            if left.record_wait(refusals.waits_until(candidate, view.now)) {
                 continue;
             }
-            // Its pods cost nothing to move, but they are pods: they need a place that is there.
+            // Its pods cost nothing to evict, but they need free capacity on an existing node.
             let mut all: Vec<&Candidate> = chosen.iter().collect();
             all.push(candidate);
-            match what_if(&all, SimulationRules::ExistingOnly, world, stop) {
+            match what_if(&all, SimulationRules::ExistingOnly, view, stop) {
                 Ok(found) => moves = found,
                 Err(refusal) if refusal.stopped => {
                     left.stopped = true;
                     continue;
                 }
                 Err(_) => {
-                    refusals.refused(candidate, world.now);
+                    refusals.refused(candidate, view.now);
                     continue;
                 }
             }
         }
-        if purse.take(&candidate.pool_name) {
+        if allocation.allocate(&candidate.pool_name) {
             chosen.push(candidate.clone());
         }
     }
     if chosen.is_empty() {
-        return left.looked();
+        return left.outcome();
     }
     SearchOutcome::Found(Box::new(FoundCommand {
         method: Method::Emptiness,
@@ -115,23 +117,23 @@ pub fn empty(
     }))
 }
 
-/// What a method did not look at.
+/// What a method did not examine.
 #[derive(Debug, Default)]
 struct Left {
     /// There was no time for it.
     stopped: bool,
-    /// It was refused a moment ago, and may be looked at again from then on.
+    /// It was rejected recently, and may be evaluated again from this time on.
     again: Option<Timestamp>,
 }
 
 impl Left {
-    /// Notes that a machine waits, if it does.
-    fn waits(&mut self, until: Option<Timestamp>) -> bool {
+    /// Records that a node waits, if it does.
+    fn record_wait(&mut self, until: Option<Timestamp>) -> bool {
         self.again = self.again.into_iter().chain(until).min();
         until.is_some()
     }
 
-    const fn looked(self) -> SearchOutcome {
+    const fn outcome(self) -> SearchOutcome {
         match self {
             Self { stopped: true, .. } => SearchOutcome::Unfinished,
             Self {
@@ -142,10 +144,10 @@ impl Left {
     }
 }
 
-/// The machine that has been drifted longest and can be replaced; machines without pods first.
+/// The node that has been drifted longest and can be replaced; empty nodes first.
 pub fn drifted(
     candidates: &[Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
     refusals: &mut Refusals,
     mut refused: impl FnMut(&Candidate, &DisruptionRejection),
@@ -162,16 +164,16 @@ pub fn drifted(
         (rank, *pods, *since, each.claim_name.clone())
     });
     for (_, _, candidate) in drifted {
-        let budget = world
+        let budget = view
             .budgets
             .remaining(&candidate.pool_name, DisruptionReason::Drifted);
         if budget == 0 || is_resting(&candidate.pool_name) {
             continue;
         }
-        if left.waits(refusals.waits_until(candidate, world.now)) {
+        if left.record_wait(refusals.waits_until(candidate, view.now)) {
             continue;
         }
-        match what_if(&[candidate], SimulationRules::AnyPrice, world, stop) {
+        match what_if(&[candidate], SimulationRules::AnyPrice, view, stop) {
             Ok(moves) => {
                 return SearchOutcome::Found(Box::new(FoundCommand {
                     method: Method::Drift,
@@ -181,31 +183,34 @@ pub fn drifted(
             }
             Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
             Err(refusal) => {
-                refusals.refused(candidate, world.now);
+                refusals.refused(candidate, view.now);
                 refused(candidate, &refusal);
             }
         }
     }
-    left.looked()
+    left.outcome()
 }
 
-/// Why a machine is no candidate for consolidation.
+/// Why a node is no candidate for consolidation.
 pub enum Ineligible {
-    /// For this reason, which people are told.
+    /// For this reason, which gets an event.
     Refused(DisruptionRejection),
-    /// It rests after a move until then.
+    /// It is in cooldown until this time.
     Resting(Timestamp),
-    /// Its condition `Consolidatable` is not true; whoever sets that says why.
+    /// Its condition `Consolidatable` is not true.
     NotYet,
 }
 
-/// Whether a machine may be consolidated at all. `received`: until when machines rest that pods were moved to.
+/// Whether a node may be consolidated. `received`: end of the cooldown of nodes that got relocated pods.
 pub fn eligible(
     candidate: &Candidate,
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     received: &BTreeMap<ClaimName, Timestamp>,
 ) -> Result<(), Ineligible> {
-    let refuse = |text: String| Err(Ineligible::Refused(DisruptionRejection::note(text)));
+    let reject = |blocker: DisruptionBlocker| {
+        let rejection = DisruptionRejection::from_reason(blocker);
+        Err(Ineligible::Refused(rejection))
+    };
     let Candidate {
         node,
         pool,
@@ -216,13 +221,15 @@ pub fn eligible(
         return Err(Ineligible::NotYet);
     }
     let name = node.instance_type().unwrap_or_default();
-    let catalog = world.snapshot().catalog_of(pool);
+    let catalog = view.snapshot().catalog_of(pool);
     if catalog.is_none_or(|catalog| catalog.get(name).is_none()) {
-        return refuse(format!("Instance Type \"{name}\" not found"));
+        return reject(DisruptionBlocker::InstanceTypeNotFound {
+            instance_type: name.to_owned(),
+        });
     }
     for label in [labels::CAPACITY_TYPE, labels::TOPOLOGY_ZONE] {
         if node.label(label).is_none() {
-            return refuse(format!("Node does not have label \"{label}\""));
+            return reject(DisruptionBlocker::LabelMissing { label });
         }
     }
     let never = pool
@@ -232,22 +239,22 @@ pub fn eligible(
         .and_then(|disruption| disruption.consolidate_after.as_ref())
         .is_some_and(|after| after.is_never());
     if never {
-        return refuse(format!(
-            "NodePool \"{pool_name}\" has consolidation disabled"
-        ));
+        return reject(DisruptionBlocker::ConsolidationDisabled {
+            pool: pool_name.clone(),
+        });
     }
     if candidate.is_empty() && candidate.pods.is_empty() {
         return Err(Ineligible::NotYet); // emptiness deals with it
     }
     if candidate.policy() == Policy::WhenEmpty {
-        return refuse(format!(
-            "NodePool \"{pool_name}\" has consolidation policy WhenEmpty, but node is not empty"
-        ));
+        return reject(DisruptionBlocker::NodeNotEmpty {
+            pool: pool_name.clone(),
+        });
     }
-    if !candidate.is_consolidatable() || world.is_destination(candidate.key()) {
+    if !candidate.is_consolidatable() || view.is_destination(candidate.key()) {
         return Err(Ineligible::NotYet);
     }
-    let rest = world.context.settings.disruption_cooldown_ms;
+    let rest = view.context.settings.disruption_cooldown_ms;
     let launched = candidate
         .claim
         .annotation(labels::REPLACES)
@@ -255,22 +262,22 @@ pub fn eligible(
         .map(|created| after(created, rest));
     let until = received.get(&candidate.claim_name).copied().max(launched);
     match until {
-        Some(until) if until > world.now => Err(Ineligible::Resting(until)),
+        Some(until) if until > view.now => Err(Ineligible::Resting(until)),
         _ => Ok(()),
     }
 }
 
-/// How far a pass of consolidation is. A pass may take several steps.
+/// State of a consolidation search, which may take several steps.
 #[derive(Clone, Debug, Default)]
 pub struct ConsolidationSearch {
     stage: SearchStage,
-    /// Machines that were looked at one by one.
+    /// Nodes that were examined one by one.
     examined: BTreeSet<ClaimName>,
 }
 
 #[derive(Clone, Debug)]
 enum SearchStage {
-    /// Searching for the longest prefix that works: between these lengths, the upper one unknown at first.
+    /// Binary search for the longest feasible prefix: between these lengths, the upper one unknown at first.
     Prefixes {
         low: usize,
         high: Option<usize>,
@@ -278,7 +285,7 @@ enum SearchStage {
     },
     /// Trying pairs, from this one on.
     Pairs(usize),
-    /// Trying machines one by one.
+    /// Trying nodes one by one.
     Single,
 }
 
@@ -293,50 +300,50 @@ impl Default for SearchStage {
 }
 
 impl ConsolidationSearch {
-    /// Begins anew: something changed since the last fruitless pass.
+    /// Starts again: something changed since the last search without a result.
     pub fn restart(&mut self) {
         *self = Self::default();
     }
 
-    /// Looks on. `candidates` are eligible ones.
-    pub fn look(
+    /// Continues the search. `candidates` are eligible ones.
+    pub fn evaluate(
         &mut self,
         candidates: Vec<&Candidate>,
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
         refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
         let candidates = best_first(candidates);
-        match self.several(&candidates, world, stop) {
-            SearchOutcome::Nothing => self.one(&candidates, world, refused, stop),
+        match self.several(&candidates, view, stop) {
+            SearchOutcome::Nothing => self.one(&candidates, view, refused, stop),
             other => other,
         }
     }
 
-    /// Both methods on their own: several machines, and one.
+    /// Both methods independently: several nodes, and one.
     pub fn both(
         &mut self,
         candidates: Vec<&Candidate>,
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
         refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
     ) -> (SearchOutcome, SearchOutcome) {
         let candidates = best_first(candidates);
-        let multi = self.several(&candidates, world, stop);
-        (multi, self.one(&candidates, world, refused, stop))
+        let multi = self.several(&candidates, view, stop);
+        (multi, self.one(&candidates, view, refused, stop))
     }
 
     fn several(
         &mut self,
         candidates: &[&Candidate],
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
-        let mut purse = world.budgets.purse(DisruptionReason::Underutilized);
+        let mut allocation = view.budgets.allocation(DisruptionReason::Underutilized);
         let within: Vec<&Candidate> = candidates
             .iter()
             .copied()
-            .filter(|each| purse.take(&each.pool_name))
+            .filter(|each| allocation.allocate(&each.pool_name))
             .take(MOST_TOGETHER)
             .collect();
         if let SearchStage::Prefixes { low, high, best } = &mut self.stage {
@@ -344,7 +351,7 @@ impl ConsolidationSearch {
             while *low <= most {
                 let middle = usize::midpoint(*low, most);
                 let prefix = within.get(..middle).unwrap_or_default();
-                match what_if(prefix, SimulationRules::Cheaper, world, stop) {
+                match what_if(prefix, SimulationRules::Cheaper, view, stop) {
                     Ok(moves) => {
                         let names = prefix.iter().map(|each| each.claim_name.clone()).collect();
                         *best = Some((names, moves));
@@ -358,7 +365,7 @@ impl ConsolidationSearch {
             let best = best.take();
             self.stage = SearchStage::Pairs(0);
             if let Some((names, moves)) = best {
-                // Between steps a machine may have left; then the pass goes on without it.
+                // A candidate may be removed between steps; the search continues without it.
                 let all: Option<Vec<&Candidate>> = names
                     .iter()
                     .map(|name| within.iter().copied().find(|each| each.claim_name == *name))
@@ -374,7 +381,7 @@ impl ConsolidationSearch {
                 let (Some(a), Some(b)) = (within.get(a), within.get(b)) else {
                     continue;
                 };
-                match what_if(&[*a, *b], SimulationRules::Cheaper, world, stop) {
+                match what_if(&[*a, *b], SimulationRules::Cheaper, view, stop) {
                     Ok(moves) => return found(Method::Multi, &[*a, *b], moves),
                     Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                     Err(_) => *next += 1,
@@ -388,7 +395,7 @@ impl ConsolidationSearch {
     fn one(
         &mut self,
         candidates: &[&Candidate],
-        world: &DisruptionView<'_>,
+        view: &DisruptionView<'_>,
         mut refused: impl FnMut(&Candidate, &DisruptionRejection),
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
@@ -397,10 +404,10 @@ impl ConsolidationSearch {
                 continue;
             }
             let reason = DisruptionReason::Underutilized;
-            if world.budgets.remaining(&candidate.pool_name, reason) == 0 {
+            if view.budgets.remaining(&candidate.pool_name, reason) == 0 {
                 continue;
             }
-            match what_if(&[candidate], SimulationRules::Cheaper, world, stop) {
+            match what_if(&[candidate], SimulationRules::Cheaper, view, stop) {
                 Ok(moves) => return found(Method::Single, &[candidate], moves),
                 Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                 Err(refusal) => {

@@ -1,4 +1,4 @@
-//! What would become of the pods if some machines were not there, and whether that is worth doing.
+//! Simulates the removal of nodes: where their pods would run, and whether the savings justify it.
 
 use std::collections::BTreeSet;
 
@@ -7,94 +7,57 @@ use super::command::RelocationPlan;
 use super::cost::BalancedScore;
 use super::disruption_view::DisruptionView;
 use super::price::cheaper;
-use crate::reason::Reason;
+pub use super::rejection::DisruptionRejection;
+use super::rejection::{RejectionText, UnschedulableText};
+use crate::reason::{DisruptionBlocker, Reason};
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, solve};
 use mortise_apis::names::{PodKey, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
 
-/// Why machines stay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DisruptionRejection {
-    /// In upstream's words, for the event.
-    pub text: String,
-    /// For the record.
-    pub reasons: Vec<Reason>,
-    /// The pool that found it not worth it, and the score in hundredths.
-    pub scored: Option<(PoolName, i64)>,
-    /// Time ran out: it is not known.
-    pub stopped: bool,
-}
-
-impl DisruptionRejection {
-    /// A refusal with facts.
-    pub fn new(text: impl Into<String>, reasons: Vec<Reason>) -> Self {
-        Self {
-            text: text.into(),
-            reasons,
-            scored: None,
-            stopped: false,
-        }
-    }
-
-    /// A refusal whose text says it all.
-    pub fn note(text: impl Into<String>) -> Self {
-        let text = text.into();
-        let reasons = vec![Reason::Note { text: text.clone() }];
-        Self::new(text, reasons)
-    }
-
-    fn stopped() -> Self {
-        Self {
-            stopped: true,
-            ..Self::new("", Vec::new())
-        }
-    }
-}
-
-/// What a what-if may use.
+/// What a simulation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulationRules {
-    /// Machines that are there, except those that pods have just come to or left.
+    /// Existing nodes, except those whose pods changed recently.
     ExistingOnly,
-    /// At most one new machine that is cheaper.
+    /// At most one new node that is cheaper.
     Cheaper,
-    /// As many new machines as needed, at any price.
+    /// As many new nodes as needed, at any price.
     AnyPrice,
 }
 
-/// Takes the machines away, and says where their pods go.
+/// Removes the nodes, and places their pods elsewhere.
 pub fn what_if(
     candidates: &[&Candidate],
     rules: SimulationRules,
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
     if rules == SimulationRules::Cheaper {
-        world.bound().check(candidates)?;
+        view.bound().check(candidates)?;
     }
-    if stop() || !world.may_simulate() {
+    if stop() || !view.may_simulate() {
         return Err(DisruptionRejection::stopped());
     }
-    let moves = simulate(candidates, rules, world, stop)?;
+    let moves = simulate(candidates, rules, view, stop)?;
     match rules {
         SimulationRules::ExistingOnly | SimulationRules::AnyPrice => Ok(moves),
-        SimulationRules::Cheaper => worth_it(moves, candidates, world),
+        SimulationRules::Cheaper => check_savings(moves, candidates, view),
     }
 }
 
 fn simulate(
     candidates: &[&Candidate],
     rules: SimulationRules,
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
-    let settings = world.context.settings;
+    let settings = view.context.settings;
     let options = SolveOptions {
         without: candidates.iter().map(|each| each.key().clone()).collect(),
         closed: match rules {
-            SimulationRules::AnyPrice => world.closed().clone(),
+            SimulationRules::AnyPrice => view.closed().clone(),
             SimulationRules::ExistingOnly | SimulationRules::Cheaper => {
-                world.closed_to_consolidation().clone()
+                view.closed_to_consolidation().clone()
             }
         },
         pending: true,
@@ -112,7 +75,7 @@ fn simulate(
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()
     };
-    let (plan, report) = solve(world.now, world.view(), &options, stop);
+    let (plan, report) = solve(view.now, view.view(), &options, stop);
     if report.stopped {
         return Err(DisruptionRejection::stopped());
     }
@@ -122,7 +85,7 @@ fn simulate(
     let mut placements = plan.placements;
     placements.retain(|placement| moved.contains(&placement.pod.uid));
     let mut claims = plan.claims;
-    // Claims for pods that are pending anyway are not this command's.
+    // NodeClaims for pods that are pending anyway do not belong to this command.
     claims.retain(|claim| claim.pods.iter().any(|pod| moved.contains(&pod.uid)));
     for placement in &placements {
         left.remove(&placement.pod.uid);
@@ -131,34 +94,34 @@ fn simulate(
         left.remove(&pod.uid);
     }
     let mut texts = Vec::new();
-    let mut homeless: Vec<PodKey> = Vec::new();
+    let mut unplaced: Vec<PodKey> = Vec::new();
     for pod in pods().filter(|pod| left.contains(&pod.uid)) {
         let why = report
             .unplaced
             .iter()
             .find(|unplaced| unplaced.pods.iter().any(|(_, uid)| *uid == pod.uid))
-            .map(|unplaced| unplaced.message.as_str())
+            .map(|unplaced| &unplaced.message)
             .or_else(|| {
                 let ignored = report.ignored.iter().find(|(key, _)| *key == pod.key);
-                ignored.map(|(_, why)| why.as_str())
+                ignored.map(|(_, why)| why)
             });
-        homeless.push(pod.key.clone());
-        texts.push(format!("{} => {}", pod.key, why.unwrap_or("no place")));
+        unplaced.push(pod.key.clone());
+        let why = why.cloned();
+        let text = why.map_or(UnschedulableText::Unknown, UnschedulableText::Message);
+        texts.push((pod.key.clone(), text));
     }
     for placement in placements.iter().filter(|each| each.uninitialized) {
-        let place = DisruptionView::place_name(&placement.place);
-        homeless.push(placement.pod.key.clone());
-        texts.push(format!(
-            "{} => would schedule against uninitialized {place}",
-            placement.pod.key
-        ));
+        let place = DisruptionView::target_name(&placement.place);
+        unplaced.push(placement.pod.key.clone());
+        let text = UnschedulableText::Uninitialized(place);
+        texts.push((placement.pod.key.clone(), text));
     }
-    if !homeless.is_empty() {
+    if !unplaced.is_empty() {
         texts.truncate(5); // events are small
-        homeless.truncate(20);
+        unplaced.truncate(20);
         return Err(DisruptionRejection::new(
-            format!("Not all pods would schedule, {}", texts.join(" ")),
-            vec![Reason::PodsUnschedulable { pods: homeless }],
+            RejectionText::Unschedulable(texts),
+            vec![Reason::PodsUnschedulable { pods: unplaced }],
         ));
     }
     let new = claims
@@ -173,37 +136,38 @@ fn simulate(
     })
 }
 
-/// Deleting always saves; one replacement must be cheaper; and pools with the policy `Balanced` must find it worth the trouble.
-fn worth_it(
+/// Deletions always save; one replacement must be cheaper; and NodePools with the policy `Balanced` must reach their
+/// score.
+fn check_savings(
     mut moves: RelocationPlan,
     candidates: &[&Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
 ) -> Result<RelocationPlan, DisruptionRejection> {
     match moves.claims.len() {
         0 => {}
         1 => {
             if let Some(claim) = moves.claims.pop() {
-                let claim = cheaper(claim, candidates, world)?;
+                let claim = cheaper(claim, candidates, view)?;
                 moves.new = claim.cheapest.as_ref().and_then(|cheapest| cheapest.price);
                 moves.claims.push(claim);
             }
         }
         count => {
             return Err(DisruptionRejection::new(
-                format!("Can't remove without creating {count} candidates"),
+                RejectionText::TooManyNodes(count),
                 vec![Reason::NeedsMoreNodes { count }],
             ));
         }
     }
-    balance(&moves, candidates, world)?;
+    check_balance(&moves, candidates, view)?;
     Ok(moves)
 }
 
-/// The scores of a command, one for each pool with the policy `Balanced` that it takes machines from.
+/// The scores of a command, one for each NodePool with the policy `Balanced` whose nodes it removes.
 pub fn scores(
     moves: &RelocationPlan,
     candidates: &[&Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
 ) -> Vec<(PoolName, BalancedScore)> {
     let price = |of: &[&&Candidate]| -> i64 {
         of.iter()
@@ -226,7 +190,7 @@ pub fn scores(
                 .filter(|each| each.pool_name == *pool)
                 .collect();
             let share = i128::from(savings) * i128::from(price(&own)) / i128::from(total.max(1));
-            let totals = world.totals(pool);
+            let totals = view.totals(pool);
             let score = BalancedScore {
                 savings: i64::try_from(share).unwrap_or(i64::MAX),
                 disruption: own
@@ -241,31 +205,27 @@ pub fn scores(
         .collect()
 }
 
-fn balance(
+fn check_balance(
     moves: &RelocationPlan,
     candidates: &[&Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
-    for (pool, score) in scores(moves, candidates, world) {
+    for (pool, score) in scores(moves, candidates, view) {
         if !score.is_worth_it() {
             let percent = score.score_percent();
             let old = moves.old.unwrap_or_default();
             let new = moves.new.unwrap_or(MicroUsd(0));
-            let refusal = DisruptionRejection::new(
-                format!(
-                    "NodePool \"{pool}\": savings are not worth the disruption (score {}.{:02} < threshold 0.50)",
-                    percent / 100,
-                    percent % 100
-                ),
-                vec![Reason::Note {
-                    text: format!(
-                        "balanced score {percent} % of 50 % needed, {old} now, {new} then"
-                    ),
-                }],
-            );
+            let blocker = DisruptionBlocker::BelowThreshold {
+                pool: pool.clone(),
+                percent,
+                old,
+                new,
+            };
+            let text = RejectionText::BelowThreshold(pool.clone(), percent);
+            let rejection = DisruptionRejection::new(text, vec![blocker.into()]);
             return Err(DisruptionRejection {
                 scored: Some((pool, percent)),
-                ..refusal
+                ..rejection
             });
         }
     }

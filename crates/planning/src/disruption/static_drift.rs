@@ -1,4 +1,4 @@
-//! Drifted machines of pools with a fixed number of nodes: replaced one by one from the template, whatever runs on them.
+//! Drifted nodes of static NodePools: replaced one by one from the template, regardless of their pods.
 //!
 //! # Source
 //! karpenter-core 5.10 (static).
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
+use super::rejection::{DisruptionRejection, RejectionText};
 use super::search::{FoundCommand, SearchOutcome};
-use super::simulation::DisruptionRejection;
-use crate::reason::Reason;
+use crate::reason::{DisruptionBlocker, Reason};
 use crate::replica_counts::ReplicaCounts;
 use crate::scheduling::plan_static_claim;
 use mortise_apis::names::PoolName;
 
-/// The machine that has been drifted longest and whose replacement the pool allows.
+/// The node that has been drifted longest and whose replacement the NodePool allows.
 pub fn drifted(
     candidates: &[Candidate],
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
     is_resting: impl Fn(&PoolName) -> bool,
     mut refused: impl FnMut(&Candidate, &DisruptionRejection),
 ) -> SearchOutcome {
-    if !world.context.settings.gates.static_capacity {
+    if !view.context.settings.gates.static_capacity {
         return SearchOutcome::Nothing;
     }
     let mut drifted: Vec<_> = candidates
@@ -31,7 +31,7 @@ pub fn drifted(
         .filter_map(|each| Some((each.drifted()?.0, each)))
         .collect();
     drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
-    // What is in the way of a replacement is in the way of all machines of the pool.
+    // A blocker of one replacement blocks all nodes of the NodePool.
     let mut in_the_way: BTreeMap<&PoolName, DisruptionRejection> = BTreeMap::new();
     for (_, candidate) in drifted {
         if let Some(refusal) = in_the_way.get(&candidate.pool_name) {
@@ -39,11 +39,11 @@ pub fn drifted(
             continue;
         }
         let reason = Method::Drift.reason();
-        let budget = world.budgets.remaining(&candidate.pool_name, reason);
+        let budget = view.budgets.remaining(&candidate.pool_name, reason);
         if budget == 0 || is_resting(&candidate.pool_name) {
             continue;
         }
-        match replacement(candidate, world) {
+        match replacement(candidate, view) {
             Ok(moves) => {
                 return SearchOutcome::Found(Box::new(FoundCommand {
                     method: Method::Drift,
@@ -60,35 +60,37 @@ pub fn drifted(
     SearchOutcome::Nothing
 }
 
-/// A new machine in place of the candidate.
+/// The replacement of the candidate.
 pub fn replacement(
     candidate: &Candidate,
-    world: &DisruptionView<'_>,
+    view: &DisruptionView<'_>,
 ) -> Result<RelocationPlan, DisruptionRejection> {
     let Candidate {
         pool, pool_name, ..
     } = candidate;
-    let all = world.static_pools();
+    let all = view.static_pools();
     let census = all
         .get(pool_name)
         .cloned()
         .unwrap_or_else(ReplicaCounts::default);
     let replicas = pool.spec.replicas.unwrap_or_default();
     if census.missing(replicas) < 0 {
-        return Err(DisruptionRejection::note(format!(
-            "NodePool \"{pool_name}\" has more than its {replicas} replicas"
-        )));
+        let blocker = DisruptionBlocker::SurplusReplicas {
+            pool: pool_name.clone(),
+            replicas,
+        };
+        return Err(DisruptionRejection::from_reason(blocker));
     }
-    let planned_by_others = world.planned(pool_name);
+    let planned_by_others = view.planned(pool_name);
     if let Some(limit) = pool.limits().nodes
-        && census.machines() + planned_by_others + 1 > limit
+        && census.nodes() + planned_by_others + 1 > limit
     {
         let message = format!(
             "limit of nodes is {limit}, and {} nodes exist or are planned: no replacement can be launched",
-            census.machines() + planned_by_others
+            census.nodes() + planned_by_others
         );
         return Err(DisruptionRejection::new(
-            format!("NodePool \"{pool_name}\": {message}"),
+            RejectionText::PoolLimit(pool_name.clone(), message.clone()),
             vec![Reason::Limit {
                 pool: pool_name.clone(),
                 message,
@@ -97,10 +99,15 @@ pub fn replacement(
     }
     let planned = plan_static_claim(
         pool,
-        world.snapshot(),
-        &world.context.settings.solve_options(),
+        view.snapshot(),
+        &view.context.settings.solve_options(),
     )
-    .map_err(|why| DisruptionRejection::note(format!("NodePool \"{pool_name}\": {why}")))?;
+    .map_err(|why| {
+        DisruptionRejection::from_reason(DisruptionBlocker::NoReplacement {
+            pool: pool_name.clone(),
+            why,
+        })
+    })?;
     Ok(RelocationPlan {
         old: candidate.price(),
         new: planned
@@ -112,7 +119,7 @@ pub fn replacement(
     })
 }
 
-/// Machines that a command will ask for and that the ledger does not know yet.
+/// NodePools of the NodeClaims that a command will create and the ledger does not contain yet.
 pub fn not_asked_for(command: &DisruptionCommand) -> impl Iterator<Item = &PoolName> {
     let open = !command.phase.is_promised();
     command

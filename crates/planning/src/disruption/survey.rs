@@ -1,5 +1,5 @@
-//! What disruption thinks of every machine just now, and what each method would do. Nothing comes of it: this is for
-//! `explain`, for `plan`, and for comparing decisions with recorded ones.
+//! Disruption state of every node, and what each method would do. Nothing is executed: for `explain`, for `plan`, and for
+//! comparison with recorded decisions.
 
 use std::collections::BTreeMap;
 
@@ -18,52 +18,52 @@ use mortise_apis::names::{NodeName, PodKey, PoolName};
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::EvictionCost;
 
-/// A machine, as disruption sees it.
+/// The disruption state of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeSurvey {
-    /// Name of its Node, or of its claim while there is no Node.
+    /// Name of its Node, or of its NodeClaim while there is no Node.
     pub name: String,
     /// Price; `None` when unknown.
     pub price: Option<MicroUsd>,
-    /// What disrupting it costs.
+    /// Cost of its disruption.
     pub cost: EvictionCost,
     /// Pods that would have to move. In the order of their keys.
     pub pods: Vec<PodKey>,
-    /// Why it may not be disrupted for money, in upstream's words and as a reason.
+    /// Why it may not be consolidated, with Karpenter's text and as a reason.
     pub blocked: Option<(String, Reason)>,
-    /// Why it may not be disrupted at all, not even by a drain that ends.
+    /// Why it may not be disrupted at all, not even with a termination grace period.
     pub blocked_for_good: Option<(String, Reason)>,
     /// Why it may not be consolidated, although it may be disrupted.
     pub ineligible: Option<String>,
 }
 
-/// What a method would do.
+/// The command that a method would propose.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     /// `emptiness`, `drift`, `multi` or `single`.
     pub method: &'static str,
-    /// Machines that would go.
+    /// Nodes to remove.
     pub nodes: Vec<NodeName>,
-    /// Machines that would come.
+    /// NodeClaims to create.
     pub claims: Vec<PlannedClaim>,
-    /// What would be saved; `None` when a price is unknown.
+    /// Savings; `None` when a price is unknown.
     pub savings: Option<MicroUsd>,
 }
 
-/// The answer of [`survey`].
+/// Result of [`survey`].
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Machines that have a claim.
+    /// Nodes with a NodeClaim.
     pub machines: Vec<NodeSurvey>,
-    /// How many nodes each pool may still give for each reason; `None` means no limit.
+    /// Remaining disruptions of each NodePool for each reason; `None` means no limit.
     pub allowed: BTreeMap<(PoolName, &'static str), Option<i64>>,
-    /// What each method would do on its own. Methods that would do nothing are not listed.
+    /// Proposal of each method on its own. Methods without a proposal are not listed.
     pub proposals: Vec<Proposal>,
-    /// Refusals of consolidation, by Node.
+    /// Rejections of consolidation, by Node.
     pub refusals: BTreeMap<NodeName, String>,
 }
 
-/// At what price machines may be replaced.
+/// At what price nodes may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementPricing {
     /// By one that is cheaper, as consolidation does.
@@ -72,24 +72,24 @@ pub enum ReplacementPricing {
     AnyPrice,
 }
 
-/// What would become of these Nodes' pods, and what would replace the Nodes, if they were removed together. Budgets and
-/// blockers are not looked at: whoever asks wants to know what would happen, not whether it may.
+/// Where these Nodes' pods would run, and what would replace the Nodes, if they were removed together. Budgets and
+/// blockers are ignored: the result is what would happen, not whether it is allowed.
 ///
 /// # Errors
-/// Why it would not be done: a name that is no managed Node, pods without a place, or nothing cheaper.
+/// Why it would be rejected: a name of no managed Node, unschedulable pods, or no cheaper replacement.
 pub fn consider(
     context: PlanningContext<'_>,
     nodes: &[NodeName],
     terms: ReplacementPricing,
     stop: &dyn Fn() -> bool,
 ) -> Result<Proposal, String> {
-    let world = DisruptionView::new(context, &BTreeMap::new(), None).without_bound();
+    let view = DisruptionView::new(context, &BTreeMap::new(), None).without_bound();
     let mut candidates = Vec::new();
     for name in nodes {
         let node = context.snapshot.node(name);
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
-            Candidate::unchecked(node, &world)
+            Candidate::unchecked(node, &view)
                 .ok_or_else(|| format!("node {name} is unmanaged, or belongs to no NodePool"))?,
         );
     }
@@ -98,11 +98,11 @@ pub fn consider(
         ReplacementPricing::Cheaper => SimulationRules::Cheaper,
         ReplacementPricing::AnyPrice => SimulationRules::AnyPrice,
     };
-    let moves = what_if(&candidates, rules, &world, stop).map_err(|refusal| {
+    let moves = what_if(&candidates, rules, &view, stop).map_err(|refusal| {
         if refusal.stopped {
             "time ran out".to_owned()
         } else {
-            refusal.text
+            refusal.text.to_string()
         }
     })?;
     Ok(Proposal {
@@ -117,30 +117,26 @@ pub fn consider(
     })
 }
 
-/// Looks at everything, as if no command were under way. `stop` turns true when the answer so far should be given.
+/// Evaluates everything, as if no command were in progress. `stop` returns true when the result so far is due.
 ///
 /// # Cost
-/// One what-if for each machine that may be consolidated; use it where people ask, not in loops.
+/// One simulation for each node that may be consolidated; for requests of users, not for loops.
 #[must_use]
 pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
     let none = BTreeMap::new();
-    let world = DisruptionView::new(context, &none, None).without_bound();
+    let view = DisruptionView::new(context, &none, None).without_bound();
     let received = BTreeMap::new();
     let mut survey = Survey::default();
     let (mut graceful, mut eventual) = (Vec::new(), Vec::new());
-    for node in world
-        .machines()
-        .into_iter()
-        .filter(|node| node.is_managed())
-    {
+    for node in view.nodes().into_iter().filter(|node| node.is_managed()) {
         let text = |blocker: &CandidateBlocker| (blocker.to_string(), blocker.reason());
-        let first = Candidate::of(node, &world, DisruptionClass::Graceful);
-        let second = Candidate::of(node, &world, DisruptionClass::Eventual);
+        let first = Candidate::new(node, &view, DisruptionClass::Graceful);
+        let second = Candidate::new(node, &view, DisruptionClass::Eventual);
         let ineligible = match first
             .as_ref()
-            .map(|each| search::eligible(each, &world, &received))
+            .map(|each| search::eligible(each, &view, &received))
         {
-            Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text),
+            Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text.to_string()),
             Ok(Err(Ineligible::Resting(until))) => {
                 Some(Reason::CooldownActive { until }.to_string())
             }
@@ -159,10 +155,10 @@ pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
         graceful.extend(first);
         eventual.extend(second);
     }
-    for pool in world.snapshot().pools.keys() {
+    for pool in view.snapshot().pools.keys() {
         for reason in DisruptionReason::ALL {
-            let left = world.budgets.remaining(pool, reason);
-            let left = world.budgets.allowed(pool, reason).map(|_| left);
+            let left = view.budgets.remaining(pool, reason);
+            let left = view.budgets.allowed(pool, reason).map(|_| left);
             survey.allowed.insert((pool.clone(), reason.as_str()), left);
         }
     }
@@ -179,23 +175,23 @@ pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
         });
     };
     let mut none = Refusals::default();
-    if let SearchOutcome::Found(found) = search::empty(&graceful, &world, &mut none, stop) {
+    if let SearchOutcome::Found(found) = search::empty(&graceful, &view, &mut none, stop) {
         propose("emptiness", *found);
     }
     let mut none = Refusals::default();
-    let drifted = search::drifted(&eventual, &world, |_| false, &mut none, |_, _| {}, stop);
+    let drifted = search::drifted(&eventual, &view, |_| false, &mut none, |_, _| {}, stop);
     if let SearchOutcome::Found(found) = drifted {
         propose("drift", *found);
     }
     let eligible: Vec<&Candidate> = graceful
         .iter()
-        .filter(|each| search::eligible(each, &world, &received).is_ok())
+        .filter(|each| search::eligible(each, &view, &received).is_ok())
         .collect();
     let mut refusals = BTreeMap::new();
-    let refused = |candidate: &Candidate, refusal: &super::simulation::DisruptionRejection| {
-        refusals.insert(candidate.node_name.clone(), refusal.text.clone());
+    let refused = |candidate: &Candidate, refusal: &super::rejection::DisruptionRejection| {
+        refusals.insert(candidate.node_name.clone(), refusal.text.to_string());
     };
-    let (multi, single) = ConsolidationSearch::default().both(eligible, &world, refused, stop);
+    let (multi, single) = ConsolidationSearch::default().both(eligible, &view, refused, stop);
     if let SearchOutcome::Found(found) = multi {
         propose("multi", *found);
     }

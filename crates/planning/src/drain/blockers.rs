@@ -1,10 +1,10 @@
-//! Why a machine that goes is still there: what is in the way, whose it is, since when, and what would clear it.
+//! Why a node that is being deleted still exists: each drain blocker, its owner, its start, and what would clear it.
 //!
-//! A pure function of the snapshot, so that every replica, the metrics and `explain` say the same; what only the process
-//! that drains knows (answers to evictions, to writes, of the cloud) is given as [`DrainErrors`].
+//! A pure function of the snapshot, so that every replica, the metrics and `explain` report the same; what only the
+//! draining process knows (responses to evictions, writes and cloud calls) is given as [`DrainErrors`].
 //!
-//! Only what holds the drain up now is named: pods of the group that is being emptied, then volumes, then the machine, then
-//! finalizers of others.
+//! Only current blockers are named: pods of the group that is being drained, then volumes, then the instance, then
+//! finalizers of other controllers.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -21,14 +21,14 @@ use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::{after, since};
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
-/// A machine that goes is spoken of after this. A pod's default grace period is 30 s.
+/// A drain is reported after this time. A pod's default grace period is 30 s.
 pub const REPORT_AFTER_MS: i64 = 45_000;
-/// Most obstacles of one machine that are named.
+/// Most blockers of one node that are named.
 const MOST: usize = 10;
-/// Most machines that are looked into for one answer: beyond, it is not the single machine that matters.
+/// Most nodes that are evaluated for one report: with more, no single node matters.
 const MOST_MACHINES: usize = 200;
 
-/// A machine that has been going for longer than it should take.
+/// A node that takes longer to delete than it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StuckDrain {
     /// Its Node.
@@ -37,22 +37,22 @@ pub struct StuckDrain {
     pub claim: Option<ClaimName>,
     /// Its pool.
     pub pool: Option<PoolName>,
-    /// When its deletion was asked for.
+    /// When its deletion was requested.
     pub since: Timestamp,
-    /// What is in the way. Empty when nothing is known to be.
+    /// The known blockers; may be empty.
     pub obstacles: Vec<DrainBlocker>,
 }
 
-/// Machines that have been going for more than 45 s. Sorted by time, the oldest first; at most 200.
+/// Nodes that have been in deletion for more than 45 s. Sorted by time, the oldest first; at most 200.
 ///
 /// # Cost
-/// One pass over the machines; for each that goes, its pods, their budgets and its volumes.
+/// One pass over the nodes; for each that is being deleted, its pods, their PodDisruptionBudgets and its volumes.
 #[must_use]
 pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
     let mut going: Vec<(Timestamp, &StateNode)> = snapshot
         .nodes
         .values()
-        .filter_map(|machine| Some((going_since(snapshot, machine)?, &**machine)))
+        .filter_map(|node| Some((going_since(snapshot, node)?, &**node)))
         .filter(|(at, _)| since(now, *at) >= REPORT_AFTER_MS)
         .collect();
     going.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
@@ -60,45 +60,34 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
     going
         .into_iter()
         .take(MOST_MACHINES)
-        .map(|(since, machine)| StuckDrain {
-            node: machine.node_name(),
-            claim: machine.claim_name(),
-            pool: machine.pool(),
+        .map(|(since, node)| StuckDrain {
+            node: node.node_name(),
+            claim: node.claim_name(),
+            pool: node.pool(),
             since,
-            obstacles: obstacles(
-                snapshot,
-                now,
-                machine,
-                &DrainErrors::default(),
-                &mut attached,
-            ),
+            obstacles: obstacles(snapshot, now, node, &DrainErrors::default(), &mut attached),
         })
         .collect()
 }
 
-/// What is in the way of a machine, as far as the objects tell; nothing while it is not going. Sorted by how long, at most
-/// ten.
+/// The blockers of a node that the objects show; none unless it is being deleted. Sorted by time, at most ten.
 #[must_use]
-pub fn drain_blockers(
-    snapshot: &Snapshot,
-    now: Timestamp,
-    machine: &StateNode,
-) -> Vec<DrainBlocker> {
-    obstacles(snapshot, now, machine, &DrainErrors::default(), &mut None)
+pub fn drain_blockers(snapshot: &Snapshot, now: Timestamp, node: &StateNode) -> Vec<DrainBlocker> {
+    obstacles(snapshot, now, node, &DrainErrors::default(), &mut None)
 }
 
-/// When the deletion of a machine of ours was asked for; `None` while it is not going.
+/// When the deletion of a managed node was requested; `None` unless it is being deleted.
 #[must_use]
-pub fn going_since(snapshot: &Snapshot, machine: &StateNode) -> Option<Timestamp> {
-    let of_claim = machine
+pub fn going_since(snapshot: &Snapshot, node: &StateNode) -> Option<Timestamp> {
+    let of_claim = node
         .claim
         .as_ref()
         .and_then(|claim| claim.metadata.deletion_timestamp.as_ref());
-    let of_node = machine
+    let of_node = node
         .node
         .as_ref()
-        .filter(|node| machine.claim.is_some() || snapshot.has_served_class(node));
-    let of_node = of_node.and_then(|node| node.metadata.deletion_timestamp.as_ref());
+        .filter(|own| node.claim.is_some() || snapshot.has_served_class(own));
+    let of_node = of_node.and_then(|own| own.metadata.deletion_timestamp.as_ref());
     [of_claim, of_node]
         .into_iter()
         .flatten()
@@ -106,26 +95,26 @@ pub fn going_since(snapshot: &Snapshot, machine: &StateNode) -> Option<Timestamp
         .min()
 }
 
-/// What is in the way of a machine that goes. Sorted by how long, at most ten.
+/// The blockers of a node that is being deleted. Sorted by time, at most ten.
 pub fn obstacles(
     snapshot: &Snapshot,
     now: Timestamp,
-    machine: &StateNode,
+    node: &StateNode,
     hints: &DrainErrors,
     attached: &mut Attached,
 ) -> Vec<DrainBlocker> {
-    let Some(start) = going_since(snapshot, machine) else {
+    let Some(start) = going_since(snapshot, node) else {
         return Vec::new();
     };
     let view = DrainView {
         snapshot,
         now,
-        machine,
+        node,
         hints,
         start,
     };
     let mut found = view.refused_writes();
-    let is_lost = machine.node.is_none();
+    let is_lost = node.node.is_none();
     if !is_lost {
         found.extend(view.pods());
     }
@@ -140,17 +129,17 @@ pub fn obstacles(
     found
 }
 
-/// One machine, and what is known about it.
+/// One node, and what is known about it.
 struct DrainView<'a> {
     snapshot: &'a Snapshot,
     now: Timestamp,
-    machine: &'a StateNode,
+    node: &'a StateNode,
     hints: &'a DrainErrors,
     start: Timestamp,
 }
 
 impl DrainView<'_> {
-    fn obstacle(
+    fn blocker(
         &self,
         kind: DrainBlockerKind,
         what: String,
@@ -168,30 +157,30 @@ impl DrainView<'_> {
     }
 
     fn claim(&self) -> Option<&NodeClaim> {
-        self.machine.claim.as_deref()
+        self.node.claim.as_deref()
     }
 
-    /// Pods of the group that is being emptied.
+    /// Pods of the group that is being drained.
     fn pods(&self) -> Vec<DrainBlocker> {
         let deadline = self.claim().and_then(NodeClaim::termination_deadline);
-        let drain = Drain::of(&self.machine.pods, self.now, deadline);
+        let drain = Drain::new(&self.node.pods, self.now, deadline);
         let mut found: Vec<DrainBlocker> = Vec::new();
         for pod in drain.first_group() {
             if found.len() == MOST {
                 break;
             }
-            let Some(mut obstacle) = self.pod(pod) else {
+            let Some(mut blocker) = self.pod(pod) else {
                 continue;
             };
-            obstacle.owner = pod
+            blocker.owner = pod
                 .owner
                 .as_ref()
                 .map(|owner| format!("{} {}", owner.kind, owner.name));
             if let Some(deadline) = deadline.filter(|deadline| *deadline > self.now) {
                 let at = deadline.strftime("%Y-%m-%dT%H:%M:%SZ");
-                obstacle.unblocks = format!("{}; else it is deleted by {at}", obstacle.unblocks);
+                blocker.unblocks = format!("{}; else it is deleted by {at}", blocker.unblocks);
             }
-            found.push(obstacle);
+            found.push(blocker);
         }
         found
     }
@@ -215,7 +204,7 @@ impl DrainView<'_> {
                     format!("remove the annotation {key}, or delete the pod"),
                 ),
             };
-            return Some(self.obstacle(shape, what, detail, unblocks));
+            return Some(self.blocker(shape, what, detail, unblocks));
         }
         let refusal = self
             .hints
@@ -223,7 +212,7 @@ impl DrainView<'_> {
             .get(&pod.key)
             .filter(|(uid, _)| *uid == pod.uid);
         let refused = |shape: DrainBlockerKind, error: &EvictionError, unblocks: &str| {
-            self.obstacle(
+            self.blocker(
                 shape,
                 what.clone(),
                 format!("its eviction is refused: {}", error.message),
@@ -247,7 +236,7 @@ impl DrainView<'_> {
                 "the API server or one of its webhooks must respond again",
             )),
             other => {
-                let by_budget = budgets::obstacle(self.snapshot, pod);
+                let by_budget = budgets::drain_blocker(self.snapshot, pod);
                 let (shape, detail, unblocks) = match (by_budget, other) {
                     (Some(found), _) => found,
                     (None, Some(error)) => (
@@ -257,12 +246,12 @@ impl DrainView<'_> {
                     ),
                     (None, None) => return None,
                 };
-                Some(self.obstacle(shape, what, detail, unblocks))
+                Some(self.blocker(shape, what, detail, unblocks))
             }
         }
     }
 
-    /// A pod that was asked to leave.
+    /// A pod that is being evicted.
     fn leaving(&self, pod: &Pod, what: String, ends: Timestamp) -> DrainBlocker {
         let asked = after(ends, pod.grace_seconds.saturating_mul(-1_000));
         let (shape, detail, unblocks) = if ends <= self.now
@@ -273,7 +262,7 @@ impl DrainView<'_> {
                 format!("it has ended, and finalizer {finalizers} keeps it"),
                 "the controller of the finalizer must remove it".to_owned(),
             )
-        } else if !self.machine.is_ready() {
+        } else if !self.node.is_ready() {
             (
                 DrainBlockerKind::KubeletNotResponding,
                 "it was requested to terminate, and its node is not Ready".to_owned(),
@@ -294,19 +283,19 @@ impl DrainView<'_> {
         };
         DrainBlocker {
             since: asked.max(self.start),
-            ..self.obstacle(shape, what, detail, unblocks)
+            ..self.blocker(shape, what, detail, unblocks)
         }
     }
 
     fn volumes(&self, attached: &mut Attached) -> Vec<DrainBlocker> {
-        let Some(node) = self.machine.node_name() else {
+        let Some(node) = self.node.node_name() else {
             return Vec::new();
         };
         let attached = attached.get_or_insert_with(|| volumes::by_node(self.snapshot));
         let Some(own) = attached.get(node.as_str()) else {
             return Vec::new();
         };
-        let pending = volumes::pending(self.snapshot, own, &self.machine.pods);
+        let pending = volumes::pending(self.snapshot, own, &self.node.pods);
         let named = pending.into_iter().filter_map(|name| {
             let attachment = self.snapshot.attachments.get(&name)?;
             let volume = own
@@ -351,14 +340,14 @@ impl DrainView<'_> {
         DrainBlocker {
             owner: Some(format!("driver {driver}")).filter(|_| !driver.is_empty()),
             since: asked.unwrap_or(self.start).max(self.start),
-            ..self.obstacle(shape, what, detail, unblocks)
+            ..self.blocker(shape, what, detail, unblocks)
         }
     }
 
-    /// Nothing is left on the node: the machine itself, and who else holds its objects.
+    /// The node is empty: its instance, and other controllers' finalizers.
     fn end(&self) -> Option<DrainBlocker> {
-        let machine = self.machine;
-        let id = machine.provider_id();
+        let node = self.node;
+        let id = node.provider_id();
         let foreign = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
             let deleted = meta.deletion_timestamp.is_some();
             let ours = has_finalizer(meta, labels::TERMINATION_FINALIZER);
@@ -371,29 +360,29 @@ impl DrainView<'_> {
         {
             let detail = format!("the cloud does not end it: {error}");
             let unblocks = "the cloud must accept the call: look at permissions, at protection against termination, at its limits";
-            return Some(self.obstacle(
+            return Some(self.blocker(
                 DrainBlockerKind::InstanceTerminationFailed,
-                format!("machine {id}"),
+                format!("instance {id}"),
                 detail,
                 unblocks.to_owned(),
             ));
         }
-        if let Some(node) = &machine.node
-            && let Some(finalizers) = foreign(&node.metadata)
+        if let Some(own) = &node.node
+            && let Some(finalizers) = foreign(&own.metadata)
         {
-            let what = machine
+            let what = node
                 .node_name()
                 .map(|name| format!("node {name}"))
                 .unwrap_or_default();
             let detail = format!("it has finalizer {finalizers} of another controller");
             let unblocks = "the controller of the finalizer must remove it".to_owned();
-            return Some(self.obstacle(DrainBlockerKind::NodeFinalizer, what, detail, unblocks));
+            return Some(self.blocker(DrainBlockerKind::NodeFinalizer, what, detail, unblocks));
         }
-        let claim = machine.claim.as_deref()?;
+        let claim = node.claim.as_deref()?;
         if let Some(finalizers) = foreign(&claim.metadata) {
             let detail = format!("it has finalizer {finalizers} of another controller");
             let unblocks = "the controller of the finalizer must remove it".to_owned();
-            return Some(self.obstacle(
+            return Some(self.blocker(
                 DrainBlockerKind::ClaimFinalizer,
                 format!("nodeclaim {}", claim.name()),
                 detail,
@@ -403,24 +392,24 @@ impl DrainView<'_> {
         let id = id.filter(|_| claim.is_instance_terminating())?;
         let detail = "the cloud is ending it".to_owned();
         let unblocks = "the cloud provider confirms the termination".to_owned();
-        Some(self.obstacle(
+        Some(self.blocker(
             DrainBlockerKind::InstanceTerminating,
-            format!("machine {id}"),
+            format!("instance {id}"),
             detail,
             unblocks,
         ))
     }
 
-    /// Our own writes that the API server does not take.
+    /// Mortise's own writes that the API server rejects.
     fn refused_writes(&self) -> Vec<DrainBlocker> {
-        let node = self.machine.node_name().map(ObjectRef::Node);
-        let claim = self.machine.claim_name().map(ObjectRef::Claim);
+        let node = self.node.node_name().map(ObjectRef::Node);
+        let claim = self.node.claim_name().map(ObjectRef::Claim);
         let refused = |target: ObjectRef| {
             let error = self.hints.writes.get(&target)?;
             let detail = format!("the API server refuses to change it: {error}");
             let unblocks =
                 "change the admission webhook, policy or permission that rejects it".to_owned();
-            Some(self.obstacle(
+            Some(self.blocker(
                 DrainBlockerKind::ApiWriteRejected,
                 target.to_string(),
                 detail,

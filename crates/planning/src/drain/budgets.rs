@@ -1,4 +1,4 @@
-//! Why a disruption budget of pods allows no eviction: its arithmetic in words.
+//! Why a PodDisruptionBudget allows no eviction.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -8,11 +8,11 @@ use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// DrainBlockerKind, facts, and what would clear it; `None` when no budget is in the way.
+/// Kind, facts, and what would clear the blocker; `None` when no PodDisruptionBudget blocks the pod.
 ///
 /// # Cost
-/// The budgets of the pod's namespace, and the pending pods where some are missing.
-pub(super) fn obstacle(
+/// The PodDisruptionBudgets of the pod's namespace, and the pending pods where some are missing.
+pub(super) fn drain_blocker(
     snapshot: &Snapshot,
     pod: &Pod,
 ) -> Option<(DrainBlockerKind, String, String)> {
@@ -51,7 +51,7 @@ fn exhausted(
 ) -> Option<(DrainBlockerKind, String, String)> {
     let status = &pdb.status;
     let frees_unready = pdb.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
-    // What was counted for an older spec allows nothing, whatever it says.
+    // A status of an older generation allows nothing, regardless of its value.
     let is_stale = status.observed_generation < pdb.metadata.generation;
     if (status.disruptions_allowed > 0 && !is_stale) || (frees_unready && !pod.ready) {
         return None;
@@ -89,8 +89,8 @@ fn exhausted(
             format!("allow one unavailable pod in the budget, or run more than {desired} pods"),
         ));
     }
-    // Of several budgets of a pod, kube-controller-manager counts any one anew when the pod changes. When that one goes, what it
-    // counted of the other stays (seen on 1.36: of half the pods).
+    // Of several budgets that select a pod, kube-controller-manager updates an arbitrary one when the pod changes. When
+    // that one is deleted, the status of the other stays stale (observed on 1.36 for half of the pods).
     if pod.ready && healthy == 0 {
         return Some((
             DrainBlockerKind::PdbNotComputed,
@@ -142,7 +142,7 @@ fn exhausted(
     ))
 }
 
-/// What the budget says, as it is written.
+/// The budget's requirement, as written.
 fn asks(pdb: &PodDisruptionBudget) -> String {
     let text = |value: &IntOrString| match value {
         IntOrString::Int(count) => count.to_string(),

@@ -14,7 +14,7 @@ pub enum EvictionFailure {
     Denied,
     /// The API server, or a webhook that it calls, does not respond.
     Unavailable,
-    /// A disruption budget, or anything else that may pass.
+    /// A PodDisruptionBudget, or another temporary cause.
     Blocked,
 }
 
@@ -27,7 +27,7 @@ pub struct EvictionError {
     pub message: String,
 }
 
-/// Last failures of the requests of one process. Every replica can do without them.
+/// Last failures of the requests of one process. Other replicas work without them.
 #[derive(Clone, Debug, Default)]
 pub struct DrainErrors {
     /// Evictions that failed, with the UID of the pod.
@@ -39,7 +39,7 @@ pub struct DrainErrors {
 }
 
 impl DrainErrors {
-    /// Forgets pods, instances and objects that do not exist any more.
+    /// Removes pods, instances and objects that no longer exist.
     pub fn prune(&mut self, snapshot: &Snapshot) {
         self.evictions
             .retain(|key, (uid, _)| snapshot.pods.get(key).is_some_and(|pod| pod.uid == *uid));

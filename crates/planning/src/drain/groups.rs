@@ -1,4 +1,5 @@
-//! Which pods of a node must leave, which of them now, and how. A pure function of the pods, the time and the deadline.
+//! Which pods of a node must be evicted, which of them now, and how. A pure function of the pods, the time and the
+//! deadline.
 
 use std::sync::Arc;
 
@@ -7,11 +8,11 @@ use jiff::Timestamp;
 use mortise_apis::values::after;
 use mortise_state::snapshot::Pod;
 
-/// A pod is stuck, and no longer waited for, when its deletion time is more than a minute past (see
+/// A pod is stuck, and the drain no longer waits for it, when its deletion time is more than a minute past (see
 /// [`Pod::is_stuck_terminating`]).
 const STUCK_MS: i64 = 60_000;
 
-/// What is to be done about the pods of one node.
+/// The next evictions and deletions of one node.
 #[derive(Debug, Default)]
 pub struct Drain<'a> {
     /// Pods that the node waits for.
@@ -20,16 +21,17 @@ pub struct Drain<'a> {
     pub evict: Vec<&'a Arc<Pod>>,
     /// Pods to be deleted now, with their grace in seconds.
     pub force: Vec<(&'a Arc<Pod>, i64)>,
-    /// When this answer changes by the passing of time alone.
+    /// When this result changes by the passing of time alone.
     pub changes: Option<Timestamp>,
 }
 
-/// The pod stands the disrupted taint, or belongs to the node itself: it stays until the machine goes.
-pub fn stays(pod: &Pod) -> bool {
+/// Whether the pod tolerates the disrupted taint or belongs to the node itself: it stays until the node is deleted.
+pub fn is_not_evicted(pod: &Pod) -> bool {
     pod.is_node_owned() || pod.class.tolerates_disruption()
 }
 
-/// Groups are emptied strictly one after another: ordinary pods, then DaemonSets', then the critical ones in that order.
+/// Groups are drained strictly one after another: ordinary pods, then DaemonSet pods, then the critical ones in that
+/// order.
 fn group(pod: &Pod) -> (bool, bool) {
     (pod.class.critical, pod.is_daemon())
 }
@@ -40,8 +42,8 @@ fn force_at(pod: &Pod, deadline: Timestamp) -> Timestamp {
 }
 
 impl<'a> Drain<'a> {
-    /// Looks at the pods of a node. `deadline` is the end of the termination grace period, if there is one.
-    pub fn of(pods: &'a [Arc<Pod>], now: Timestamp, deadline: Option<Timestamp>) -> Self {
+    /// Evaluates the pods of a node. `deadline` is the end of the termination grace period, if there is one.
+    pub fn new(pods: &'a [Arc<Pod>], now: Timestamp, deadline: Option<Timestamp>) -> Self {
         let mut drain = Self {
             waiting: pods
                 .iter()
@@ -70,7 +72,7 @@ impl<'a> Drain<'a> {
         drain
     }
 
-    /// Pods of the group that is being emptied. The others wait for them.
+    /// Pods of the group that is being drained. The others wait for them.
     pub fn first_group(&self) -> impl Iterator<Item = &'a Arc<Pod>> {
         let first = self.waiting.iter().map(|pod| group(pod)).min();
         self.waiting
@@ -79,7 +81,7 @@ impl<'a> Drain<'a> {
             .filter(move |pod| Some(group(pod)) == first)
     }
 
-    /// The pod must be deleted now: it would not be gone by the deadline otherwise.
+    /// Whether the pod must be deleted now to have its grace period before the deadline.
     fn is_forced(&mut self, pod: &Pod, now: Timestamp, deadline: Timestamp) -> bool {
         if pod.deleted.is_some() {
             return pod.outlives(deadline);

@@ -1,4 +1,4 @@
-//! Volumes that are still attached to a node and would be lost or stuck if its machine went now.
+//! Volumes that are still attached to a node and would be lost or stuck if its instance were terminated now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::drain::groups;
 use mortise_apis::names::NamespacedName;
 use mortise_state::snapshot::{Pod, PodVolume, Snapshot};
 
-/// Attachments by node, found when first needed in a step.
+/// Attachments by node, computed on first use in a step.
 pub type Attached = Option<BTreeMap<String, Vec<(Arc<str>, String)>>>;
 
 /// Attachments by node, for one step. Cost: one pass over the attachments.
@@ -23,8 +23,8 @@ pub fn by_node(snapshot: &Snapshot) -> BTreeMap<String, Vec<(Arc<str>, String)>>
     all
 }
 
-/// Names of the attachments that must go first: those whose volume no remaining pod of the node uses. A pod that stays
-/// until the end keeps its volumes attached.
+/// Names of the attachments that the node waits for: those whose volume no remaining pod of the node uses. A pod that
+/// stays until the end keeps its volumes attached.
 pub fn pending(
     snapshot: &Snapshot,
     attached: &[(Arc<str>, String)],
@@ -32,7 +32,7 @@ pub fn pending(
 ) -> Vec<Arc<str>> {
     let kept: BTreeSet<String> = pods
         .iter()
-        .filter(|pod| groups::stays(pod))
+        .filter(|pod| groups::is_not_evicted(pod))
         .flat_map(|pod| volumes_of(snapshot, pod))
         .collect();
     attached

@@ -1,10 +1,10 @@
-//! The kinds of things that hold a drain up, as metrics and records spell them.
+//! The kinds of drain blockers, as metrics and records spell them.
 
 use serde::Serialize;
 
 macro_rules! shapes {
     ($($(#[$doc:meta])+ $name:ident = $label:literal,)+) => {
-        /// What holds a drain up.
+        /// Kind of a drain blocker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum DrainBlockerKind {
@@ -15,7 +15,7 @@ macro_rules! shapes {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Word for metrics.
+            /// Label for metrics.
             #[must_use]
             pub const fn label(self) -> &'static str {
                 match self {
@@ -27,15 +27,15 @@ macro_rules! shapes {
 }
 
 shapes! {
-    /// The budget asks for as many pods as there are.
+    /// The budget requires as many pods as exist.
     PdbNeverAllows = "pdb_never_allows",
     /// Pods of the budget are not ready.
     PdbPodsNotReady = "pdb_pods_not_ready",
-    /// The pod itself is not ready, and its budget protects it all the same.
+    /// The pod itself is not ready, and its budget protects it nevertheless.
     PdbPodNotReady = "pdb_pod_not_ready",
-    /// Pods of the budget have no node.
+    /// Pods of the budget are not bound.
     PdbPodsPending = "pdb_pods_pending",
-    /// Nobody has counted the budget's pods.
+    /// The budget has no current status.
     PdbNotComputed = "pdb_not_computed",
     /// The budget's pods cannot be counted: their owner is missing or does not scale.
     PdbNotCountable = "pdb_not_countable",
@@ -43,44 +43,44 @@ shapes! {
     PdbExhausted = "pdb_exhausted",
     /// Several budgets select the pod.
     MultiplePdbs = "multiple_pdbs",
-    /// A pod's annotation protects it for ever.
+    /// A pod's annotation protects it indefinitely.
     DoNotDisrupt = "do_not_disrupt",
     /// A pod's annotation protects it for a while.
     DoNotDisruptUntil = "do_not_disrupt_until",
-    /// A pod takes its time to end.
+    /// A pod terminates slowly.
     InGracePeriod = "in_grace_period",
-    /// A finalizer keeps a pod that has ended.
+    /// A finalizer keeps a pod that has terminated.
     PodFinalizer = "pod_finalizer",
-    /// A pod's kubelet does not answer.
+    /// A pod's kubelet does not respond.
     KubeletNotResponding = "kubelet_not_responding",
-    /// A pod does not end although its kubelet answers.
+    /// A pod does not terminate although its kubelet responds.
     PodStuck = "pod_stuck",
     /// A webhook or policy denies the eviction.
     EvictionDenied = "eviction_denied",
-    /// We lack the right to evict.
+    /// Mortise lacks the permission to evict.
     EvictionForbidden = "eviction_forbidden",
-    /// The API server does not answer evictions.
+    /// The API server does not respond to evictions.
     EvictionUnavailable = "eviction_unavailable",
-    /// A volume is attached and nobody detaches it.
+    /// A volume is attached and its driver does not detach it.
     VolumeAttached = "volume_attached",
     /// A volume is being detached.
     VolumeDetaching = "volume_detaching",
     /// A volume cannot be detached.
     VolumeDetachFailed = "volume_detach_failed",
-    /// The cloud does not end the machine.
+    /// The cloud does not terminate the instance.
     InstanceTerminationFailed = "instance_termination_failed",
-    /// The cloud takes its time to end the machine.
+    /// The cloud is terminating the instance.
     InstanceTerminating = "instance_terminating",
-    /// Somebody else's finalizer keeps the Node.
+    /// Another controller's finalizer keeps the Node.
     NodeFinalizer = "node_finalizer",
-    /// Somebody else's finalizer keeps the claim.
+    /// Another controller's finalizer keeps the NodeClaim.
     ClaimFinalizer = "claim_finalizer",
-    /// The API server does not take our writes.
+    /// The API server rejects mortise's writes.
     ApiWriteRejected = "api_write_rejected",
 }
 
 impl DrainBlockerKind {
-    /// Whether objects tell of it. If not, an answer did, to the process that drains.
+    /// Whether objects show it. Otherwise only the draining process knows it, from a response.
     #[must_use]
     pub const fn shows_in_objects(self) -> bool {
         !matches!(
@@ -93,7 +93,7 @@ impl DrainBlockerKind {
         )
     }
 
-    /// The event that tells of it.
+    /// The event that reports it.
     pub const fn event(self) -> &'static str {
         match self {
             Self::PdbNeverAllows

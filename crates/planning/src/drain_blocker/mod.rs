@@ -11,14 +11,14 @@ pub use kind::DrainBlockerKind;
 
 use mortise_apis::values::since;
 
-/// Something in the way.
+/// A drain blocker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DrainBlocker {
-    /// What kind of thing it is.
+    /// Its kind.
     pub kind: DrainBlockerKind,
     /// The object, such as `pod default/web-1`.
     pub what: String,
-    /// Who is behind it: a pod's owner, a volume's driver; `None` when nobody is.
+    /// Its owner: the owner of a pod, the driver of a volume; `None` without one.
     pub owner: Option<String>,
     /// Since when.
     pub since: Timestamp,
@@ -29,7 +29,7 @@ pub struct DrainBlocker {
 }
 
 impl DrainBlocker {
-    /// A sentence for people.
+    /// A sentence for users.
     #[must_use]
     pub fn text(&self, now: Timestamp) -> String {
         format!(

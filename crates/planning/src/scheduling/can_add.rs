@@ -1,4 +1,4 @@
-//! Whether a new machine takes one pod more, and what it may still be then.
+//! Whether an in-flight NodeClaim accepts one more pod, and which narrowed template it then has.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use mortise_apis::requirements::{Operator, Requirement};
 use mortise_state::catalog::UNKNOWN_PRICE;
 use mortise_state::pods::HostPort;
 
-/// Why a new machine does not take a pod.
+/// Why an in-flight NodeClaim does not accept a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddError {
-    /// It never will.
+    /// It will not accept the pod during this pass.
     Final,
-    /// Not as things are.
+    /// It does not accept the pod with the current topology counts.
     Now,
-    /// Only with reserved capacity that others hold.
+    /// The pod needs reserved capacity that other NodeClaims of the pass hold.
     Reserved,
 }
 
-/// The part of a new machine that decides whether one more pod fits.
+/// The part of an in-flight NodeClaim that decides whether one more pod fits.
 pub(super) struct ClaimState<'c> {
-    /// What it may be now.
+    /// Its narrowed template now.
     pub(super) shape: NarrowedTemplateId,
-    /// What its pods take.
+    /// Sum of its pods' requests.
     pub(super) taken: &'c [i64],
     /// Host ports of its pods.
     pub(super) ports: &'c [HostPort],
@@ -37,12 +37,12 @@ pub(super) struct ClaimState<'c> {
     pub(super) relax: bool,
     /// Reserved capacity.
     pub(super) reservations: &'c Reservations,
-    /// What of it the machine holds.
+    /// The reservations that the NodeClaim holds.
     pub(super) held: &'c [ReservationId],
 }
 
 impl ClaimState<'_> {
-    /// Whether the machine can count on what is reserved, if that is what it would be.
+    /// Whether a reservation is left for the NodeClaim, if it would be launched from reserved capacity.
     fn is_covered(
         &self,
         shapes: &NarrowedTemplates<'_>,
@@ -57,13 +57,15 @@ impl ClaimState<'_> {
         }
         let template = &templates[shape.template];
         let total = total_with(self, ask);
-        let types = shape.types_with_room(template, &total, ports);
-        let holds = self.reservations.holds(shape, template, &types, self.held);
+        let types = shape.types_with_capacity(template, &total, ports);
+        let holds = self
+            .reservations
+            .claimable(shape, template, &types, self.held);
         holds.is_ok()
     }
 }
 
-/// Whether a new machine can still be in a domain that suits the pod, for every key.
+/// Whether an in-flight NodeClaim can still be in an allowed domain of every key.
 pub(super) fn meets(
     shapes: &mut NarrowedTemplates<'_>,
     templates: &[PoolTemplate],
@@ -82,7 +84,7 @@ pub(super) fn meets(
     })
 }
 
-/// Whether the machine will not have the label, and need not.
+/// Whether the node will not have the label, and the pod allows that.
 fn is_without(
     shapes: &NarrowedTemplates<'_>,
     templates: &[PoolTemplate],
@@ -93,7 +95,7 @@ fn is_without(
     each.absent && templates[shapes.get(shape).template].never_has(key)
 }
 
-/// The shape of a new machine after taking one pod more, and whether minValues were lowered for it.
+/// The narrowed template of an in-flight NodeClaim with one more pod, and whether minValues were lowered for it.
 pub(super) fn can_add(
     shapes: &mut NarrowedTemplates<'_>,
     templates: &[PoolTemplate],
@@ -109,7 +111,7 @@ pub(super) fn can_add(
         .add
         .and_then(|add| shapes.after(templates, candidate.shape, add))
         .ok_or(AddError::Final)?;
-    let mut obstacle = AddError::Final;
+    let mut error = AddError::Final;
     let through_volumes: SmallVec<[NarrowedTemplateId; 2]> = if ask.volumes.is_empty() {
         std::iter::once(shape).collect()
     } else {
@@ -121,15 +123,15 @@ pub(super) fn can_add(
     let ports: SmallVec<[HostPort; 2]> =
         candidate.ports.iter().chain(&ask.ports).cloned().collect();
     for shape in through_volumes {
-        match settle(shapes, templates, candidate, ask, &ports, shape) {
+        match fit_with_min_values(shapes, templates, candidate, ask, &ports, shape) {
             Ok(fits) if allow.is_empty() => {
                 if candidate.is_covered(shapes, templates, ask, &ports, fits.0) {
                     return Ok(fits);
                 }
-                obstacle = AddError::Reserved;
+                error = AddError::Reserved;
                 continue;
             }
-            Ok(_) if obstacle == AddError::Final => obstacle = AddError::Now,
+            Ok(_) if error == AddError::Final => error = AddError::Now,
             Ok(_) => {}
             Err(()) => continue,
         }
@@ -137,14 +139,14 @@ pub(super) fn can_add(
             shapes, templates, topology, candidate, ask, &ports, shape, allow,
         ) {
             Ok(found) => return Ok(found),
-            Err(AddError::Reserved) => obstacle = AddError::Reserved,
+            Err(AddError::Reserved) => error = AddError::Reserved,
             Err(_) => {}
         }
     }
-    Err(obstacle)
+    Err(error)
 }
 
-/// Narrows a shape, key by key, to domains that suit the pod and still have room.
+/// Narrows a template, key by key, to allowed domains in which some instance type still has enough capacity.
 #[expect(
     clippy::too_many_arguments,
     reason = "a step of `take`, which splits the borrowed state of a pass"
@@ -159,9 +161,9 @@ fn in_domains(
     shape: NarrowedTemplateId,
     allow: &[AllowedDomains],
 ) -> Result<(NarrowedTemplateId, bool), AddError> {
-    let mut obstacle = AddError::Now;
+    let mut error = AddError::Now;
     let Some((first, rest)) = allow.split_first() else {
-        return Err(obstacle);
+        return Err(error);
     };
     let key = &topology.keys[first.key];
     if is_without(shapes, templates, shape, first, &key.name) {
@@ -170,7 +172,7 @@ fn in_domains(
                 shapes, templates, topology, candidate, ask, ports, shape, rest,
             );
         }
-        let fits = settle(shapes, templates, candidate, ask, ports, shape);
+        let fits = fit_with_min_values(shapes, templates, candidate, ask, ports, shape);
         let fits = fits.map_err(|()| AddError::Final)?;
         return if candidate.is_covered(shapes, templates, ask, ports, fits.0) {
             Ok(fits)
@@ -204,7 +206,7 @@ fn in_domains(
         );
         choices
     } else if domains.is_empty() {
-        return Err(obstacle);
+        return Err(error);
     } else {
         let values = domains
             .iter()
@@ -213,7 +215,7 @@ fn in_domains(
         std::iter::once(shapes.with(templates, shape, several)).collect()
     };
     for narrow in choices.into_iter().flatten() {
-        let Ok(fits) = settle(shapes, templates, candidate, ask, ports, narrow) else {
+        let Ok(fits) = fit_with_min_values(shapes, templates, candidate, ask, ports, narrow) else {
             continue;
         };
         let found = if !rest.is_empty() {
@@ -227,21 +229,21 @@ fn in_domains(
         };
         match found {
             Ok(found) => return Ok(found),
-            Err(AddError::Reserved) => obstacle = AddError::Reserved,
+            Err(AddError::Reserved) => error = AddError::Reserved,
             Err(_) => {}
         }
     }
-    Err(obstacle)
+    Err(error)
 }
 
-/// What the pods of a machine take, with one more.
+/// Sum of the requests of the NodeClaim's pods and one more.
 fn total_with(candidate: &ClaimState<'_>, ask: &PodRequirements) -> ResourceVector {
     let mut total = ResourceVector::from_slice(candidate.taken);
     add(&mut total, &ask.requests);
     total
 }
 
-/// Of domains that are equally full, those where machines that hold `total` are cheaper go first.
+/// Sorts domains of equal counts by the price of the cheapest instance type that holds `total`.
 fn cheaper_first(
     shapes: &NarrowedTemplates<'_>,
     templates: &[PoolTemplate],
@@ -273,8 +275,8 @@ fn cheaper_first(
     }
 }
 
-/// Whether some type of the shape has room, and enough different ones for minValues.
-fn settle(
+/// Whether some instance type of the template has enough capacity, and enough values are left for minValues.
+fn fit_with_min_values(
     shapes: &mut NarrowedTemplates<'_>,
     templates: &[PoolTemplate],
     candidate: &ClaimState<'_>,
@@ -284,14 +286,14 @@ fn settle(
 ) -> Result<(NarrowedTemplateId, bool), ()> {
     let shape = shapes.get(id);
     let template = &templates[shape.template];
-    if !shape.has_room(template, candidate.taken, &ask.requests, ports) {
+    if !shape.has_capacity(template, candidate.taken, &ask.requests, ports) {
         return Err(());
     }
     if !shape.has_min_values {
         return Ok((id, false));
     }
     let total = total_with(candidate, ask);
-    let types = shape.types_with_room(template, &total, ports);
+    let types = shape.types_with_capacity(template, &total, ports);
     match template
         .catalog
         .check_min_values_of(&types, &shape.requirements)

@@ -1,4 +1,4 @@
-//! What DaemonSets take of every node.
+//! What DaemonSets request on every node.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use mortise_state::snapshot::{PodClass, Snapshot, StateNode};
 pub struct DaemonSetPod {
     /// The DaemonSet.
     pub key: NamespacedName,
-    /// Requests and ports as its newest pod has them, or its template while it has none; where it may run is always as the
-    /// template says (the controller pins each pod to its node).
+    /// Requests and ports of its newest pod, or of its template while it has no pod. Where it may run always follows the
+    /// template, because the DaemonSet controller pins each pod to its node.
     pub class: Arc<PodClass>,
 }
 
-/// The pods that every node may get, whether or not they are there yet.
+/// The DaemonSet pods that every node may get, including those that run already.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonSetPods {
     all: Vec<DaemonSetPod>,
 }
 
-/// What a group of instance types spends on DaemonSet pods.
+/// What DaemonSet pods use on a group of instance types.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DaemonSetOverhead {
     /// Sum of their requests.
     pub requests: Resources,
-    /// Host ports they take. Sorted.
+    /// Host ports that they use. Sorted.
     pub host_ports: Vec<HostPort>,
 }
 
@@ -44,7 +44,7 @@ impl DaemonSetPods {
     /// # Cost
     /// The number of DaemonSets.
     #[must_use]
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Self {
         if snapshot.daemon_sets.is_empty() {
             return Self::default();
         }
@@ -67,7 +67,7 @@ impl DaemonSetPods {
         Self { all: all.collect() }
     }
 
-    /// From shapes that are known already.
+    /// From DaemonSet pods that are known already.
     #[must_use]
     pub fn from_shapes(all: Vec<DaemonSetPod>) -> Self {
         Self { all }
@@ -79,7 +79,7 @@ impl DaemonSetPods {
         &self.all
     }
 
-    /// What DaemonSet pods that are not there yet will take of a machine.
+    /// What DaemonSet pods that do not run yet will request on a node.
     #[must_use]
     pub fn missing_on(&self, node: &StateNode) -> Resources {
         if self.all.is_empty() {
@@ -100,7 +100,7 @@ impl DaemonSetPods {
         expected.sub(&node.daemon_used).max(&Resources::zero())
     }
 
-    /// The DaemonSets that would run on a node of these taints and requirements, by index.
+    /// The DaemonSets that run on a node with these taints and requirements, by index.
     pub(crate) fn running_on<'a>(
         &'a self,
         taints: &'a [Taint],
@@ -113,7 +113,7 @@ impl DaemonSetPods {
     }
 }
 
-/// DaemonSet pods ignore what nodes would rather not have.
+/// DaemonSet pods ignore taints with the effect `PreferNoSchedule`.
 fn tolerates_all(class: &PodClass, taints: &[Taint]) -> bool {
     let hard = taints
         .iter()

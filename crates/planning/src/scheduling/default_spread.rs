@@ -1,8 +1,8 @@
-//! Spread constraints for pods that state none: the `podTopologySpread` part of a scheduler configuration.
+//! Default topology spread constraints: the `PodTopologySpread` part of a scheduler configuration.
 //!
 //! # Source
-//! Karpenter core after 1.14 (`--scheduler-config`), and the defaults that kube-scheduler's own PodTopologySpread plugin
-//! takes. The constraints exist only within a pass; objects are never changed.
+//! Karpenter core after 1.14 (`--scheduler-config`), and the defaults that kube-scheduler's PodTopologySpread plugin
+//! accepts. The constraints exist only within a pass; objects are never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use mortise_apis::names::PodKey;
 use mortise_state::pods::{Selector, SpreadConstraint};
 use mortise_state::snapshot::{Pod, PodClass, Workloads};
 
-/// The part of a scheduler configuration that matters here.
+/// The part of a scheduler configuration that defines default constraints.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SchedulerConfig {
-    /// How pods are spread that do not say it.
+    /// Spreading of pods without constraints.
     #[serde(default)]
     pub pod_topology_spread: PodTopologySpread,
 }
 
-/// How pods are spread that do not say it.
+/// Spreading of pods without constraints.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTopologySpread {
-    /// The constraints; their selector is that of the pod's services and controller.
+    /// The constraints; their selector is that of the pod's Services and controller.
     #[serde(default)]
     pub default_constraints: Vec<DefaultConstraint>,
 }
@@ -58,12 +58,12 @@ pub struct DefaultConstraint {
     pub match_label_keys: Option<Vec<String>>,
 }
 
-/// A default constraint that must not be.
+/// An invalid default constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidDefaultConstraint {
-    /// Its place in the list, from 0.
+    /// Its position in the list, from 0.
     pub at: usize,
-    /// Field, value and what is allowed.
+    /// Field, value and allowed values.
     pub what: String,
 }
 
@@ -86,11 +86,11 @@ pub struct SpreadDefaults {
 }
 
 impl SpreadDefaults {
-    /// Checks a configuration.
+    /// Compiles a configuration.
     ///
     /// # Errors
-    /// The first constraint that says nothing sensible, or what defaults cannot say.
-    pub fn of(config: &SchedulerConfig) -> Result<Self, InvalidDefaultConstraint> {
+    /// The first constraint that is invalid, or uses a field that default constraints may not have.
+    pub fn from_config(config: &SchedulerConfig) -> Result<Self, InvalidDefaultConstraint> {
         let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
         let mut constraints = Vec::new();
         let all = &config.pod_topology_spread.default_constraints;
@@ -169,7 +169,7 @@ fn is_label_key(key: &str) -> bool {
     }
 }
 
-/// Gives pods without constraints the default ones, for a pass.
+/// Adds the default constraints to pods without constraints, for one pass.
 pub(super) struct DefaultSpread<'a> {
     defaults: &'a SpreadDefaults,
     workloads: &'a Workloads,
@@ -185,7 +185,7 @@ impl<'a> DefaultSpread<'a> {
         }
     }
 
-    /// The pod as the pass sees it.
+    /// The pod with its default constraints.
     pub(super) fn apply(&mut self, pod: Arc<Pod>) -> Arc<Pod> {
         if self.defaults.is_empty() || !pod.class.spread.is_empty() {
             return pod;
@@ -222,7 +222,7 @@ mod tests {
         let config = serde_json::json!({"podTopologySpread": {"defaultConstraints": [constraint]}});
         let config: SchedulerConfig =
             serde_json::from_value(config).map_err(|error| error.to_string())?;
-        SpreadDefaults::of(&config).map_err(|error| error.to_string())
+        SpreadDefaults::from_config(&config).map_err(|error| error.to_string())
     }
 
     #[test]

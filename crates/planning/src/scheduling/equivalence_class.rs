@@ -1,4 +1,4 @@
-//! The classes of one pass: pods that are the same to this pass.
+//! Equivalence classes of one pass: pods that schedule identically.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::volumes::VolumeNeeds;
 use mortise_state::pods::SpreadConstraint;
 use mortise_state::snapshot::{Pod, PodClass, Snapshot};
 
-/// One stage of giving up wishes, worked out.
+/// A relaxation level of a class with its interned requirements.
 #[derive(Debug)]
 pub(super) struct RelaxationStep<'a> {
-    /// What counts.
+    /// Preferences that are left.
     pub(super) stage: RelaxationLevel<'a>,
-    /// What it asks of a machine.
+    /// Its requirements on a node.
     pub(super) ask: PodRequirementsId,
     /// Groups that it must satisfy.
     pub(super) owned: Vec<usize>,
@@ -31,31 +31,31 @@ pub(super) struct RelaxationStep<'a> {
     selects_itself: Vec<usize>,
 }
 
-/// Pods that are the same to a pass.
+/// Pods that schedule identically.
 #[derive(Debug)]
 pub(super) struct EquivalenceClass<'a> {
     /// Their class in the cluster.
     pub(super) class: &'a PodClass,
     labels: &'a [(Arc<str>, Arc<str>)],
     namespace: &'a Arc<str>,
-    /// Stages, from all wishes to none. Never empty.
+    /// Relaxation steps, from all preferences to none. Never empty.
     pub(super) steps: Vec<RelaxationStep<'a>>,
     /// Groups that count these pods.
     pub(super) counted_in: Vec<usize>,
-    /// Groups of others that keep these pods away.
+    /// Groups of other pods' anti-affinity that exclude these pods.
     pub(super) inverse_groups: Vec<usize>,
-    /// Groups by which these pods keep others away.
+    /// Groups of these pods' required anti-affinity.
     pub(super) anti_affinity_groups: Vec<usize>,
-    /// It may find a place later although it finds none now: where other pods go decides.
+    /// Whether placements of other pods may make the class schedulable later.
     pub(super) depends_on_batch: bool,
-    /// What failed last: number of placements at that time.
+    /// Number of placements at the last failure.
     pub(super) failed_at: Option<usize>,
-    /// It failed for reserved capacity that others hold.
+    /// Whether it failed because other NodeClaims of the pass hold the reserved capacity.
     pub(super) lacks_reservation: bool,
 }
 
 impl<'a> EquivalenceClass<'a> {
-    /// One pod's side of the question at a stage.
+    /// The topology groups that apply to a pod at a step.
     pub(super) fn asking<'s>(&'s self, step: &'s RelaxationStep<'a>) -> PodTopology<'s> {
         PodTopology {
             owned: &step.owned,
@@ -66,11 +66,11 @@ impl<'a> EquivalenceClass<'a> {
     }
 }
 
-/// Makes the classes of a pass.
+/// Builds the classes of a pass.
 pub(super) struct EquivalenceClasses<'a, 's> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,
-    /// How wishes count.
+    /// Whether preferences count.
     pub(super) manner: PreferencePolicy,
     /// Resources that count.
     pub(super) dimensions: &'s ResourceDimensions,
@@ -98,8 +98,9 @@ impl<'a, 's> EquivalenceClasses<'a, 's> {
         }
     }
 
-    /// The class of a pod with what it asks of volumes and devices. Equal classes and label sets are shared values, so their addresses tell them apart.
-    pub(super) fn of(
+    /// The class of a pod with its volume and device requirements. Equal classes and label sets of the snapshot share one
+    /// allocation, so addresses identify them.
+    pub(super) fn intern(
         &mut self,
         pod: &'a Pod,
         (volumes, devices): (VolumeNeeds, Option<DeviceRequirementsId>),
@@ -119,7 +120,7 @@ impl<'a, 's> EquivalenceClasses<'a, 's> {
         let steps = RelaxationLevel::all(class, self.manner)
             .into_iter()
             .map(|stage| RelaxationStep {
-                ask: asks.of(
+                ask: asks.intern(
                     class,
                     &stage,
                     (&key.2, key.3),
@@ -157,7 +158,7 @@ impl<'a, 's> EquivalenceClasses<'a, 's> {
         self.all.len() - 1
     }
 
-    /// Whether a statement is about pods of some class.
+    /// Whether a topology group selects pods of some class.
     pub(super) fn concerns(&self, statement: &TopologyGroupKey) -> bool {
         let means = |class: &EquivalenceClass<'_>| statement.selects(class.namespace, class.labels);
         self.all.iter().any(means)
@@ -192,7 +193,7 @@ impl<'a, 's> EquivalenceClasses<'a, 's> {
         owned
     }
 
-    /// Tells every class which groups concern it, once all groups are known.
+    /// Assigns each class the groups that concern it, once all groups are known.
     pub(super) fn finish(mut self, topology: &Topology) -> Vec<EquivalenceClass<'a>> {
         for class in &mut self.all {
             let selected = topology

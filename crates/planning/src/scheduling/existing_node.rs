@@ -1,4 +1,4 @@
-//! Machines that are there or coming, as places for pods.
+//! Nodes of the snapshot, launched or not, as the pass fills them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -23,74 +23,74 @@ use mortise_state::ledger::{Nomination, NominationTarget};
 use mortise_state::pods::HostPort;
 use mortise_state::snapshot::{Snapshot, StateNode};
 
-/// A machine that pods may be placed on. What is not needed to refuse most pods is worked out when first asked for.
+/// A node that pods may be placed on. Values that most rejections do not need are computed on first use.
 #[derive(Debug)]
 pub(super) struct ExistingNode<'a> {
-    /// The machine.
+    /// The node.
     pub(super) node: &'a StateNode,
-    /// Its labels, host name included. Of a machine that is not launched yet: what its claim requires.
+    /// Its labels, hostname included; the requirements of its NodeClaim while it is not launched.
     labels: OnceCell<Box<Requirements>>,
-    /// What it may turn out to be, while it is not launched.
+    /// Catalog and the instance types it may become, while it is not launched.
     pub(super) unlaunched: Option<Box<(Arc<Catalog>, Bits)>>,
-    /// What is free; `None` of a machine that takes nothing.
+    /// Free resources; `None` if they are overcommitted.
     free: OnceCell<Option<ResourceVector>>,
-    /// Host ports that are taken, and volumes that are attached.
+    /// Host ports in use, and attached volumes.
     connections: OnceCell<Box<PortsAndVolumes>>,
-    /// Index of its taints among the profiles of the pass.
+    /// Index of its taint set.
     pub(super) taints: usize,
 }
 
-/// What a machine gives only to one pod, or to some.
+/// Resources of a node that are exclusive or limited in number.
 #[derive(Debug, Default)]
 struct PortsAndVolumes {
     ports: Vec<HostPort>,
     attached: BTreeSet<Attachment>,
 }
 
-/// What is asked about machines.
+/// Inputs that all nodes of a pass share.
 pub(super) struct SolveContext<'a> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,
-    /// DaemonSets that may still come.
+    /// DaemonSets whose pods may still start.
     pub(super) daemons: &'a DaemonSetPods,
     /// Resources that count.
     pub(super) dimensions: &'a ResourceDimensions,
-    /// Pods whose promises do not count.
-    pub(super) ours: &'a dyn Fn(&Uid) -> bool,
+    /// Whether a pod belongs to the pass, so that its nomination is not counted.
+    pub(super) is_in_pass: &'a dyn Fn(&Uid) -> bool,
 }
 
-/// Machines that take pods, in the order in which they are tried: initialized ones first, then by name.
+/// Selects the nodes that accept pods, in the order in which they are tried: initialized ones first, then by name.
 pub(super) struct ExistingNodeQuery<'a, 'c> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,
-    /// What is asked about it.
+    /// Inputs of the pass.
     pub(super) ground: &'c SolveContext<'c>,
-    /// What is left out.
+    /// Which nodes are excluded.
     pub(super) options: &'c SolveOptions,
-    /// Pools of machines that are not launched yet.
+    /// NodePools of nodes that are not launched yet.
     pub(super) templates: &'c [PoolTemplate],
-    /// The least CPU, memory and pods that any pod asks for: machines that have not even that are left out.
+    /// The smallest CPU, memory and pod requests: nodes with less free than that are skipped.
     pub(super) least: [i64; 3],
 }
 
 impl<'a> ExistingNodeQuery<'a, '_> {
-    /// The machines.
+    /// The nodes.
     pub(super) fn hosts(&self) -> Vec<ExistingNode<'a>> {
         let options = self.options;
         let usable = self.snapshot.ordered_nodes.iter().filter(|node| {
-            has_any_room(node, &self.least)
+            has_any_capacity(node, &self.least)
                 && !options.without.contains(&node.key)
                 && !options.closed.contains(&node.key)
         });
         usable
-            .filter_map(|node| ExistingNode::of(self, node))
+            .filter_map(|node| ExistingNode::new(self, node))
             .collect()
     }
 }
 
-/// Whether a machine has so much CPU, memory and pods before promises and DaemonSet pods have theirs. What a machine will
-/// have that is not launched yet is found out later.
-fn has_any_room(node: &StateNode, least: &[i64; 3]) -> bool {
+/// Whether a node has this much free CPU, memory and pods, before nominations and DaemonSet pods are subtracted. Nodes
+/// that are not launched pass; their capacity is checked later.
+fn has_any_capacity(node: &StateNode, least: &[i64; 3]) -> bool {
     let (all, used) = (&node.allocatable, &node.used);
     let free = [
         all.cpu.saturating_sub(used.cpu),
@@ -102,7 +102,7 @@ fn has_any_room(node: &StateNode, least: &[i64; 3]) -> bool {
 }
 
 impl<'a> ExistingNode<'a> {
-    fn of(choice: &ExistingNodeQuery<'a, '_>, node: &'a StateNode) -> Option<Self> {
+    fn new(choice: &ExistingNodeQuery<'a, '_>, node: &'a StateNode) -> Option<Self> {
         let nameless = node.node.is_none() && node.claim.is_none();
         if nameless || FreeCapacity::closed(choice.snapshot, node).is_some() {
             return None;
@@ -128,7 +128,7 @@ impl<'a> ExistingNode<'a> {
         let ground = choice.ground;
         let mut free =
             FreeCapacity::free(ground.snapshot, &DaemonSetPods::default(), node, &|held| {
-                !(ground.ours)(&held.uid)
+                !(ground.is_in_pass)(&held.uid)
             });
         free.add_assign(&smallest(template, &types)?);
         if ground.dimensions.is_overcommitted_elsewhere(&free) {
@@ -140,7 +140,7 @@ impl<'a> ExistingNode<'a> {
         Some(host)
     }
 
-    /// How the ledger names it.
+    /// Its name in the ledger.
     pub(super) fn place(&self) -> Option<NominationTarget> {
         match (self.node.node_name(), self.node.claim_name()) {
             (Some(name), _) if self.node.registered => Some(NominationTarget::Node(name)),
@@ -152,8 +152,8 @@ impl<'a> ExistingNode<'a> {
 
     fn free(&self, ground: &SolveContext<'_>) -> Option<&ResourceVector> {
         let free = self.free.get_or_init(|| {
-            // Every promise counts, whatever its priority: pods of a pass are placed in order of priority anyway.
-            let counts = |held: &Nomination| !(ground.ours)(&held.uid);
+            // Every nomination counts regardless of priority: a pass places its pods in order of priority anyway.
+            let counts = |held: &Nomination| !(ground.is_in_pass)(&held.uid);
             let free = FreeCapacity::free(ground.snapshot, ground.daemons, self.node, &counts);
             let over = ground.dimensions.is_overcommitted_elsewhere(&free);
             (!over).then(|| ground.dimensions.flat(&free))
@@ -163,7 +163,7 @@ impl<'a> ExistingNode<'a> {
 
     fn connections(&self, ground: &SolveContext<'_>) -> &PortsAndVolumes {
         self.connections.get_or_init(|| {
-            let counts = |held: &Nomination| !(ground.ours)(&held.uid);
+            let counts = |held: &Nomination| !(ground.is_in_pass)(&held.uid);
             Box::new(PortsAndVolumes {
                 ports: ports_taken(ground.snapshot, self.node, &counts),
                 attached: attached(ground.snapshot, self.node),
@@ -171,7 +171,7 @@ impl<'a> ExistingNode<'a> {
         })
     }
 
-    /// Whether it takes a pod, but for where other pods are. `at`: its index.
+    /// Whether it accepts a pod, other pods' topology ignored. `at`: its index.
     pub(super) fn admits(
         &self,
         ground: &SolveContext<'_>,
@@ -179,7 +179,7 @@ impl<'a> ExistingNode<'a> {
         at: usize,
     ) -> bool {
         let own = &ask.resources;
-        if !has_any_room(self.node, &[own.cpu, own.memory, own.pods]) {
+        if !has_any_capacity(self.node, &[own.cpu, own.memory, own.pods]) {
             return false;
         }
         if !ask.suitable_hosts.has(at) {
@@ -206,8 +206,8 @@ impl<'a> ExistingNode<'a> {
             && can_attach(ground.snapshot, self.node, attached, &ask.attach)
     }
 
-    /// Gives a pod its room.
-    pub(super) fn take(&mut self, ground: &SolveContext<'_>, ask: &PodRequirements) {
+    /// Subtracts a pod that is placed on it.
+    pub(super) fn add_pod(&mut self, ground: &SolveContext<'_>, ask: &PodRequirements) {
         self.free(ground);
         if let Some(Some(free)) = self.free.get_mut() {
             subtract(free, &ask.requests);
@@ -222,12 +222,12 @@ impl<'a> ExistingNode<'a> {
         }
     }
 
-    /// Its labels, or what its claim requires.
+    /// Its labels, or the requirements of its NodeClaim.
     pub(super) fn labels(&self) -> &Requirements {
         self.labels.get_or_init(|| Box::new(labels_of(self.node)))
     }
 
-    /// Whether the labels are what is asked, whatever the machine turns out to be.
+    /// Whether the labels satisfy requirements, for every instance type that it may become.
     pub(super) fn satisfies(&self, asked: &Requirements) -> bool {
         if self.unlaunched.is_none() {
             return labels_meet(self.node, asked);
@@ -262,7 +262,7 @@ impl<'a> ExistingNode<'a> {
         }
     }
 
-    /// The domains in which it is, or may turn out to be: none where it has no such label.
+    /// The domains in which it is or may become; none without such a label.
     pub(super) fn domains(&self, key: &TopologyKey) -> SmallVec<[usize; 4]> {
         match self.value(&key.name) {
             Some(value) => key.domain(value).into_iter().collect(),
@@ -271,14 +271,14 @@ impl<'a> ExistingNode<'a> {
         }
     }
 
-    /// The name by which pods select it.
+    /// The value of its hostname label.
     pub(super) fn hostname(&self) -> &str {
         self.value(labels::HOSTNAME).unwrap_or_default()
     }
 }
 
-/// The least that a claim's machine can turn out to have: the smallest amount of each resource, net of the DaemonSet pods,
-/// because which of them come is not known before the type is.
+/// The smallest capacity that a NodeClaim can get: the minimum of each resource over its instance types, net of the
+/// DaemonSet pods, because which of them run depends on the instance type.
 fn smallest(template: &PoolTemplate, types: &Bits) -> Option<Resources> {
     let table = template.catalog.table();
     let net = types.iter().filter_map(|at| {

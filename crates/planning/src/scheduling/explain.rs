@@ -1,6 +1,6 @@
-//! Where one pod stands: what keeps it from running, or where it is expected.
+//! Explains the scheduling state of one pod.
 //!
-//! Answered from a snapshot alone, so every replica can, whether or not it has decided anything.
+//! Computed from a snapshot alone, so every replica can answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use mortise_apis::names::{NodeName, PoolName};
 use mortise_state::ledger::NominationTarget;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// Where a pod stands.
+/// The scheduling state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 #[allow(
@@ -24,47 +24,47 @@ use mortise_state::snapshot::{Pod, Snapshot};
     reason = "the variant's sentence says what its fields are"
 )]
 pub enum PodSchedulingState {
-    /// On a node.
+    /// Bound to a node.
     On { node: NodeName },
-    /// On a node that it is leaving.
+    /// Terminating on a node.
     Leaving { node: NodeName },
-    /// Deleted before it got a node.
+    /// Deleted before it was bound.
     Deleted,
-    /// It has scheduling gates: nobody looks at it.
+    /// It has scheduling gates.
     Gated,
-    /// It cannot be understood.
+    /// Its specification cannot be interpreted.
     Invalid { why: String },
-    /// Its DaemonSet sends it to a node of its own, which must have room.
+    /// A DaemonSet pod, which waits for free capacity on its own node.
     DaemonSetPod,
     /// A static pod.
     StaticPod,
     /// kube-scheduler evicts pods for it on this node.
     Preempting { node: NodeName },
-    /// Its room is promised.
+    /// It is nominated to a node or NodeClaim.
     Nominated { target: String },
-    /// It asks for nodes that are not from here.
+    /// It requires nodes without a NodePool.
     OptedOut,
-    /// Its volumes or labels keep it from being placed before somebody mends them.
+    /// Its volumes or labels must be fixed before it can be scheduled.
     Ignored { why: String },
-    /// It fits on a machine that is there or coming.
+    /// It fits on an existing node.
     Fits { target: String },
-    /// A new node would take it.
+    /// A new node could run it.
     NewNode {
         pool: PoolName,
         instance_type: String,
     },
-    /// Nothing takes it: see the reasons.
+    /// No NodePool can run it; see the reasons.
     Unschedulable,
 }
 
-/// Where a pod stands, and why.
+/// The scheduling state of a pod, and the reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PodExplanation {
-    /// Where it stands.
+    /// Its state.
     pub state: PodSchedulingState,
-    /// kube-scheduler, or the scheduler that the pod names, has not reported it unschedulable yet: no node is bought before.
+    /// The scheduler of the pod, if it has not reported the pod unschedulable yet: no node is launched before.
     pub unconfirmed: Option<Arc<str>>,
-    /// Per pool what is in the way; empty unless nothing takes it.
+    /// The blocker of each NodePool; empty unless the pod is unschedulable.
     pub reasons: Vec<Reason>,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for PodSchedulingState {
 }
 
 impl PodExplanation {
-    const fn of(state: PodSchedulingState) -> Self {
+    const fn from_state(state: PodSchedulingState) -> Self {
         Self {
             state,
             unconfirmed: None,
@@ -117,10 +117,11 @@ impl PodExplanation {
     }
 }
 
-/// Where a pod stands. A pending pod is placed alone, as if no other were pending, with the settings of `options`.
+/// The scheduling state of a pod. A pending pod is placed alone, as if no other pod were pending, with the settings of
+/// `options`.
 ///
 /// # Cost
-/// Unless the pod has a node or is not looked at: a solve of one pod, which is some milliseconds in a large cluster.
+/// One solve of one pod, some milliseconds in a large cluster; nothing for pods that are bound or ignored.
 #[must_use]
 pub fn explain(
     now: Timestamp,
@@ -128,8 +129,8 @@ pub fn explain(
     pod: &Arc<Pod>,
     options: &SolveOptions,
 ) -> PodExplanation {
-    if let Some(state) = without_a_solve(snapshot, pod) {
-        return PodExplanation::of(state);
+    if let Some(state) = state_without_solve(snapshot, pod) {
+        return PodExplanation::from_state(state);
     }
     let options = SolveOptions {
         pending: false,
@@ -168,8 +169,8 @@ pub fn explain(
     }
 }
 
-/// What is known of a pod at once.
-fn without_a_solve(snapshot: &Snapshot, pod: &Pod) -> Option<PodSchedulingState> {
+/// The state of a pod that needs no solve.
+fn state_without_solve(snapshot: &Snapshot, pod: &Pod) -> Option<PodSchedulingState> {
     if let Some(node) = &pod.node {
         let node = node.clone();
         return Some(if pod.deleted.is_some() {
@@ -198,8 +199,8 @@ fn without_a_solve(snapshot: &Snapshot, pod: &Pod) -> Option<PodSchedulingState>
     if let Some(node) = &pod.nominated {
         return Some(PodSchedulingState::Preempting { node: node.clone() });
     }
-    if let Some(promise) = snapshot.ledger.nomination(&pod.uid) {
-        let target = match &promise.place {
+    if let Some(nomination) = snapshot.ledger.nomination(&pod.uid) {
+        let target = match &nomination.place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };

@@ -1,4 +1,4 @@
-//! May this pod be on this machine? The one answer that the extender, `simulate` and the solver share.
+//! Whether a pod fits on a node. The extender, `simulate` and the solver share this check.
 
 use super::DaemonSetPods;
 use crate::reason::{FitError, UnschedulableNode};
@@ -11,29 +11,29 @@ use mortise_state::ledger::Nomination;
 use mortise_state::pods::HostPort;
 use mortise_state::snapshot::{Pod, PodClass, Snapshot, StateNode};
 
-/// What is left of a machine once its pods, its promises and the DaemonSet pods still to come have theirs.
+/// Free capacity of a node, net of its pods, its nominations and the DaemonSet pods still to start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FreeCapacity {
-    /// Resources left; negative amounts mean that it is overcommitted and takes nothing.
+    /// Free resources; negative when overcommitted.
     pub free: Resources,
-    /// Host ports that are taken.
+    /// Host ports in use.
     pub ports: Vec<HostPort>,
-    /// It takes no pods at all.
+    /// Why the node accepts no pods at all.
     pub closed: Option<UnschedulableNode>,
 }
 
 impl FreeCapacity {
-    /// The room that a machine has for a pod of this priority. Promises to pods for which `ours` holds are not counted, nor
-    /// those to pods of lower priority.
+    /// The free capacity of a node for a pod of this priority. Nominations for which `is_excluded` holds are not counted,
+    /// nor those of lower priority.
     #[must_use]
-    pub fn of(
+    pub fn new(
         snapshot: &Snapshot,
         daemons: &DaemonSetPods,
         node: &StateNode,
         priority: i32,
-        ours: &dyn Fn(&Uid) -> bool,
+        is_excluded: &dyn Fn(&Uid) -> bool,
     ) -> Self {
-        let counts = |held: &Nomination| held.priority >= priority && !ours(&held.uid);
+        let counts = |held: &Nomination| held.priority >= priority && !is_excluded(&held.uid);
         Self {
             free: Self::free(snapshot, daemons, node, &counts),
             ports: ports_taken(snapshot, node, &counts),
@@ -41,7 +41,7 @@ impl FreeCapacity {
         }
     }
 
-    /// Why the machine takes no pods at all.
+    /// Why the node accepts no pods at all.
     pub fn closed(snapshot: &Snapshot, node: &StateNode) -> Option<UnschedulableNode> {
         if node.deleting {
             return Some(UnschedulableNode::Deleting);
@@ -54,7 +54,7 @@ impl FreeCapacity {
         fence.map(|fence| UnschedulableNode::Fenced(fence.reason))
     }
 
-    /// What is left of its resources, where the promises count that `counts` says.
+    /// Its free resources; only nominations for which `counts` holds are subtracted.
     pub(super) fn free(
         snapshot: &Snapshot,
         daemons: &DaemonSetPods,
@@ -71,15 +71,15 @@ impl FreeCapacity {
     }
 }
 
-/// Host ports that are taken on a machine: those of its pods, and of the promises that `counts` says.
+/// Host ports in use on a node: those of its pods, and of the nominated pods for which `counts` holds.
 pub(super) fn ports_taken(
     snapshot: &Snapshot,
     node: &StateNode,
     counts: &dyn Fn(&Nomination) -> bool,
 ) -> Vec<HostPort> {
     let (node_name, claim_name) = node.names();
-    let promised = snapshot.ledger.nominations_of_node(node_name, claim_name);
-    let waiting = promised.filter(|held| counts(held)).filter_map(|held| {
+    let nominated = snapshot.ledger.nominations_of_node(node_name, claim_name);
+    let waiting = nominated.filter(|held| counts(held)).filter_map(|held| {
         let pod = snapshot.pods.get(&held.pod);
         pod.filter(|pod| pod.uid == held.uid)
     });
@@ -90,23 +90,27 @@ pub(super) fn ports_taken(
         .collect()
 }
 
-/// Whether a pod may be on a machine with this room.
+/// Whether a pod fits on a node with this free capacity.
 ///
-/// Looks at fences, taints, host ports, resources, and labels with every alternative of the pod's node affinity. What depends
-/// on where other pods are (spread, pod affinity) and on volumes is for the scheduler's own filters, and for the solver.
+/// Checks fences, taints, host ports, resources, and labels with every alternative of the pod's node affinity. Topology
+/// (spread, pod affinity) and volumes are checked by kube-scheduler's own filters and by the solver.
 ///
 /// # Errors
-/// The first thing in the way, in that order.
-pub fn fits(pod: &Pod, node: &StateNode, room: &FreeCapacity) -> Result<(), FitError> {
-    fits_class(&pod.class, node, room)
+/// The first check that fails, in that order.
+pub fn fits(pod: &Pod, node: &StateNode, free_capacity: &FreeCapacity) -> Result<(), FitError> {
+    fits_class(&pod.class, node, free_capacity)
 }
 
 /// As [`fits`], for any pod of a class.
 ///
 /// # Errors
 /// As [`fits`].
-pub fn fits_class(class: &PodClass, node: &StateNode, room: &FreeCapacity) -> Result<(), FitError> {
-    if let Some(closed) = room.closed {
+pub fn fits_class(
+    class: &PodClass,
+    node: &StateNode,
+    free_capacity: &FreeCapacity,
+) -> Result<(), FitError> {
+    if let Some(closed) = free_capacity.closed {
         return Err(FitError::Closed(closed));
     }
     let hard = node
@@ -116,17 +120,17 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &FreeCapacity) -> Re
     if let Some(taint) = taints::untolerated(hard, &class.tolerations).next() {
         return Err(FitError::Taint(taints::text(taint)));
     }
-    if let Some((asked, taken)) = HostPort::conflict(&class.host_ports, &room.ports) {
+    if let Some((asked, taken)) = HostPort::conflict(&class.host_ports, &free_capacity.ports) {
         return Err(FitError::HostPort {
             asked: asked.clone(),
             taken: taken.clone(),
         });
     }
-    if let Some(resource) = class.requests.exceeds_first(&room.free) {
+    if let Some(resource) = class.requests.exceeds_first(&free_capacity.free) {
         return Err(FitError::Resource {
             resource: resource.to_owned(),
             asked: class.requests.get(resource),
-            free: room.free.get(resource),
+            free: free_capacity.free.get(resource),
         });
     }
     match class.strict.as_slice() {
@@ -146,14 +150,14 @@ pub fn fits_class(class: &PodClass, node: &StateNode, room: &FreeCapacity) -> Re
     }
 }
 
-/// The value of a machine's label by the key's present spelling; its host name is its name where no label says otherwise.
+/// The value of a node's label, under the key's current name or an alias; the hostname defaults to the node's name.
 pub(super) fn label_of<'n>(node: &'n StateNode, key: &str) -> Option<&'n str> {
     node.label(key)
         .or_else(|| labels::aliases_of(key).find_map(|alias| node.label(alias)))
         .or_else(|| (key == labels::HOSTNAME).then(|| node.name()))
 }
 
-/// Whether a machine's labels are what is asked: as [`labels_of`] would say, without making them.
+/// Whether a node's labels satisfy requirements: as with [`labels_of`], without allocating.
 pub(super) fn labels_meet(node: &StateNode, asked: &Requirements) -> bool {
     asked.iter().all(|asked| match label_of(node, asked.key()) {
         Some(value) => asked.has(value),
@@ -161,7 +165,7 @@ pub(super) fn labels_meet(node: &StateNode, asked: &Requirements) -> bool {
     })
 }
 
-/// The labels of a machine as requirements, its host name among them.
+/// The labels of a node as requirements, its hostname included.
 pub(super) fn labels_of(node: &StateNode) -> Requirements {
     let own = node
         .labels

@@ -1,14 +1,14 @@
-//! New machines while a pass fills them.
+//! In-flight NodeClaims: new NodeClaims while a pass fills them.
 
 use super::narrowed_template::NarrowedTemplateId;
 use super::resource_vector::ResourceVector;
 use mortise_apis::resources::Resources;
 use mortise_state::pods::HostPort;
 
-/// A new machine.
+/// A NodeClaim under construction.
 #[derive(Debug)]
 pub(super) struct InFlightNodeClaim {
-    /// What it may be.
+    /// Its narrowed template.
     pub(super) shape: NarrowedTemplateId,
     /// Sum of its pods' requests.
     pub(super) taken: ResourceVector,
@@ -18,31 +18,31 @@ pub(super) struct InFlightNodeClaim {
     pub(super) pods: Vec<usize>,
     /// minValues were lowered.
     pub(super) relaxed: bool,
-    /// Reservations of which it holds one machine each, by index. Sorted.
+    /// Reservations of which it holds one instance each, by index. Sorted.
     pub(super) reservations: Vec<usize>,
-    /// What it was counted with against the limits of its pool when it was opened.
+    /// The capacity that was counted against the limits of its NodePool when it was opened.
     pub(super) counted_capacity: Resources,
 }
 
-/// New machines in the order in which they are tried: fewest pods first. A machine that gets a pod goes before those that
-/// have as many already; a new one goes after those that have one pod.
+/// In-flight NodeClaims in the order in which they are tried: fewest pods first. A NodeClaim that gets a pod goes before
+/// those that have as many already; a new one goes after those that have one pod.
 ///
 /// # Source
-/// The order that upstream's sort by number of pods gives.
+/// The order that Karpenter's sort by number of pods gives.
 #[derive(Debug, Default)]
 pub(super) struct FillOrder {
     claims: Vec<u32>,
-    /// For each number of pods from 0: where the machines with more pods begin.
+    /// For each number of pods from 0: where the NodeClaims with more pods begin.
     ends: Vec<usize>,
 }
 
 impl FillOrder {
-    /// The machines in order.
+    /// The NodeClaims in order.
     pub(super) fn claims(&self) -> &[u32] {
         &self.claims
     }
 
-    /// Adds a machine with its first pod.
+    /// Adds a NodeClaim with its first pod.
     pub(super) fn open(&mut self, claim: u32) {
         self.grow(1);
         let at = self.ends[1];
@@ -50,7 +50,7 @@ impl FillOrder {
         self.ends[1..].iter_mut().for_each(|end| *end += 1);
     }
 
-    /// The machine at a position, which had `pods` pods, got one more.
+    /// Moves the NodeClaim at a position, which had `pods` pods and got one more.
     pub(super) fn bump(&mut self, position: usize, pods: usize) {
         self.grow(pods + 1);
         let end = self.ends[pods];

@@ -1,48 +1,62 @@
-//! Why no type of a pool is what a pod needs: its labels, its size, how it is sold, and what is left of the pool's limits.
+//! Why no instance type of a NodePool can run a pod: labels, size, offerings, or the NodePool's limits.
 
 use super::messages;
-use super::pass::Pass;
 use super::pod_requirements::PodRequirements;
 use super::pool_template::PoolTemplate;
 use super::reasons::{HELD_UP, PoolRejection};
-use super::resource_vector::{ResourceVector, add, fit};
+use super::resource_vector::{ResourceDimensions, ResourceVector, add, fit};
 use crate::reason::{PoolBlocker, Reason};
-use mortise_apis::labels;
+use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::{CPU, Resources};
 use mortise_state::catalog::Bits;
 use mortise_state::pods::HostPort;
 
-/// CPU requests from here on are probably a mistyped unit: a million cores, in milli.
+/// CPU requests from this value on are probably a mistyped unit: a million cores, in milli.
 const ABSURD_CPU: i64 = 1_000_000_000;
 
-impl Pass<'_> {
-    /// The types do not suffice: which of requirements, resources and offerings took the last one.
-    pub(super) fn types_refusal(
-        &self,
-        class: usize,
-        template: &PoolTemplate,
-        asked: &Requirements,
-        node: &Requirements,
-        mask: Option<&Bits>,
-    ) -> PoolRejection {
-        let this = &self.classes[class];
-        let Some(step) = this.steps.last() else {
-            return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
-        };
-        let ask = &self.asks.all[step.ask];
+/// Checks the instance types of a NodePool against what a pod requires, and explains which check none of them passes.
+pub(super) struct InstanceTypeCheck<'p> {
+    /// The NodePool.
+    pub(super) template: &'p PoolTemplate,
+    /// What the pod requires.
+    pub(super) ask: &'p PodRequirements,
+    /// The alternative of its node affinity that is explained.
+    pub(super) asked: &'p Requirements,
+    /// The requirements of a new node for the pod.
+    pub(super) node: &'p Requirements,
+    /// Instance types within the limits of the NodePool, if it has limits.
+    pub(super) mask: Option<&'p Bits>,
+    /// Well-known labels.
+    pub(super) known: &'p WellKnown,
+    /// Resources that count.
+    pub(super) dimensions: &'p ResourceDimensions,
+    /// The pod waits for reserved capacity that other pods of the pass use.
+    pub(super) lacks_reservation: bool,
+}
+
+impl InstanceTypeCheck<'_> {
+    /// Why no instance type can be used: requirements, resources, offerings or a combination of them.
+    pub(super) fn rejection(&self) -> PoolRejection {
+        let Self {
+            template,
+            ask,
+            node,
+            mask,
+            ..
+        } = *self;
         let catalog = &template.catalog;
         let table = catalog.table();
         let candidates = mask.unwrap_or(&template.types);
         let mut meets = table.meeting(node);
         meets.and(candidates);
-        let mut offered = table.offered(&table.kinds_meeting(node, &self.snapshot.well_known));
+        let mut offered = table.offered(&table.kinds_meeting(node, self.known));
         offered.and(candidates);
         let mut suiting = meets.clone();
         suiting.and(&offered);
-        let sizes = self.sizes(template, ask, candidates, &suiting);
+        let sizes = self.sizes(candidates, &suiting);
         let fits = &sizes.fits;
-        // Of the groups of types the one that takes most: that is what a machine may have to have room for.
+        // The group with the largest overhead decides how much capacity a node may need.
         let overhead = template.groups.iter().map(|group| &group.overhead.requests);
         let most = overhead.fold(Resources::zero(), |most, each| most.max(each));
         let total = ask.resources.add(&most);
@@ -69,7 +83,7 @@ impl Pass<'_> {
                 left.collect::<Vec<_>>().join("; "),
             );
         }
-        if this.lacks_reservation && !all.is_empty() {
+        if self.lacks_reservation && !all.is_empty() {
             let detail = "the compatible reserved capacity is reserved for other pods of this pass";
             return PoolRejection::new(PoolBlocker::Reserved, HELD_UP, detail);
         }
@@ -93,7 +107,7 @@ impl Pass<'_> {
         }
         let text = which_filter(&meets, fits, &offered, ask.resources.get(CPU));
         let (blocker, detail) = if meets.is_empty() {
-            self.no_type(template, asked, node, mask)
+            self.no_type()
         } else if suiting.is_empty() {
             let concerns = |at: usize| meets.has(at);
             messages::sold_out(catalog, node, concerns).map_or_else(
@@ -113,7 +127,7 @@ impl Pass<'_> {
                 |text| (PoolBlocker::SoldOut, text),
             )
         } else if all.is_empty() {
-            self.too_small(template, ask, &sizes, &suiting, mask)
+            self.too_small(&sizes, &suiting)
         } else {
             let text = "there is no blocker now, it will be retried";
             (PoolBlocker::Types, text.to_owned())
@@ -124,16 +138,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Which types are large enough, and which of those that suit misses least.
-    fn sizes(
-        &self,
-        template: &PoolTemplate,
-        ask: &PodRequirements,
-        candidates: &Bits,
-        suiting: &Bits,
-    ) -> CapacityFit {
+    /// Which instance types are large enough, and which of the compatible ones lacks least.
+    fn sizes(&self, candidates: &Bits, suiting: &Bits) -> CapacityFit {
+        let Self {
+            template,
+            ask,
+            dimensions,
+            ..
+        } = *self;
         let table = template.catalog.table();
-        let dimensions = self.shapes.dimensions();
         let mut sizes = CapacityFit {
             fits: Bits::none(table.type_count()),
             fits_alone: false,
@@ -171,16 +184,17 @@ impl Pass<'_> {
         sizes
     }
 
-    /// No type is what is asked: by its labels, or by the limits.
-    fn no_type(
-        &self,
-        template: &PoolTemplate,
-        asked: &Requirements,
-        node: &Requirements,
-        mask: Option<&Bits>,
-    ) -> (PoolBlocker, String) {
+    /// No instance type meets the requirements: by its labels, or by the limits.
+    fn no_type(&self) -> (PoolBlocker, String) {
+        let Self {
+            template,
+            asked,
+            node,
+            mask,
+            ..
+        } = *self;
         let Some(blame) = template.catalog.eliminating_requirement(node) else {
-            // Types are there, but the pool may not have them: sold out, or beyond its limits.
+            // Instance types exist, but the NodePool may not use them: they are unavailable, or exceed its limits.
             let of_pool = |at: usize| template.types.has(at);
             let limited = mask
                 .is_some()
@@ -208,16 +222,14 @@ impl Pass<'_> {
         (blocker, messages::types(&blame, whose))
     }
 
-    fn too_small(
-        &self,
-        template: &PoolTemplate,
-        ask: &PodRequirements,
-        sizes: &CapacityFit,
-        suiting: &Bits,
-        mask: Option<&Bits>,
-    ) -> (PoolBlocker, String) {
-        let dimensions = self.shapes.dimensions();
-        if mask.is_some() {
+    fn too_small(&self, sizes: &CapacityFit, suiting: &Bits) -> (PoolBlocker, String) {
+        let Self {
+            template,
+            ask,
+            dimensions,
+            ..
+        } = *self;
+        if self.mask.is_some() {
             let types = template.types.iter();
             let large_enough: Bits = types
                 .filter(|at| fit(&ask.requests, template.net(*at)))
@@ -227,7 +239,7 @@ impl Pass<'_> {
                 return (PoolBlocker::Limit, limit);
             }
         }
-        // A resource that no type has explains more than what the nearest lacks.
+        // A resource that no instance type has explains more than what the nearest one lacks.
         let table = template.catalog.table();
         let absent = (0..dimensions.len()).find(|at| {
             ask.requests[*at] > 0
@@ -262,20 +274,20 @@ impl Pass<'_> {
     }
 }
 
-/// Which types are large enough.
+/// Which instance types are large enough.
 struct CapacityFit {
     fits: Bits,
-    /// Some type that suits would be large enough without the DaemonSets.
+    /// Some compatible instance type would be large enough without the DaemonSets.
     fits_alone: bool,
     nearest: Option<NearestType>,
 }
 
-/// A type that misses least, and by what.
+/// The instance type that lacks least, and by how much.
 struct NearestType {
     share: i64,
     instance_type: String,
     resource: String,
-    /// With what DaemonSets take.
+    /// DaemonSet requests included.
     asked: i64,
     daemons: i64,
     has: i64,
@@ -294,7 +306,7 @@ impl CapacityFit {
     }
 }
 
-/// How far a type is off: its largest relative shortfall in thousandths, the dimension, and by how much.
+/// The largest relative shortfall of an instance type in thousandths, its dimension, and the missing amount.
 fn shortfall(asked: &[i64], free: &[i64]) -> (i64, usize, i64) {
     let of = |(at, (asked, free)): (usize, (&i64, &i64))| {
         let by = asked.saturating_sub(*free);
@@ -347,7 +359,7 @@ fn which_filter(meets: &Bits, fits: &Bits, offered: &Bits, cpu: i64) -> String {
     text.to_owned()
 }
 
-/// Amounts as a JSON object with canonical quantities, as upstream prints them.
+/// Amounts as a JSON object with canonical quantities, as Karpenter prints them.
 fn json(of: &Resources) -> String {
     let all = of.to_quantities();
     let entries: Vec<String> = all

@@ -1,13 +1,15 @@
-//! From a finished pass to its plan.
+//! Builds the launch plan of a finished pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::in_flight_node_claim::InFlightNodeClaim;
 use super::narrowed_template::NarrowedTemplate;
-use super::pass::{Pass, PlacementTarget};
+use super::pass::Pass;
+use super::placements::PlacementTarget;
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
 use super::static_claim::capacity_types;
+use crate::reason::Reason;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
@@ -15,38 +17,48 @@ use mortise_cloudprovider::CapacityType;
 use mortise_state::catalog::{Bits, PricedOffering};
 use mortise_state::snapshot::Pod;
 
-/// Text of an error that upstream gives when a claim cannot name enough different types.
-const TOO_FEW_TYPES: &str =
-    "pod didn\u{2019}t schedule because NodePool couldn\u{2019}t meet minValues requirements";
+/// Builds the plan of a finished pass.
+pub(super) struct PlanBuilder<'p, 'a> {
+    pass: &'p Pass<'a>,
+    well_known: Arc<WellKnown>,
+}
 
-impl Pass<'_> {
-    /// The plan. Claims that cannot name enough types for their minValues are dropped: their pods come back with the reason.
-    pub(super) fn plan(&self) -> (LaunchPlan, Vec<(usize, String)>) {
+impl<'p, 'a> PlanBuilder<'p, 'a> {
+    /// A builder for this pass.
+    pub(super) fn new(pass: &'p Pass<'a>) -> Self {
+        Self {
+            pass,
+            well_known: Arc::new(pass.ground.snapshot.well_known.clone()),
+        }
+    }
+
+    /// The plan. A claim with too few instance types for its minValues is dropped: its pods are returned with the reason.
+    pub(super) fn build(&self) -> (LaunchPlan, Vec<(usize, Reason)>) {
         let mut plan = LaunchPlan::default();
         let mut dropped = Vec::new();
-        for (at, target) in self.placed.iter().enumerate() {
+        for (at, target) in self.pass.placements.targets().iter().enumerate() {
             let Some(PlacementTarget::Host(host)) = target else {
                 continue;
             };
-            let host = &self.hosts[*host];
+            let host = &self.pass.hosts[*host];
             let Some(place) = host.place() else {
                 continue;
             };
             plan.placements.push(Placement {
-                pod: Arc::clone(self.items[at].pod),
+                pod: Arc::clone(self.pass.items[at].pod),
                 node: host.node.key.clone(),
                 place,
                 uninitialized: !host.node.initialized,
-                kept: self.kept.contains(&at),
+                kept: self.pass.placements.kept.contains(&at),
             });
         }
-        let known = Arc::new(self.snapshot.well_known.clone());
-        let filled = (0..self.claims.len()).filter(|at| !self.claims[*at].pods.is_empty());
+        let filled =
+            (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
-            match self.planned(claim, &known) {
+            match self.planned_claim(claim) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
-                    self.claims[claim]
+                    self.pass.claims[claim]
                         .pods
                         .iter()
                         .map(|pod| (*pod, why.clone())),
@@ -56,15 +68,15 @@ impl Pass<'_> {
         (plan, dropped)
     }
 
-    fn planned(&self, claim: usize, known: &Arc<WellKnown>) -> Result<PlannedClaim, String> {
-        let devices = self.devices.as_ref();
+    fn planned_claim(&self, claim: usize) -> Result<PlannedClaim, Reason> {
+        let devices = self.pass.devices.as_ref();
         let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
-        let claim = &self.claims[claim];
-        let shape = self.shapes.get(claim.shape);
-        let template = &self.templates[shape.template];
+        let claim = &self.pass.claims[claim];
+        let shape = self.pass.shapes.get(claim.shape);
+        let template = &self.pass.templates[shape.template];
         let (catalog, table) = (&template.catalog, template.catalog.table());
-        let types = shape.types_with_room(template, &claim.taken, &claim.ports);
-        // A machine that holds reserved capacity is one of these reservations and nothing else.
+        let types = shape.types_with_capacity(template, &claim.taken, &claim.ports);
+        // A NodeClaim that holds reservations is launched from one of them and nothing else.
         let mut shape_requirements = shape.requirements.clone();
         let mut kinds_bits = shape.kinds.clone();
         let mut types = types;
@@ -72,7 +84,7 @@ impl Pass<'_> {
             kinds_bits = self.held_kinds(claim, shape, &types, &mut shape_requirements);
             types.and(&table.offered(&kinds_bits));
         }
-        let most_types = match self.options.max_instance_types {
+        let most_types = match self.pass.options.max_instance_types {
             0 => usize::MAX,
             most => most,
         };
@@ -95,11 +107,9 @@ impl Pass<'_> {
             kept = Bits::none(table.type_count());
             offers.iter().for_each(|(at, _)| kept.insert(*at));
             if let Err(short) = catalog.check_min_values_of(&kept, &requirements) {
-                if !self.options.min_values_best_effort {
-                    let keys: Vec<&str> = short.keys().map(|key| &**key).collect();
-                    return Err(format!(
-                        "{TOO_FEW_TYPES}, minValues requirement is not met for label(s) (label(s)={keys:?})"
-                    ));
+                if !self.pass.options.min_values_best_effort {
+                    let labels = short.keys().map(ToString::to_string).collect();
+                    return Err(Reason::MinValuesNotMet { labels });
                 }
                 relaxed = true;
                 for (key, left) in &short {
@@ -116,7 +126,7 @@ impl Pass<'_> {
         let pods: Vec<Arc<Pod>> = claim
             .pods
             .iter()
-            .map(|pod| Arc::clone(self.items[*pod].pod))
+            .map(|pod| Arc::clone(self.pass.items[*pod].pod))
             .collect();
         let name = |at: usize| Arc::clone(&catalog.types()[at].name);
         Ok(PlannedClaim {
@@ -139,11 +149,11 @@ impl Pass<'_> {
             min_values_relaxed: relaxed,
             capacity_types,
             device_drivers,
-            well_known: Arc::clone(known),
+            well_known: Arc::clone(&self.well_known),
         })
     }
 
-    /// The kinds of offerings of the reservations that a claim holds; pins its requirements to them.
+    /// The kinds of offerings of the reservations that a NodeClaim holds; pins its requirements to them.
     fn held_kinds(
         &self,
         claim: &InFlightNodeClaim,
@@ -151,7 +161,7 @@ impl Pass<'_> {
         types: &Bits,
         requirements: &mut Requirements,
     ) -> Bits {
-        let table = self.templates[shape.template].catalog.table();
+        let table = self.pass.templates[shape.template].catalog.table();
         let mut kinds = Bits::none(table.kinds().len());
         let mut ids: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
         for at in shape.kinds.iter() {
@@ -162,6 +172,7 @@ impl Pass<'_> {
                 continue;
             };
             let is_held = self
+                .pass
                 .reservations
                 .get(id)
                 .is_some_and(|id| claim.reservations.contains(&id));
@@ -169,7 +180,7 @@ impl Pass<'_> {
                 continue;
             }
             kinds.insert(at);
-            // The label that carries the id is the provider's own: it is the one with this value.
+            // The provider defines the label that carries the reservation id: it is the one with this value.
             let labels = kind.requirements.iter();
             for own in labels.filter(|own| own.values().first() == Some(id)) {
                 let of = ids.entry(Arc::clone(own.shared_key())).or_default();
@@ -186,9 +197,9 @@ impl Pass<'_> {
         kinds
     }
 
-    /// Requests of the pods and, of each resource, the least that DaemonSets take on the types that are left.
+    /// Requests of the pods plus, per resource, the smallest DaemonSet overhead of the remaining instance types.
     fn requests(&self, pods: &[Arc<Pod>], template: usize, types: &Bits) -> Resources {
-        let groups = self.templates[template]
+        let groups = self.pass.templates[template]
             .groups
             .iter()
             .filter(|group| group.types.meets(types));

@@ -1,4 +1,4 @@
-//! What is in a pod's way, in our own words: the requirement or number that decides, and what there would be instead.
+//! Texts of reasons: the requirement or number that blocks a pod, and the available alternatives.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use mortise_apis::requirements::{Incompatible, Requirement, Requirements};
 use mortise_apis::resources::{Resources, quantity};
 use mortise_state::catalog::{Catalog, EliminatingRequirement};
 
-/// Ways to buy that are named at most.
+/// Most offerings that a text names.
 const SHOWN: usize = 3;
 
-/// Why a pool's own requirements leave no type.
+/// Why a NodePool's own requirements leave no instance type.
 pub(super) fn no_types(catalog: &Catalog, requirements: &Requirements) -> String {
     match catalog.eliminating_requirement(requirements) {
         Some(blame) => types(&blame, "the pool"),
@@ -19,7 +19,7 @@ pub(super) fn no_types(catalog: &Catalog, requirements: &Requirements) -> String
     }
 }
 
-/// Which requirement leaves no type, who has it, and which values there are.
+/// Which requirement leaves no instance type, whose it is, and which values exist.
 pub(super) fn types(blame: &EliminatingRequirement, whose: &str) -> String {
     let EliminatingRequirement {
         requirement,
@@ -44,7 +44,7 @@ pub(super) fn types(blame: &EliminatingRequirement, whose: &str) -> String {
     text
 }
 
-/// The offerings that would do if the cloud had any; `None` when there is no such offering.
+/// The compatible offerings that are unavailable; `None` when there is no compatible offering.
 pub(super) fn sold_out(
     catalog: &Catalog,
     asked: &Requirements,
@@ -96,7 +96,7 @@ fn labels_allow<'a>(own: impl Iterator<Item = &'a Requirement>, asked: &Requirem
     })
 }
 
-/// Labels that nodes of a pool do not have as asked.
+/// Labels that nodes of a NodePool do not have as required.
 pub(super) fn clash(clash: &Incompatible, whose: &str) -> (PoolBlocker, String) {
     let host = clash.keys().any(|key| key == labels::HOSTNAME);
     let mut parts = Vec::new();
@@ -129,7 +129,7 @@ pub(super) fn clash(clash: &Incompatible, whose: &str) -> (PoolBlocker, String) 
     (blocker, parts.join("; "))
 }
 
-/// The largest type that comes into question, and what it lacks.
+/// The nearest instance type, and what it lacks.
 pub(super) fn too_small(
     instance_type: &str,
     resource: &str,
@@ -141,19 +141,19 @@ pub(super) fn too_small(
     if has == 0 {
         return format!("no type that comes into question has {resource}");
     }
-    let beside = if daemons > 0 {
+    let overhead = if daemons > 0 {
         format!(", of which DaemonSets take {}", amount(daemons))
     } else {
         String::new()
     };
     format!(
-        "nearest type {instance_type} has {} of {resource}{beside}: {} requested",
+        "nearest type {instance_type} has {} of {resource}{overhead}: {} requested",
         amount(has),
         amount(asked)
     )
 }
 
-/// Which limit leaves no type: the smallest type is still too large for it.
+/// Which limit leaves no instance type: the smallest one exceeds it.
 pub(super) fn limit(
     limits: &[(String, i64)],
     used: &Resources,

@@ -1,8 +1,8 @@
-//! What a machine that does not exist yet may still turn out to be.
+//! Narrowed templates: what an in-flight NodeClaim may still become.
 //!
-//! A shape is a template together with the requirements that its pods have added. Few different shapes occur in a pass, so
-//! each is worked out once: which types meet it, and the largest of them (all that "does it still fit" needs). Going from
-//! one shape to the next is a table look-up.
+//! A narrowed template is a NodePool's template with the requirements that pods have added. Few distinct ones occur in a
+//! pass, so each is computed once: the instance types that meet it, and the largest of them, which suffice to check
+//! capacity. Adding requirements is a table look-up.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -16,36 +16,36 @@ use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_state::catalog::{Bits, PricedOffering};
 use mortise_state::pods::HostPort;
 
-/// Index of a shape.
+/// Index of a narrowed template.
 pub(super) type NarrowedTemplateId = u32;
-/// Index of a requirement set that pods add to shapes.
+/// Index of a requirement set that pods add to templates.
 pub(super) type RequirementSetId = u32;
 
 const UNKNOWN: u32 = u32::MAX;
 const NONE: u32 = u32::MAX - 1;
 
-/// Host ports and the largest types of one DaemonSet group.
+/// Host ports and the largest instance types of one DaemonSet group.
 #[derive(Debug)]
 pub(super) struct MaximalCapacities {
     group: usize,
-    /// What the largest types have left for pods.
+    /// Capacity of the largest instance types, net of DaemonSet pods.
     net: Vec<ResourceVector>,
 }
 
-/// A template with requirements.
+/// A NodePool's template with the requirements that pods added.
 #[derive(Debug)]
 pub(super) struct NarrowedTemplate {
     /// Index of the template.
     pub(super) template: usize,
-    /// Types allowed by limits when the machine was opened; an index of masks, 0 for all.
+    /// Instance types that the limits allowed when the NodeClaim was opened; an index of masks, 0 for all.
     mask: usize,
-    /// All requirements but the host name.
+    /// All requirements except the hostname.
     pub(super) requirements: Requirements,
-    /// Types that meet them and can be bought.
+    /// Available instance types that meet them.
     pub(super) types: Bits,
     /// Kinds of offerings that meet them.
     pub(super) kinds: Bits,
-    /// minValues are asked for.
+    /// Whether minValues apply.
     pub(super) has_min_values: bool,
     /// Some of the kinds are reserved.
     pub(super) is_reserved: bool,
@@ -56,7 +56,7 @@ pub(super) struct NarrowedTemplate {
 
 type Fast<K, V> = HashMap<K, V, FixedState>;
 
-/// All shapes of a pass.
+/// All narrowed templates of a pass.
 #[derive(Debug)]
 pub(super) struct NarrowedTemplates<'a> {
     known: &'a WellKnown,
@@ -71,7 +71,7 @@ pub(super) struct NarrowedTemplates<'a> {
 }
 
 impl<'a> NarrowedTemplates<'a> {
-    /// No shapes yet.
+    /// An empty table.
     pub(super) fn new(known: &'a WellKnown, dimensions: &'a ResourceDimensions) -> Self {
         Self {
             known,
@@ -91,7 +91,7 @@ impl<'a> NarrowedTemplates<'a> {
         self.dimensions
     }
 
-    /// A shape.
+    /// A narrowed template.
     pub(super) fn get(&self, id: NarrowedTemplateId) -> &NarrowedTemplate {
         &self.all[id as usize]
     }
@@ -108,7 +108,7 @@ impl<'a> NarrowedTemplates<'a> {
         id
     }
 
-    /// The shape of an empty machine of a template, limited to some types.
+    /// The narrowed template of an empty NodeClaim, limited to some instance types.
     pub(super) fn start(
         &mut self,
         templates: &[PoolTemplate],
@@ -190,7 +190,7 @@ impl<'a> NarrowedTemplates<'a> {
         }
     }
 
-    /// The shape after adding requirements; `None` when they clash.
+    /// The narrowed template with added requirements; `None` when they conflict.
     pub(super) fn after(
         &mut self,
         templates: &[PoolTemplate],
@@ -220,7 +220,7 @@ impl<'a> NarrowedTemplates<'a> {
         next
     }
 
-    /// The shape with one requirement more; `None` when it clashes.
+    /// The narrowed template with one more requirement; `None` when it conflicts.
     pub(super) fn with(
         &mut self,
         templates: &[PoolTemplate],
@@ -238,7 +238,7 @@ impl<'a> NarrowedTemplates<'a> {
         Some(self.intern(templates, template, mask, all))
     }
 
-    /// The shape limited to some types and to what is required besides; `None` when that clashes.
+    /// The template limited to some instance types and further requirements; `None` when these conflict.
     pub(super) fn limited(
         &mut self,
         templates: &[PoolTemplate],
@@ -267,7 +267,7 @@ impl<'a> NarrowedTemplates<'a> {
         })
     }
 
-    /// The shape in one domain of a key; `None` when it cannot be there.
+    /// The template in one domain of a key; `None` when it cannot be there.
     pub(super) fn in_domain(
         &mut self,
         templates: &[PoolTemplate],
@@ -288,7 +288,7 @@ impl<'a> NarrowedTemplates<'a> {
         next
     }
 
-    /// The same shape with less asked by minValues: only what is possible.
+    /// The same template with minValues lowered to what is possible.
     pub(super) fn with_possible_min_values(
         &mut self,
         templates: &[PoolTemplate],
@@ -306,7 +306,7 @@ impl<'a> NarrowedTemplates<'a> {
         self.intern(templates, template, mask, all)
     }
 
-    /// The domains of a key, out of `names`, that a machine of the shape may be in.
+    /// The domains of a key, out of `names`, in which a node of the template may be.
     pub(super) fn domains(
         &mut self,
         shape: NarrowedTemplateId,
@@ -342,10 +342,10 @@ impl NarrowedTemplate {
         own.map_or(&[], Requirement::values)
     }
 
-    /// Whether some type has room for pods that take `taken` and `more`, beside the DaemonSets that run on it and do not
-    /// want one of the `ports`.
+    /// Whether some instance type has capacity for pods that request `taken` and `more`, next to the DaemonSets that run
+    /// on it, and none of these uses one of the `ports`.
     #[inline]
-    pub(super) fn has_room(
+    pub(super) fn has_capacity(
         &self,
         of: &PoolTemplate,
         taken: &[i64],
@@ -358,8 +358,8 @@ impl NarrowedTemplate {
         })
     }
 
-    /// The types that have room for `total`.
-    pub(super) fn types_with_room(
+    /// The instance types that have capacity for `total`.
+    pub(super) fn types_with_capacity(
         &self,
         of: &PoolTemplate,
         total: &[i64],
@@ -386,7 +386,7 @@ impl NarrowedTemplate {
         left
     }
 
-    /// The types with the cheapest way to buy each, cheapest first, ties by name, unknown prices last.
+    /// The instance types with their cheapest offering, cheapest first, ties by name, unknown prices last.
     pub(super) fn by_price(&self, of: &PoolTemplate) -> &[(usize, PricedOffering)] {
         self.priced
             .get_or_init(|| of.catalog.table().by_price(&self.types, &self.kinds))
@@ -397,7 +397,7 @@ fn conflicts(of: &PoolTemplate, group: usize, ports: &[HostPort]) -> bool {
     !ports.is_empty() && HostPort::conflict(ports, &of.groups[group].overhead.host_ports).is_some()
 }
 
-/// The requirements that pods may add to a machine that has no name yet, or `None` when they name another one.
+/// The requirements that pods may add to a node without a hostname yet, or `None` when they require another hostname.
 pub(super) fn without_hostname(asked: &Requirements) -> Option<Requirements> {
     let Some(name) = asked.get(labels::HOSTNAME) else {
         return Some(asked.clone());

@@ -17,10 +17,10 @@ use mortise_apis::requirements::{Operator, Requirement, Requirements};
 
 impl PlannedClaim {
     /// The NodeClaim object to create for this plan: template labels and annotations, every requirement with the list of
-    /// instance types and capacity types, requests, taints, and the pool as owner.
+    /// instance types and capacity types, requests, taints, and the NodePool as owner.
     ///
-    /// `name` is the object's name (its `generateName` says which pool it is from). `now` is not written anywhere: the API
-    /// server stamps objects; it is here so that the signature does not change when it is needed.
+    /// `name` is the object's name; its `generateName` is derived from the NodePool. `now` is not written to the object,
+    /// because the API server sets its timestamps.
     #[must_use]
     pub fn to_claim(&self, name: &str, pool: &NodePool, _now: Timestamp) -> NodeClaim {
         let template = &pool.spec.template;
@@ -29,7 +29,8 @@ impl PlannedClaim {
         let class_ref = &template.spec.node_class_ref;
         let mut all_labels: BTreeMap<String, String> =
             template.labels().cloned().unwrap_or_default();
-        // A custom key that allows several values must have one of them on the node: any will do, the same for the same name.
+        // A custom key that allows several values must have one of them on the node: any will do, chosen by the object's
+        // name.
         let seed = name.bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(byte.into())
         });
@@ -95,8 +96,8 @@ impl PlannedClaim {
         }
     }
 
-    /// What the claim asks of its machine: the plan's requirements, its instance types and its capacity types; without what
-    /// holds only for the simulation.
+    /// The requirements of the NodeClaim: those of the plan, its instance types and its capacity types, without those that
+    /// exist only in the simulation.
     fn requirements_of_claim(&self) -> Requirements {
         let mut all = self.requirements.clone();
         for simulated in [labels::REGISTERED, labels::INITIALIZED, labels::HOSTNAME] {

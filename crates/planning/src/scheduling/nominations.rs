@@ -1,43 +1,73 @@
-//! Promised pods stay where they were promised a place, as long as it is a place for them.
+//! Keeps nominated pods on their nodes, as long as these can run them.
 //!
 //! # Rule
-//! Every pass asks of every promise what it would ask of a new placement: where other pods are, bound and promised ones, and
-//! once the machine is initialized all the rest (room, taints, labels, volumes). Before that its labels and taints are not
-//! yet what they will be, and what it will have was looked at when its claim was planned.
+//! Every pass checks a nomination like a new placement: topology, counting bound and nominated pods, and once the node is
+//! initialized everything else (capacity, taints, labels, volumes). Before that its labels and taints are not final, and
+//! its capacity was checked when its NodeClaim was planned.
 //!
 //! # Order
-//! Older promises first. A promise may hold only once another one has been counted (a spread constraint, a partner), so those
-//! that do not are asked again as long as any was kept in between; what then remains is broken, and its pods are placed anew
-//! in the same pass.
+//! Older nominations first. A nomination may be valid only once another pod is counted (spread constraint, affinity), so
+//! those that fail are checked again as long as any other is kept. The remaining ones are no longer valid; the same pass
+//! places their pods again.
 //!
 //! # Cost
-//! Some microseconds a promise; as often as promises depend on one another.
+//! Some microseconds per nomination, per round of dependent nominations.
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
-use super::devices::give;
+use super::devices::find_on_node;
 use super::existing_node::SolveContext;
 use super::fits::{FreeCapacity, fits};
 use super::pass::{Pass, QueuedPod};
+use super::placements::PlacementTarget;
 use super::topology::{AllowedDomains, Topology};
 use crate::reason::{FitError, NominationFailure};
 use mortise_state::ledger::NominationTarget;
 use mortise_state::snapshot::{Pod, StateNode};
 
 impl Pass<'_> {
-    /// Keeps the promises that hold.
-    pub(super) fn keep_promises(&mut self) {
-        let mut promised = self.promised();
-        while !promised.is_empty() {
+    /// Reserves the devices of nominated pods that are not part of this pass.
+    pub(super) fn keep_nominated_devices(&mut self) {
+        let Some(devices) = &mut self.devices else {
+            return;
+        };
+        let snapshot = self.ground.snapshot;
+        for (at, host) in self.hosts.iter().enumerate() {
+            let (node, claim) = host.node.names();
+            for held in snapshot.ledger.nominations_of_node(node, claim) {
+                if (self.ground.is_in_pass)(&held.uid) {
+                    continue;
+                }
+                let pod = snapshot
+                    .pods
+                    .get(&held.pod)
+                    .filter(|pod| pod.uid == held.uid);
+                let Some(pod) = pod.filter(|pod| pod.claims.is_some()) else {
+                    continue;
+                };
+                // A nomination that is no longer valid reserves nothing.
+                if let Some(ask) = devices.intern_requirements(pod)
+                    && devices.find_on_node(ask, host, at).is_ok()
+                {
+                    devices.commit(&pod.uid, PlacementTarget::Host(at));
+                }
+            }
+        }
+    }
+
+    /// Keeps the nominations that are valid.
+    pub(super) fn keep_nominations(&mut self) {
+        let mut nominated = self.nominated();
+        while !nominated.is_empty() {
             let mut failed = Vec::new();
-            let before = promised.len();
-            promised.retain(|(at, host)| match self.step_on(*at, *host) {
+            let before = nominated.len();
+            nominated.retain(|(at, host)| match self.step_on(*at, *host) {
                 Ok(step) => {
-                    self.put_on_host(*at, step, *host);
-                    self.kept.insert(*at);
+                    self.place_on_node(*at, step, *host);
+                    self.placements.kept.insert(*at);
                     false
                 }
                 Err(why) => {
@@ -45,17 +75,17 @@ impl Pass<'_> {
                     true
                 }
             });
-            if promised.len() == before {
-                self.broken.extend(failed);
+            if nominated.len() == before {
+                self.placements.broken.extend(failed);
                 break;
             }
         }
     }
 
-    /// Pods with a promise on a machine of the pass, oldest promise first, and that machine. Promises on other machines are
-    /// either over or taken on trust.
-    fn promised(&mut self) -> Vec<(usize, usize)> {
-        let ledger = &self.snapshot.ledger;
+    /// Nominated pods and their nodes, oldest nomination first. Nominations to nodes outside the pass are either invalid
+    /// or trusted.
+    fn nominated(&mut self) -> Vec<(usize, usize)> {
+        let ledger = &self.ground.snapshot.ledger;
         if ledger.nominations().next().is_none() {
             return Vec::new();
         }
@@ -65,59 +95,60 @@ impl Pass<'_> {
             hosts.extend(node.map(|name| ((true, name), at)));
             hosts.extend(claim.map(|name| ((false, name), at)));
         }
-        let mut promised = Vec::new();
+        let mut nominated = Vec::new();
         let mut entrusted = Vec::new();
         let mut broken = Vec::new();
         for (at, QueuedPod { pod, .. }) in self.items.iter().enumerate() {
-            let Some(promise) = ledger.nomination(&pod.uid) else {
+            let Some(nomination) = ledger.nomination(&pod.uid) else {
                 continue;
             };
-            let name = match &promise.place {
+            let name = match &nomination.place {
                 NominationTarget::Node(name) => (true, &**name),
                 NominationTarget::Claim(name) => (false, &**name),
             };
-            let machine = self.snapshot.node_at(&promise.place);
-            match (hosts.get(&name), machine) {
-                (Some(host), _) => promised.push((promise.from, at, *host)),
-                (None, Some(machine)) if self.is_unknown(machine) => {
-                    entrusted.push((at, &**machine));
+            let node = self.ground.snapshot.node_at(&nomination.place);
+            match (hosts.get(&name), node) {
+                (Some(host), _) => nominated.push((nomination.from, at, *host)),
+                (None, Some(node)) if self.is_unknown(node) => {
+                    entrusted.push((at, &**node));
                 }
-                (None, machine) => {
-                    let why =
-                        machine.map_or(NominationFailure::NodeGone, |on| self.misfit(pod, on));
+                (None, node) => {
+                    let why = node.map_or(NominationFailure::NodeGone, |on| {
+                        self.nomination_failure(pod, on)
+                    });
                     broken.push((pod.uid.clone(), why));
                 }
             }
         }
-        self.broken.extend(broken);
-        promised.sort_by_key(|(from, at, _)| (*from, *at));
-        let promised = promised.into_iter().map(|(_, at, host)| (at, host));
-        let promised = promised.collect();
-        for (at, machine) in entrusted {
-            self.entrust(at, machine);
+        self.placements.broken.extend(broken);
+        nominated.sort_by_key(|(from, at, _)| (*from, *at));
+        let nominated = nominated.into_iter().map(|(_, at, host)| (at, host));
+        let nominated = nominated.collect();
+        for (at, node) in entrusted {
+            self.entrust(at, node);
         }
-        promised
+        nominated
     }
 
-    /// The machine is on its way, but this pass knows nothing of what it may be: its pool or its types are not known now.
-    fn is_unknown(&self, machine: &StateNode) -> bool {
-        machine.node.is_none()
-            && machine.provider_id().is_none()
-            && !self.options.without.contains(&machine.key)
-            && !self.options.closed.contains(&machine.key)
-            && FreeCapacity::closed(self.snapshot, machine).is_none()
+    /// Whether a node is not launched and the pass does not know its NodePool or instance types.
+    fn is_unknown(&self, node: &StateNode) -> bool {
+        node.node.is_none()
+            && node.provider_id().is_none()
+            && !self.options.without.contains(&node.key)
+            && !self.options.closed.contains(&node.key)
+            && FreeCapacity::closed(self.ground.snapshot, node).is_none()
     }
 
-    /// Leaves a pod to such a machine, and counts it there.
-    fn entrust(&mut self, at: usize, machine: &StateNode) {
+    /// Trusts the nomination of a pod to such a node, and counts the pod there.
+    fn entrust(&mut self, at: usize, node: &StateNode) {
         let class = &self.classes[self.items[at].class];
-        let asked = machine.claim.as_ref().map(|claim| claim.requirements());
+        let asked = node.claim.as_ref().map(|claim| claim.requirements());
         let asked = asked.unwrap_or_default();
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.anti_affinity_groups) {
             let group = &mut groups[*of];
             let filter = &group.statement.filter;
-            if !filter.is_open() && !filter.admits(&machine.taints, &asked) {
+            if !filter.is_open() && !filter.admits(&node.taints, &asked) {
                 continue;
             }
             let key = &keys[group.key];
@@ -127,13 +158,13 @@ impl Pass<'_> {
                 group.record_possible(&key.possible(asked.get(&key.name)), 1);
             }
         }
-        self.entrusted.insert(at);
+        self.placements.entrusted.insert(at);
     }
 
-    /// The first stage of giving up wishes at which a pod may be on the machine that it was promised.
+    /// The first relaxation step at which a pod may run on the node that it is nominated to.
     ///
     /// # Errors
-    /// It may not be there at any; what was in the way at the last.
+    /// It may not run there at any step; the failure of the last one.
     fn step_on(&mut self, at: usize, host: usize) -> Result<usize, NominationFailure> {
         let QueuedPod { pod, class } = &self.items[at];
         let on = &self.hosts[host];
@@ -154,10 +185,10 @@ impl Pass<'_> {
             }
             let ask = &mut self.asks.all[step.ask];
             if on.node.initialized && !on.admits(self.ground, ask, host) {
-                failure = self.misfit(pod, on.node);
+                failure = self.nomination_failure(pod, on.node);
                 continue;
             }
-            match give(&mut self.devices, ask.devices, on, host) {
+            match find_on_node(&mut self.devices, ask.devices, on, host) {
                 Ok(()) => return Ok(index),
                 Err(missing) => failure = NominationFailure::Devices(missing),
             }
@@ -165,20 +196,20 @@ impl Pass<'_> {
         Err(failure)
     }
 
-    /// Why a machine as it is takes a pod no more.
-    fn misfit(&self, pod: &Pod, machine: &StateNode) -> NominationFailure {
+    /// Why a node can no longer run a pod.
+    fn nomination_failure(&self, pod: &Pod, node: &StateNode) -> NominationFailure {
         let SolveContext {
             snapshot,
             daemons,
-            ours,
+            is_in_pass,
             ..
         } = self.ground;
-        if self.options.without.contains(&machine.key) || self.options.closed.contains(&machine.key)
-        {
+        if self.options.without.contains(&node.key) || self.options.closed.contains(&node.key) {
             return NominationFailure::NodeGone;
         }
-        let room = FreeCapacity::of(snapshot, daemons, machine, pod.class.priority, ours);
-        match fits(pod, machine, &room) {
+        let free_capacity =
+            FreeCapacity::new(snapshot, daemons, node, pod.class.priority, is_in_pass);
+        match fits(pod, node, &free_capacity) {
             Ok(()) => NominationFailure::CapacityTaken,
             Err(FitError::Closed(_)) => NominationFailure::NodeGone,
             Err(misfit) => NominationFailure::Misfit(misfit),

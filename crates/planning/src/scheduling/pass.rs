@@ -1,29 +1,29 @@
-//! One pass: every pod in order, first on machines that are there or coming, then on machines of this pass, then on a new
-//! one.
+//! One pass: places every pod in order, first on existing nodes, then on in-flight NodeClaims, then on a new NodeClaim.
 //!
 //! # Problem
-//! Place pods on machines so that each machine satisfies all its pods, with as few and as cheap new machines as possible.
+//! Place pods so that each node satisfies all its pods, with as few and as cheap new nodes as possible.
 //!
 //! # Heuristic
-//! First fit in a fixed order: existing machines by name, new ones by number of pods, pools by weight. A pod that finds no
-//! place gives up wishes one by one ([`super::relax`]). A pod that waits for where others go is tried again as long as
-//! anything was placed in between.
+//! First fit in a fixed order: existing nodes by name, in-flight NodeClaims by number of pods, NodePools by weight. A pod
+//! that does not fit relaxes its preferences one by one ([`super::relax`]). A pod that depends on the topology of other
+//! pods is tried again as long as any placement was made in between.
 //!
 //! # Cost
-//! Refusals are final and remembered per ask, so each (ask, machine) pair is looked at once, and pods that are alike cost
-//! one look-up each.
+//! Rejections are final and remembered per requirements, so each pair of requirements and node is checked once, and
+//! identical pods cost one look-up each.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::can_add::{AddError, ClaimState, can_add, meets};
-use super::devices::{Devices, give, narrowed};
+use super::devices::{Devices, find_on_node, narrow_to_devices};
 use super::equivalence_class::EquivalenceClass;
 use super::existing_node::{ExistingNode, SolveContext};
 use super::in_flight_node_claim::{FillOrder, InFlightNodeClaim};
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId, NarrowedTemplates};
+use super::placements::{PlacementTarget, Placements};
 use super::plan::SolveOptions;
 use super::pod_requirements::PodRequirementsTable;
 use super::pool_template::PoolTemplate;
@@ -32,24 +32,13 @@ use super::resource_vector::add;
 use super::topology::{
     AllowedDomains, PodTopology, Topology, TopologyGroup, TopologyKey, TopologyType,
 };
-use crate::reason::NominationFailure;
-use mortise_apis::names::Uid;
 use mortise_apis::resources::Resources;
-use mortise_state::snapshot::{Pod, Snapshot};
+use mortise_state::snapshot::Pod;
 
-/// Where a pod goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlacementTarget {
-    /// A machine that is there or coming, by index.
-    Host(usize),
-    /// A new machine, by index.
-    Claim(usize),
-}
-
-/// The domain of a machine.
+/// The domain of an existing node, for one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HostnameDomain {
-    /// Not looked at.
+    /// Not computed yet.
     Unknown,
     /// It has none, or none that is certain.
     None,
@@ -84,14 +73,13 @@ pub(super) struct QueuedPod<'a> {
 
 /// The state of a pass.
 pub(super) struct Pass<'a> {
-    pub(super) snapshot: &'a Snapshot,
     pub(super) options: &'a SolveOptions,
     pub(super) ground: &'a SolveContext<'a>,
     pub(super) templates: Vec<PoolTemplate>,
-    /// Taint profile of each template.
+    /// Taint set of each template.
     pub(super) template_taints: Vec<usize>,
     pub(super) hosts: Vec<ExistingNode<'a>>,
-    /// By key, then host: its domain, once somebody asked for it.
+    /// By key, then existing node: its domain, computed on first use.
     pub(super) host_domains: Vec<Vec<HostnameDomain>>,
     pub(super) shapes: NarrowedTemplates<'a>,
     pub(super) topology: Topology,
@@ -101,38 +89,27 @@ pub(super) struct Pass<'a> {
     pub(super) reservations: Reservations,
     /// Devices, when pods claim any.
     pub(super) devices: Option<Box<Devices<'a>>>,
-    /// The pod that is being placed found only reserved capacity that others hold.
+    /// Whether the pod that is being placed needs reserved capacity that other NodeClaims of the pass hold.
     pub(super) held_up: bool,
     pub(super) claims: Vec<InFlightNodeClaim>,
     pub(super) order: FillOrder,
-    /// Where each pod goes, by its index.
-    pub(super) placed: Vec<Option<PlacementTarget>>,
-    /// Pods that stay where they were promised a place although nothing is known of that machine in this pass.
-    pub(super) entrusted: BTreeSet<usize>,
-    /// Pods that were promised a place and stay there.
-    pub(super) kept: BTreeSet<usize>,
-    /// Pods whose promise does not hold any more.
-    pub(super) broken: Vec<(Uid, NominationFailure)>,
-    /// At which step of giving up wishes it was placed, by its index.
-    pub(super) placed_step: Vec<usize>,
-    /// Number of placements so far.
-    pub(super) progress: usize,
-    /// The time ran out.
+    pub(super) placements: Placements,
+    /// Time ran out.
     pub(super) stopped: bool,
 }
 
-/// How often the stop signal is looked at, in pods: some microseconds each.
+/// How often the stop signal is checked, in pods: some microseconds each.
 const STOP_EVERY: usize = 64;
 
 impl Pass<'_> {
-    /// Places what can be placed.
+    /// Places the pods that can be placed.
     pub(super) fn run(&mut self, stop: &dyn Fn() -> bool) {
-        self.keep_promised_devices();
-        self.keep_promises();
+        self.keep_nominated_devices();
+        self.keep_nominations();
         let mut queue: VecDeque<usize> = (0..self.items.len())
-            .filter(|at| self.placed[*at].is_none() && !self.entrusted.contains(at))
+            .filter(|at| self.placements.is_open(*at))
             .collect();
-        // A pod that comes up again when the queue is as long as when it was put back has seen a round without progress.
+        // If a pod returns to the front of a queue of equal length, a whole round made no progress.
         let mut length_when_put_back: Vec<Option<usize>> = vec![None; self.items.len()];
         let mut tried = 0;
         while let Some(at) = queue.front().copied() {
@@ -152,7 +129,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A pod that found no place may find one once others have theirs.
+    /// Whether an unplaced pod may fit once other pods are placed.
     fn may_wait(&self, at: usize) -> bool {
         self.classes[self.items[at].class].depends_on_batch
     }
@@ -163,45 +140,45 @@ impl Pass<'_> {
             return false;
         }
         if let Some(failed_at) = self.classes[class].failed_at
-            && (!self.classes[class].depends_on_batch || failed_at == self.progress)
+            && (!self.classes[class].depends_on_batch || failed_at == self.placements.progress())
         {
             return false;
         }
         self.held_up = false;
         for step in 0..self.classes[class].steps.len() {
-            if self.place_at(at, class, step) {
+            if self.place_with_step(at, class, step) {
                 return true;
             }
-            // Reserved capacity may be given back: no reason to give up wishes.
+            // Reserved capacity may be released: no reason to relax preferences.
             if self.held_up {
                 break;
             }
         }
         let is_refused = self.options.refused.contains_key(&self.items[at].pod.uid);
         let class = &mut self.classes[class];
-        // What one pod may not use, others of its class may.
+        // Nodes that rejected this pod may accept others of its class.
         if !is_refused {
-            class.failed_at = Some(self.progress);
+            class.failed_at = Some(self.placements.progress());
         }
         class.lacks_reservation = self.held_up;
         class.depends_on_batch |= self.held_up;
         false
     }
 
-    fn place_at(&mut self, at: usize, class: usize, step: usize) -> bool {
+    fn place_with_step(&mut self, at: usize, class: usize, step: usize) -> bool {
         let this = &self.classes[class];
         let Ok(allow) = self.topology.allow(&this.asking(&this.steps[step])) else {
             return false;
         };
         if let Some(host) = self.find_host(at, step, &allow) {
-            self.put_on_host(at, step, host);
+            self.place_on_node(at, step, host);
             return true;
         }
         if self.options.existing_only {
             return false;
         }
         if let Some((position, shape)) = self.find_claim(class, step, &allow) {
-            self.put_on_claim(at, step, position, shape);
+            self.place_on_claim(at, step, position, shape);
             return true;
         }
         self.open_claim(at, class, step, &allow)
@@ -237,7 +214,7 @@ impl Pass<'_> {
             if rules.iter().any(|rule| rule.refuses(at)) {
                 continue;
             }
-            // Of a machine that is not launched yet, no domain means that it is not known.
+            // The domain of a node that is not launched yet may be unknown.
             let mut in_domain = |each: &AllowedDomains| match domain_of(
                 &mut host_domains[each.key][at],
                 &topology.keys[each.key],
@@ -250,7 +227,7 @@ impl Pass<'_> {
                 continue;
             }
             if hosts[at].admits(ground, ask, at)
-                && give(devices, ask.devices, &hosts[at], at).is_ok()
+                && find_on_node(devices, ask.devices, &hosts[at], at).is_ok()
             {
                 return Some(at);
             }
@@ -297,7 +274,8 @@ impl Pass<'_> {
                 continue;
             }
             let template = shapes.get(claim.shape).template;
-            let Some(shape) = narrowed(devices, shapes, templates, ask, Some(at), claim.shape)
+            let Some(shape) =
+                narrow_to_devices(devices, shapes, templates, ask, Some(at), claim.shape)
             else {
                 ask.refused_claims.insert_growing(at);
                 continue;
@@ -361,7 +339,8 @@ impl Pass<'_> {
             }
             let shape = self.shapes.start(&self.templates, template, mask);
             let (devices, shapes) = (&mut self.devices, &mut self.shapes);
-            let Some(shape) = narrowed(devices, shapes, &self.templates, ask, None, shape) else {
+            let Some(shape) = narrow_to_devices(devices, shapes, &self.templates, ask, None, shape)
+            else {
                 continue;
             };
             let candidate = ClaimState {
@@ -381,7 +360,7 @@ impl Pass<'_> {
                 allow,
             );
             if taken == Err(AddError::Reserved) {
-                // A lighter pool must not be used in the place of one that only has to be waited for.
+                // A NodePool of lower weight must not replace one whose reservation will become free.
                 self.held_up = true;
                 return false;
             }
@@ -395,15 +374,15 @@ impl Pass<'_> {
                     reservations: Vec::new(),
                     counted_capacity: Resources::zero(),
                 });
-                self.fill(at, step, self.claims.len() - 1, shape);
+                self.add_to_claim(at, step, self.claims.len() - 1, shape);
                 self.order
                     .open(u32::try_from(self.claims.len() - 1).unwrap_or(u32::MAX));
                 let claim = &self.claims[self.claims.len() - 1];
                 let of = &mut self.templates[template];
-                let types = self
-                    .shapes
-                    .get(shape)
-                    .types_with_room(of, &claim.taken, &claim.ports);
+                let types =
+                    self.shapes
+                        .get(shape)
+                        .types_with_capacity(of, &claim.taken, &claim.ports);
                 let most = of.most(&types);
                 of.usage.count(&most);
                 let last = self.claims.len() - 1;
@@ -414,11 +393,11 @@ impl Pass<'_> {
         false
     }
 
-    pub(super) fn put_on_host(&mut self, at: usize, step: usize, to: usize) {
+    pub(super) fn place_on_node(&mut self, at: usize, step: usize, to: usize) {
         let class = &self.classes[self.items[at].class];
         let ask = &self.asks.all[class.steps[step].ask];
         let host = &mut self.hosts[to];
-        host.take(self.ground, ask);
+        host.add_pod(self.ground, ask);
         let Topology { keys, groups, .. } = &mut self.topology;
         for of in class.counted_in.iter().chain(&class.anti_affinity_groups) {
             let group = &mut groups[*of];
@@ -436,18 +415,22 @@ impl Pass<'_> {
                 None => group.record_possible(&host.domains(key), 1),
             }
         }
-        self.give_devices(at, step, PlacementTarget::Host(to));
-        self.placed[at] = Some(PlacementTarget::Host(to));
-        self.progress += 1;
+        self.record_placement(at, step, PlacementTarget::Host(to));
     }
 
-    fn put_on_claim(&mut self, at: usize, step: usize, position: usize, shape: NarrowedTemplateId) {
+    fn place_on_claim(
+        &mut self,
+        at: usize,
+        step: usize,
+        position: usize,
+        shape: NarrowedTemplateId,
+    ) {
         let claim = self.order.claims()[position] as usize;
         self.order.bump(position, self.claims[claim].pods.len());
-        self.fill(at, step, claim, shape);
+        self.add_to_claim(at, step, claim, shape);
     }
 
-    fn fill(&mut self, at: usize, step: usize, to: usize, shape: NarrowedTemplateId) {
+    fn add_to_claim(&mut self, at: usize, step: usize, to: usize, shape: NarrowedTemplateId) {
         let class = self.items[at].class;
         let ask = &self.asks.all[self.classes[class].steps[step].ask];
         let claim = &mut self.claims[to];
@@ -458,16 +441,16 @@ impl Pass<'_> {
         if !self.reservations.is_empty() {
             let shape = self.shapes.get(shape);
             let template = &self.templates[shape.template];
-            let types = shape.types_with_room(template, &claim.taken, &claim.ports);
+            let types = shape.types_with_capacity(template, &claim.taken, &claim.ports);
             let holds = self
                 .reservations
-                .holds(shape, template, &types, &claim.reservations);
+                .claimable(shape, template, &types, &claim.reservations);
             let holds = holds.unwrap_or_default();
             self.reservations.exchange(&claim.reservations, &holds);
             claim.reservations = holds;
         }
         if before != shape {
-            self.count_settled(to, before);
+            self.count_newly_known(to, before);
         }
         let class = &self.classes[class];
         let shape = self.shapes.get(shape);
@@ -476,7 +459,7 @@ impl Pass<'_> {
             let group = &mut groups[*of];
             let key = &keys[group.key];
             if key.is_host {
-                // Whoever asks has narrowed the machine to one that its constraint looks at, if it comes here.
+                // The pod's requirements have narrowed the NodeClaim to nodes that the constraint counts.
                 group.record(self.hosts.len() + to);
                 continue;
             }
@@ -487,22 +470,30 @@ impl Pass<'_> {
                 group.record_possible(&domains, 1);
             }
         }
-        self.give_devices(at, step, PlacementTarget::Claim(to));
-        self.placed[at] = Some(PlacementTarget::Claim(to));
-        self.placed_step[at] = step;
-        self.progress += 1;
+        self.record_placement(at, step, PlacementTarget::Claim(to));
     }
 
-    /// The last pod settled what a machine is: in which domain, or that it is one of those that a constraint looks at.
-    /// Now the pods that were there before count too.
-    fn count_settled(&mut self, to: usize, before: NarrowedTemplateId) {
+    /// Records the placement of a pod, and uses the devices that were found for it.
+    fn record_placement(&mut self, at: usize, step: usize, target: PlacementTarget) {
+        let item = &self.items[at];
+        let ask = self.classes[item.class].steps[step].ask;
+        if self.asks.all[ask].devices.is_some()
+            && let Some(devices) = &mut self.devices
+        {
+            devices.commit(&item.pod.uid, target);
+        }
+        self.placements.place(at, step, target);
+    }
+
+    /// Counts the earlier pods of a NodeClaim in groups whose domain or node filter its last pod has decided.
+    fn count_newly_known(&mut self, to: usize, before: NarrowedTemplateId) {
         let (before, after) = (
             self.shapes.get(before),
             self.shapes.get(self.claims[to].shape),
         );
         let template = &self.templates[after.template];
         let Topology { keys, groups, .. } = &mut self.topology;
-        // Looked at once, however many pods a group counts.
+        // Computed once, regardless of how many pods a group counts.
         let mut known: SmallVec<[(usize, Option<usize>); 4]> = SmallVec::new();
         let pods = &self.claims[to].pods;
         for pod in pods.iter().take(pods.len() - 1) {
@@ -523,7 +514,7 @@ impl Pass<'_> {
     }
 }
 
-/// The domain in which a new machine's pods count for a group, if they did not before its shape changed.
+/// The domain in which a NodeClaim's pods count for a group, if they did not before its template was narrowed.
 fn newly_counted(
     group: &TopologyGroup,
     key: &TopologyKey,

@@ -1,4 +1,4 @@
-//! What a solve answers: where pods go, which claims to make for them, and why some go nowhere.
+//! Input and result of a solve: placements, NodeClaims to create, and why pods are unschedulable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,58 +15,59 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::NominationTarget;
 use mortise_state::snapshot::{NodeKey, Pod};
 
-/// What is asked of a solve.
+/// Options of a solve.
 #[derive(Clone, Debug)]
 pub struct SolveOptions {
-    /// Machines that are thought away (disruption candidates); their reschedulable pods are placed elsewhere.
+    /// Nodes to remove (disruption candidates); their reschedulable pods are placed elsewhere.
     pub without: BTreeSet<NodeKey>,
-    /// Machines that may keep their pods but take no further ones (still inside their rest, fenced).
+    /// Nodes that keep their pods and accept no further ones (in cooldown, fenced).
     pub closed: BTreeSet<NodeKey>,
-    /// Also place pods that are pending and pods of machines that are going. A what-if wants this too: their room is not free.
+    /// Also place pending pods and pods of nodes that are being deleted. Simulations set this too: the capacity for these
+    /// pods is not free.
     pub pending: bool,
-    /// Pods to place besides those; used by `simulate`.
+    /// Further pods to place; used by `simulate`.
     pub extra: Vec<Arc<Pod>>,
-    /// Preferences may be dropped (always true upstream; `false` = `preference-policy=Ignore` drops them from the start).
+    /// Preferences are respected and relaxed when they cannot be satisfied; `false` (`preference-policy=Ignore`) ignores
+    /// them.
     pub respect_preferences: bool,
     /// minValues may be lowered.
     pub min_values_best_effort: bool,
-    /// Most instance types per claim.
+    /// Most instance types per NodeClaim.
     pub max_instance_types: usize,
-    /// Do not open new claims at all: only ask whether the pods fit on what is there.
+    /// Create no NodeClaims: only check whether the pods fit on existing nodes.
     pub existing_only: bool,
-    /// Spread constraints of pods that state none.
+    /// Default topology spread constraints.
     pub spread_defaults: SpreadDefaults,
-    /// What claims do with reserved capacity.
+    /// How NodeClaims use reserved capacity.
     pub reserved: ReservedCapacityMode,
-    /// How much work goes into making the new machines cheaper, in steps of some nanoseconds for each pod placed on one;
-    /// 0 leaves them as they are filled.
+    /// Work of repacking, in steps of some nanoseconds for each pod on a new NodeClaim; 0 disables it.
     pub repack: u32,
-    /// Pods that claim devices are refused, as upstream does unless told otherwise.
+    /// Pods that claim devices are rejected, as in Karpenter by default.
     pub ignore_devices: bool,
-    /// Machines on which kube-scheduler has refused a pod that was expected there: the pod is expected elsewhere.
+    /// Nodes on which kube-scheduler rejected a pod: it is placed elsewhere.
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
-    /// Fixes the choice among equals.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
-/// What claims do with reserved capacity.
+/// How NodeClaims use reserved capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReservedCapacityMode {
     /// Reservations are offerings like others, and are not counted.
     #[default]
     Uncounted,
-    /// A claim that could use a reservation holds one, or its pod waits for a later pass.
+    /// A NodeClaim that could use a reservation holds one, or its pod waits for a later pass.
     Strict,
-    /// A claim that could use a reservation holds one if any is left; else it does without.
+    /// A NodeClaim that could use a reservation holds one if any is left, and is launched without one otherwise.
     Fallback,
 }
 
-/// [`SolveOptions::repack`] of provisioning: enough for some hundred different sizes of pods, at a third of the time that
-/// the pass itself takes.
+/// [`SolveOptions::repack`] of provisioning: enough for some hundred different sizes of pods, at a third of the time of
+/// the pass itself.
 pub const REPACK: u32 = 2_000;
 
 impl Default for SolveOptions {
-    /// Upstream's defaults: preferences are respected, minValues are strict, 600 types. Nothing is asked for yet: set
+    /// Karpenter's defaults: preferences are respected, minValues are strict, 600 types. No pods are selected: set
     /// `pending`, `without` or `extra`.
     fn default() -> Self {
         Self {
@@ -88,22 +89,22 @@ impl Default for SolveOptions {
     }
 }
 
-/// A pod that goes to a machine that is there or coming.
+/// A pod placed on an existing node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// The machine.
+    /// The node.
     pub node: NodeKey,
-    /// How the ledger names it.
+    /// Its name in the ledger.
     pub place: NominationTarget,
-    /// The machine is not initialized yet.
+    /// Whether the node is not initialized yet.
     pub uninitialized: bool,
-    /// The pod was promised a place on this machine already.
+    /// Whether the pod was nominated to this node already.
     pub kept: bool,
 }
 
-/// One way to buy a planned claim.
+/// One offering for a planned NodeClaim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedOffering {
     /// Instance type name.
@@ -116,14 +117,14 @@ pub struct PlannedOffering {
     pub price: Option<MicroUsd>,
 }
 
-/// A claim to make.
+/// A NodeClaim to create.
 #[derive(Clone, Debug)]
 pub struct PlannedClaim {
-    /// Pool it is made from.
+    /// Its NodePool.
     pub pool: PoolName,
-    /// Node class of the pool.
+    /// Node class of the NodePool.
     pub node_class: NodeClassKey,
-    /// What its machine must satisfy, without the instance type list.
+    /// Its requirements, without the instance type list.
     pub requirements: Requirements,
     /// Pods' requests plus the smallest DaemonSet overhead.
     pub requests: Resources,
@@ -131,64 +132,64 @@ pub struct PlannedClaim {
     pub instance_types: Vec<Arc<str>>,
     /// Cheapest offering of the first type.
     pub cheapest: Option<PlannedOffering>,
-    /// Element-wise maximum of capacity over `instance_types`: what it can cost of a limit.
+    /// Element-wise maximum of capacity over `instance_types`: the most that it can count against a limit.
     pub most: Resources,
-    /// Pods it is made for, in the order in which they were placed.
+    /// Its pods, in the order in which they were placed.
     pub pods: Vec<Arc<Pod>>,
     /// minValues were lowered.
     pub min_values_relaxed: bool,
     /// Capacity types that some compatible available offering of these types has.
     pub capacity_types: Vec<mortise_cloudprovider::CapacityType>,
-    /// Drivers whose devices its pods get because the machine brings them. Sorted.
+    /// Drivers whose devices its pods get because the node comes with them. Sorted.
     pub device_drivers: Vec<Arc<str>>,
-    /// Label keys that need no definition: they are not copied to the claim's labels.
+    /// Well-known label keys: they are not copied to the NodeClaim's labels.
     pub well_known: Arc<WellKnown>,
 }
 
 /// The plan of a solve.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchPlan {
-    /// Pods on machines that are there or coming.
+    /// Pods placed on existing nodes.
     pub placements: Vec<Placement>,
-    /// Claims to make.
+    /// NodeClaims to create.
     pub claims: Vec<PlannedClaim>,
 }
 
-/// Pods of one class that have no place, and why.
+/// Unschedulable pods of one class, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unplaced {
     /// The pods.
     pub pods: Vec<(PodKey, Uid)>,
-    /// The reasons, one or more per pool.
+    /// The reasons, one or more per NodePool.
     pub reasons: Vec<Reason>,
-    /// Upstream's error text, for the `FailedScheduling` event.
+    /// Karpenter's error text, for the `FailedScheduling` event.
     pub message: String,
-    /// They wait for reserved capacity that others hold in this pass: no event, they are looked at again.
+    /// They wait for reserved capacity that other NodeClaims of this pass hold: they are retried without an event.
     pub deferred: bool,
 }
 
-/// What a solve says besides its plan.
+/// The report of a solve, next to its plan.
 #[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct SolveReport {
-    /// Pods without a place.
+    /// Unschedulable pods.
     pub unplaced: Vec<Unplaced>,
-    /// Pods that are not ours to place (opted out, broken volume claims), with the reason.
+    /// Pods that mortise does not place (opted out, broken volume claims), with the reason.
     pub ignored: Vec<(PodKey, String)>,
-    /// How many pods were looked at.
+    /// Number of pods considered.
     pub considered: usize,
-    /// Pods whose promise does not hold any more, and why. They are placed anew, or among `unplaced`.
+    /// Pods whose nomination is no longer valid, and why. They are placed again, or among `unplaced`.
     pub broken: Vec<(Uid, NominationFailure)>,
-    /// Pods that stay where they were promised a place, although the types of that machine are not known now.
+    /// Pods that keep their nomination although the instance types of that node are unknown now.
     pub entrusted: Vec<PodKey>,
-    /// Pools whose own requirements leave no instance type, with upstream's words for it. By name.
+    /// NodePools whose own requirements leave no instance type, with Karpenter's text. By name.
     pub typeless: Vec<(PoolName, String)>,
-    /// The time ran out: what is not in the plan was not tried to the end.
+    /// Time ran out: the plan is incomplete.
     pub stopped: bool,
 }
 
 impl LaunchPlan {
-    /// Sum of the cheapest prices of the new claims; `None` when one is not known.
+    /// Sum of the cheapest prices of the new NodeClaims; `None` when one is unknown.
     #[must_use]
     pub fn price(&self) -> Option<MicroUsd> {
         self.claims

@@ -20,20 +20,20 @@ use mortise_state::snapshot::{Pod, PodClass, Snapshot};
 /// The pods of a pass.
 #[derive(Debug, Default)]
 pub(super) struct PodQueue {
-    /// Pods to place, in order, with what their volumes ask.
+    /// Pods to place, in order, with the requirements of their volumes.
     pub(super) pods: Vec<(Arc<Pod>, VolumeNeeds)>,
-    /// Pods that are not ours to place, with the reason.
+    /// Pods that mortise does not place, with the reason.
     pub(super) ignored: Vec<(PodKey, String)>,
-    /// How many pods were looked at.
+    /// Number of pods considered.
     pub(super) considered: usize,
 }
 
 impl PodQueue {
-    /// Takes together: pending pods, pods of machines that go, pods of machines that are thought away, and further ones.
+    /// Collects pending pods, pods of nodes that are being deleted, pods of removed nodes, and extra pods.
     ///
-    /// Order: priority, then CPU, then memory, all descending; then age; then UID. It is total, so the order in which pods
-    /// came does not matter.
-    pub(super) fn of(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
+    /// Order: priority, then CPU, then memory, all descending; then age; then UID. The order is total, so the order of the
+    /// input does not matter.
+    pub(super) fn new(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
         let mut seen: HashSet<Uid, FixedState> = HashSet::default();
         let mut all: Vec<Arc<Pod>> = Vec::new();
         let mut add = |pod: &Arc<Pod>| {
@@ -51,29 +51,29 @@ impl PodQueue {
         }
         if options.pending {
             snapshot.pending.values().for_each(&mut add);
-            let going = snapshot
+            let deleting = snapshot
                 .deleting
                 .iter()
                 .filter(|key| !options.without.contains(*key))
                 .filter_map(|key| snapshot.nodes.get(&**key));
-            for pod in going.flat_map(|node| node.reschedulable()) {
-                if leaves(now, snapshot, pod) {
+            for pod in deleting.flat_map(|node| node.reschedulable()) {
+                if is_evicted_soon(now, snapshot, pod) {
                     add(pod);
                 }
             }
         }
-        let mut batch = Self {
+        let mut queue = Self {
             considered: all.len(),
             ..Self::default()
         };
         let mut defaults = DefaultSpread::new(&options.spread_defaults, &snapshot.workloads);
         for pod in all {
-            match judge(snapshot, &pod) {
-                Ok(volumes) => batch.pods.push((defaults.apply(pod), volumes)),
-                Err(reason) => batch.ignored.push((pod.key.clone(), reason)),
+            match check_pod(snapshot, &pod) {
+                Ok(volumes) => queue.pods.push((defaults.apply(pod), volumes)),
+                Err(reason) => queue.ignored.push((pod.key.clone(), reason)),
             }
         }
-        batch.pods.sort_by(|(a, _), (b, _)| {
+        queue.pods.sort_by(|(a, _), (b, _)| {
             let (x, y) = (&a.class, &b.class);
             let larger = (y.priority, y.requests.cpu, y.requests.memory).cmp(&(
                 x.priority,
@@ -83,13 +83,13 @@ impl PodQueue {
             larger
                 .then_with(|| (a.created.as_second(), &a.uid).cmp(&(b.created.as_second(), &b.uid)))
         });
-        batch.ignored.sort();
-        batch
+        queue.ignored.sort();
+        queue
     }
 }
 
-/// The pod will leave its machine soon: nothing protects it, and its budget can be met.
-fn leaves(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> bool {
+/// Whether the pod will be evicted soon: nothing protects it, and its PodDisruptionBudget can be satisfied.
+fn is_evicted_soon(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> bool {
     if pod.is_protected(now) && pod.is_active() {
         return false;
     }
@@ -104,12 +104,12 @@ fn leaves(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> bool {
     let (mut count, mut blocked) = (0, false);
     for (_, pdb) in guards {
         count += 1;
-        blocked |= blocks_for_ever(pdb);
+        blocked |= blocks_indefinitely(pdb);
     }
     count <= 1 && !blocked
 }
 
-fn blocks_for_ever(pdb: &PodDisruptionBudget) -> bool {
+fn blocks_indefinitely(pdb: &PodDisruptionBudget) -> bool {
     let is = |amount: Option<&IntOrString>, number: Option<i32>, text: &str| match amount {
         Some(IntOrString::Int(amount)) => number == Some(*amount),
         Some(IntOrString::String(amount)) => {
@@ -121,12 +121,12 @@ fn blocks_for_ever(pdb: &PodDisruptionBudget) -> bool {
         || is(pdb.spec.min_available.as_ref(), None, "100%")
 }
 
-/// A pod that kube-scheduler would place, or does not know what to do with, is helped by no machine.
+/// Text of a pod that failed for a reason that no new node resolves.
 const SCHEDULER_FAILED: &str = "kube-scheduler failed with SchedulerError, which no new node resolves; \
      see the pod's condition PodScheduled";
 
-/// What the pod's volumes ask, or why the pod is not ours to place.
-fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
+/// The requirements of the pod's volumes, or why mortise does not place it.
+fn check_pod(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     let class = &pod.class;
     if let Some(malformed) = &class.malformed {
         return Err(malformed.to_string());
@@ -145,7 +145,7 @@ fn judge(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     }
 }
 
-/// Labels with a closed list of values, and labels that nobody may ask for.
+/// Checks labels with a closed list of values, and restricted labels.
 fn check_values(class: &PodClass, known: &WellKnown) -> Result<(), String> {
     for asked in class.strict.iter().flatten() {
         let key = asked.key();

@@ -1,7 +1,7 @@
-//! What a pod asks of one machine, whatever other pods do: resources, labels, taints, ports, volumes, devices.
+//! What a pod requires of a node, other pods ignored: resources, labels, taints, ports, volumes, devices.
 //!
-//! Pods that ask the same share an ask, and an ask remembers the machines that refused it: a refusal is final, because
-//! machines only fill up and their requirements only narrow during a pass.
+//! Pods with equal requirements share one entry, and an entry remembers the nodes that rejected it: a rejection is final,
+//! because nodes only fill up and templates only narrow during a pass.
 
 use std::collections::HashMap;
 
@@ -21,10 +21,10 @@ use mortise_state::catalog::Bits;
 use mortise_state::pods::HostPort;
 use mortise_state::snapshot::PodClass;
 
-/// Index of an ask.
+/// Index of an entry.
 pub(super) type PodRequirementsId = usize;
 
-/// What is asked of a machine.
+/// The requirements of a pod on a node.
 #[derive(Debug)]
 pub(super) struct PodRequirements {
     /// Requests.
@@ -33,27 +33,27 @@ pub(super) struct PodRequirements {
     pub(super) requests: ResourceVector,
     /// Requirements on labels.
     pub(super) requirements: Requirements,
-    /// The same as an addition to new machines; `None` when they name a host.
+    /// The same, to be added to a template; `None` when they require a hostname.
     pub(super) add: Option<RequirementSetId>,
-    /// Alternatives that volumes leave. Empty: anything goes.
+    /// Alternatives that volumes allow. Empty: any node.
     pub(super) volumes: Vec<Requirements>,
-    /// The same as additions to new machines.
+    /// The same, to be added to a template.
     pub(super) volume_adds: Vec<RequirementSetId>,
     /// Volumes to attach.
     pub(super) attach: Vec<Attachment>,
-    /// Devices; `None` of almost all pods.
+    /// Devices; `None` for almost all pods.
     pub(super) devices: Option<DeviceRequirementsId>,
     /// Host ports.
     pub(super) ports: Vec<HostPort>,
-    /// By taint profile: whether its taints are tolerated.
+    /// By taint set: whether the taints are tolerated.
     pub(super) tolerates: Vec<bool>,
-    /// Existing machines that were looked at and fit by all that does not change.
+    /// Existing nodes that satisfy every requirement that does not change during a pass.
     pub(super) suitable_hosts: Bits,
-    /// Existing machines that refused.
+    /// Existing nodes that rejected the pod.
     pub(super) refused_hosts: Bits,
-    /// All existing machines before this one refused.
+    /// All existing nodes before this one rejected the pod.
     pub(super) first_host: usize,
-    /// New machines that refused.
+    /// In-flight NodeClaims that rejected the pod.
     pub(super) refused_claims: Bits,
 }
 
@@ -68,14 +68,14 @@ struct RequirementsKey {
     tolerates_prefer: bool,
 }
 
-/// All asks of a pass.
+/// All entries of a pass.
 #[derive(Debug, Default)]
 pub(super) struct PodRequirementsTable {
     pub(super) all: Vec<PodRequirements>,
     by_content: HashMap<RequirementsKey, PodRequirementsId, FixedState>,
 }
 
-/// The different sets of taints of a pass.
+/// The distinct taint sets of a pass.
 #[derive(Debug, Default)]
 pub(super) struct TaintSets {
     all: Vec<Vec<Taint>>,
@@ -83,7 +83,7 @@ pub(super) struct TaintSets {
 
 impl TaintSets {
     /// The index of a set of taints.
-    pub(super) fn of(&mut self, taints: &[Taint]) -> usize {
+    pub(super) fn intern(&mut self, taints: &[Taint]) -> usize {
         self.all
             .iter()
             .position(|each| each == taints)
@@ -105,8 +105,8 @@ impl TaintSets {
 }
 
 impl PodRequirementsTable {
-    /// The ask of a class at one stage of giving up wishes.
-    pub(super) fn of(
+    /// The requirements of a class at one relaxation level.
+    pub(super) fn intern(
         &mut self,
         class: &PodClass,
         stage: &RelaxationLevel<'_>,
@@ -156,7 +156,7 @@ impl PodRequirementsTable {
 }
 
 impl PodRequirements {
-    /// Remembers that an existing machine refused.
+    /// Remembers that an existing node rejected the pod.
     pub(super) fn refuse_host(&mut self, host: usize) {
         self.refused_hosts.insert_growing(host);
         while self.refused_hosts.has(self.first_host) {
@@ -164,7 +164,7 @@ impl PodRequirements {
         }
     }
 
-    /// Whether volumes tie the pod to labels that no new machine can have.
+    /// Whether volumes require labels that no new node can have.
     pub(super) fn volumes_exclude_new(&self) -> bool {
         !self.volumes.is_empty() && self.volume_adds.is_empty()
     }

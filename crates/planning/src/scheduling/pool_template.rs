@@ -1,4 +1,4 @@
-//! Pools as templates of new machines.
+//! NodePools as templates of new NodeClaims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_state::catalog::{Bits, Catalog, InstanceTypeTable};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 
-/// Types on which the same DaemonSets run.
+/// Instance types on which the same DaemonSets run.
 #[derive(Clone, Debug)]
 pub(super) struct DaemonSetGroup {
     /// The types.
     pub(super) types: Bits,
-    /// What the DaemonSets take of each.
+    /// What the DaemonSets request on each.
     pub(super) overhead: DaemonSetOverhead,
 }
 
-/// A pool that new machines can come from.
+/// A NodePool that can launch nodes.
 #[derive(Clone, Debug)]
 pub(super) struct PoolTemplate {
     /// The pool.
@@ -36,40 +36,40 @@ pub(super) struct PoolTemplate {
     pub(super) name: PoolName,
     /// What its node class can launch.
     pub(super) catalog: Arc<Catalog>,
-    /// What every machine of the pool satisfies, once registered and initialized.
+    /// What every node of the NodePool satisfies, once registered and initialized.
     pub(super) requirements: Requirements,
     /// Taints that pods must tolerate.
     pub(super) taints: Vec<Taint>,
-    /// Types that the pool's own requirements leave.
+    /// Instance types that the NodePool's own requirements allow.
     pub(super) types: Bits,
-    /// The same types by the DaemonSets that run on them.
+    /// The same instance types by the DaemonSets that run on them.
     pub(super) groups: Vec<DaemonSetGroup>,
     /// Limits.
     pub(super) limits: PoolLimits,
-    /// What counts against them, new machines of this pass included.
+    /// Usage counted against them, in-flight NodeClaims of this pass included.
     pub(super) usage: PoolUsage,
-    /// The most that any of its types has of each resource.
+    /// Per resource, the largest amount that any of its instance types has.
     pub(super) largest: Resources,
-    /// What each of its types has left for pods beside the DaemonSets that run on it, by index of the type, flat.
+    /// Capacity of each instance type, net of the DaemonSets that run on it, by index of the type, flat.
     net: Vec<i64>,
     width: usize,
 }
 
-/// A pool that cannot be used, and why.
+/// A NodePool that cannot be used, and why.
 #[derive(Clone, Debug)]
 pub(super) struct UnusablePool {
     /// Its name.
     pub(super) pool: PoolName,
-    /// What kind of reason.
+    /// Kind of the reason.
     pub(super) blocker: PoolBlocker,
-    /// Why, in upstream's words where it has any.
+    /// Why, with Karpenter's text where it has one.
     pub(super) why: String,
-    /// What it comes down to; may be empty.
+    /// The decisive fact; may be empty.
     pub(super) detail: String,
 }
 
 impl UnusablePool {
-    fn of(pool: &NodePool, blocker: PoolBlocker, why: impl Into<String>) -> Self {
+    fn new(pool: &NodePool, blocker: PoolBlocker, why: impl Into<String>) -> Self {
         Self {
             pool: pool.name(),
             blocker,
@@ -84,10 +84,10 @@ impl UnusablePool {
     }
 }
 
-/// Text of a pool whose requirements leave nothing.
+/// Text of a NodePool whose requirements leave no instance type.
 pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
 
-/// The pools whose own requirements leave no type, in the words that upstream tells the pool.
+/// The NodePools whose own requirements leave no instance type, with Karpenter's text for the NodePool's event.
 pub(super) fn typeless(unusable: &[UnusablePool]) -> Vec<(PoolName, String)> {
     let all = "NodePool requirements filtered out all compatible available instance types";
     let of = |each: &UnusablePool| match each.blocker {
@@ -101,16 +101,16 @@ pub(super) fn typeless(unusable: &[UnusablePool]) -> Vec<(PoolName, String)> {
         .collect()
 }
 
-/// Text of a pool that goes.
+/// Text of a NodePool that is being deleted.
 pub(super) const DELETED: &str = "nodepool is being deleted";
 
-/// What a pool waits for, by its conditions.
+/// What a NodePool waits for, by its conditions.
 fn not_ready(pool: &NodePool) -> String {
     let conditions = || {
         let all = pool.status.conditions.iter();
         all.filter(|each| each.status != ConditionStatus::True)
     };
-    // `Ready` sums up the others, if there are any.
+    // `Ready` summarizes the others, if there are any.
     let alone = conditions().all(|each| each.type_ == "Ready");
     let missing: Vec<String> = conditions()
         .filter(|each| alone || each.type_ != "Ready")
@@ -131,7 +131,7 @@ fn not_ready(pool: &NodePool) -> String {
     format!("the pool is not ready: {}", missing.join(", "))
 }
 
-/// The usable pools of a snapshot, in the order in which they are tried: by weight, then by name, both descending.
+/// The usable NodePools of a snapshot, in the order in which they are tried: by weight, then by name, both descending.
 pub(super) fn templates(
     snapshot: &Snapshot,
     daemons: &DaemonSetPods,
@@ -144,11 +144,11 @@ pub(super) fn templates(
     let dynamic = snapshot.pools.values().filter(|pool| !pool.is_static());
     for pool in dynamic {
         if pool.metadata.deletion_timestamp.is_some() {
-            unusable.push(UnusablePool::of(pool, PoolBlocker::NotReady, DELETED));
+            unusable.push(UnusablePool::new(pool, PoolBlocker::NotReady, DELETED));
             continue;
         }
         let usage = usage.get(&pool.name()).cloned().unwrap_or_default();
-        match PoolTemplate::of(pool, snapshot, daemons, dimensions, usage, best_effort) {
+        match PoolTemplate::new(pool, snapshot, daemons, dimensions, usage, best_effort) {
             Ok(template) => usable.push(template),
             Err(why) => unusable.push(why),
         }
@@ -161,8 +161,8 @@ pub(super) fn templates(
 }
 
 impl PoolTemplate {
-    /// The pool as a template, if it can be used; otherwise why not.
-    pub(super) fn of(
+    /// The template of a NodePool, or why it cannot be used.
+    pub(super) fn new(
         pool: &Arc<NodePool>,
         snapshot: &Snapshot,
         daemons: &DaemonSetPods,
@@ -171,12 +171,12 @@ impl PoolTemplate {
         best_effort: bool,
     ) -> Result<Self, UnusablePool> {
         if !pool.is_ready() {
-            let why = UnusablePool::of(pool, PoolBlocker::NotReady, "nodepool is not ready");
+            let why = UnusablePool::new(pool, PoolBlocker::NotReady, "nodepool is not ready");
             return Err(why.because(not_ready(pool)));
         }
         let held_back = |why: &dyn std::fmt::Display| {
             let why = format!("launches are paused: {why}");
-            UnusablePool::of(pool, PoolBlocker::LaunchesPaused, why)
+            UnusablePool::new(pool, PoolBlocker::LaunchesPaused, why)
         };
         let mut limits = pool.limits();
         match pool.launch_pause() {
@@ -192,7 +192,7 @@ impl PoolTemplate {
         }
         let catalog = snapshot.catalog_of(pool).ok_or_else(|| {
             let why = "node class has no instance types yet";
-            UnusablePool::of(pool, PoolBlocker::NotReady, why)
+            UnusablePool::new(pool, PoolBlocker::NotReady, why)
         })?;
         let requirements = requirements(pool);
         let known = &snapshot.well_known;
@@ -201,12 +201,12 @@ impl PoolTemplate {
         let mut types = table.offered(&kinds);
         types.and(&table.meeting(&requirements));
         if types.is_empty() {
-            let why = UnusablePool::of(pool, PoolBlocker::NoTypes, NO_TYPES);
+            let why = UnusablePool::new(pool, PoolBlocker::NoTypes, NO_TYPES);
             return Err(why.because(super::messages::no_types(catalog, &requirements)));
         }
         if !best_effort && catalog.check_min_values_of(&types, &requirements).is_err() {
             let why = format!("{NO_TYPES} due to minValues incompatibility");
-            return Err(UnusablePool::of(pool, PoolBlocker::MinValues, why));
+            return Err(UnusablePool::new(pool, PoolBlocker::MinValues, why));
         }
         let taints = pool.spec.template.spec.taints().to_vec();
         let groups = groups(table, &types, daemons, &taints, &requirements, known);
@@ -228,24 +228,24 @@ impl PoolTemplate {
         .measured())
     }
 
-    /// The pool's weight; of pools that can take a pod, those of the highest count.
+    /// The NodePool's weight; of the NodePools that can run a pod, those of the highest weight are used.
     pub(super) fn weight(&self) -> i32 {
         self.pool.spec.weight.unwrap_or(0)
     }
 
-    /// Whether the limits leave room for a machine of whatever type.
+    /// Whether the limits allow a node of any instance type.
     pub(super) fn admits_any_type(&self) -> bool {
         !self.is_full() && self.within_limits().is_none()
     }
 
-    /// Whether the limit on the number of machines is reached.
+    /// Whether the limit on the number of nodes is reached.
     pub(super) fn is_full(&self) -> bool {
         self.limits
             .nodes
             .is_some_and(|limit| self.usage.nodes >= limit)
     }
 
-    /// No machine of the pool has the label: neither the pool nor any type says anything about it.
+    /// Whether no node of the NodePool has the label: neither the NodePool nor any instance type mentions it.
     pub(super) fn never_has(&self, key: &str) -> bool {
         self.requirements
             .get(key)
@@ -253,15 +253,15 @@ impl PoolTemplate {
             && self.catalog.table().values(key).next().is_none()
     }
 
-    /// The types that the limits still allow; `None` when they allow all.
+    /// The instance types that the limits still allow; `None` when they allow all.
     pub(super) fn within_limits(&self) -> Option<Bits> {
-        let room = |name: &str, limit: i64| limit.saturating_sub(self.usage.capacity.get(name));
+        let headroom = |name: &str, limit: i64| limit.saturating_sub(self.usage.capacity.get(name));
         let tight: Vec<(&str, i64)> = self
             .limits
             .resources
             .iter()
-            .map(|(name, limit)| (name.as_str(), room(name, *limit)))
-            .filter(|(name, room)| self.largest.get(name) > *room)
+            .map(|(name, limit)| (name.as_str(), headroom(name, *limit)))
+            .filter(|(name, headroom)| self.largest.get(name) > *headroom)
             .collect();
         if tight.is_empty() {
             return None;
@@ -270,7 +270,7 @@ impl PoolTemplate {
         for (at, each) in self.catalog.types().iter().enumerate() {
             if tight
                 .iter()
-                .any(|(name, room)| each.capacity.get(name) > *room)
+                .any(|(name, headroom)| each.capacity.get(name) > *headroom)
             {
                 left.remove(at);
             }
@@ -278,7 +278,7 @@ impl PoolTemplate {
         Some(left)
     }
 
-    /// Which limit is in the way of the smallest of these types; empty when none is.
+    /// Which limit excludes the smallest of these instance types; empty when none does.
     pub(super) fn limit_in_the_way(&self, types: &Bits) -> String {
         let smallest = |name: &str| {
             let of = types.iter().filter_map(|at| self.catalog.types().get(at));
@@ -292,14 +292,14 @@ impl PoolTemplate {
         self
     }
 
-    /// What a type has left for pods, flat.
+    /// Capacity of an instance type for pods, flat.
     pub(super) fn net(&self, at: usize) -> &[i64] {
         self.net
             .get(at * self.width..(at + 1) * self.width)
             .unwrap_or_default()
     }
 
-    /// The most of each resource that one of these types has.
+    /// Per resource, the largest amount among these instance types.
     pub(super) fn most(&self, types: &Bits) -> Resources {
         let mut most = Resources::zero();
         for each in types.iter().filter_map(|at| self.catalog.types().get(at)) {
@@ -316,7 +316,7 @@ impl PoolTemplate {
     }
 }
 
-/// Some machine of the pool is on its way and has not registered.
+/// Whether a NodeClaim of the NodePool is not registered yet.
 fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
     let comes = |node: &Arc<mortise_state::snapshot::StateNode>| {
         node.is_managed() && !node.registered && !node.deleting
@@ -329,7 +329,7 @@ fn is_trying(snapshot: &Snapshot, pool: &PoolName) -> bool {
         || snapshot.nodes_of_pool(pool).any(comes)
 }
 
-/// What the types of the groups have left, flat; a pool that takes a few types of a large catalogue pays for these only.
+/// Capacity of the groups' instance types, flat; a NodePool that uses a few types of a large catalog pays only for these.
 fn net(
     table: &InstanceTypeTable,
     groups: &[DaemonSetGroup],
@@ -360,7 +360,7 @@ fn requirements(pool: &NodePool) -> Requirements {
         labels::node_class_key(&class.group, &class.kind),
         class.name.as_str(),
     ));
-    // DaemonSets may select on what every node gets in the end.
+    // DaemonSets may select labels that every node gets eventually.
     for label in [labels::REGISTERED, labels::INITIALIZED] {
         all.add(Requirement::is(label, "true"));
     }

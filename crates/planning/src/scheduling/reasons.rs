@@ -1,10 +1,12 @@
-//! Why a pod found no place: per pool, the first thing in the way, and by how much the nearest type misses.
+//! Explains why a pod is unschedulable: the first blocker of each NodePool, and how much the nearest instance type lacks.
 
 use std::sync::Arc;
 
+use super::instance_type_reasons::InstanceTypeCheck;
 use super::messages;
 use super::narrowed_template::without_hostname;
 use super::pass::Pass;
+use super::pod_requirements::PodRequirements;
 use super::pool_template::{NO_TYPES, PoolTemplate, UnusablePool};
 use super::topology::{NO_DOMAIN, PodTopology, TopologyType};
 use crate::reason::{PoolBlocker, Reason};
@@ -14,32 +16,29 @@ use mortise_state::catalog::Bits;
 
 /// Reasons with the text of the event.
 pub(super) struct UnschedulableExplanation {
-    /// One or more per pool.
+    /// One or more per NodePool.
     pub(super) reasons: Vec<Reason>,
-    /// All pools in one text.
+    /// All NodePools in one text.
     pub(super) message: String,
 }
 
-/// What a pod waits for when every place of the reservations that suit it is held.
+/// Text for a pod whose compatible reservations are all held by other NodeClaims.
 pub(super) const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
 
-/// What is said of pods with device claims while these are ignored.
-pub(super) const IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
-
-/// Why one pool refuses.
+/// Why one NodePool cannot run a pod.
 pub(super) struct PoolRejection {
-    /// What kind of thing is in the way.
+    /// Kind of the blocker.
     pub(super) blocker: PoolBlocker,
-    /// In upstream's words.
+    /// Karpenter's text.
     pub(super) constraint: String,
-    /// In ours; may be empty.
+    /// Mortise's text; may be empty.
     pub(super) detail: String,
-    /// The type that misses least.
+    /// The instance type that lacks least.
     pub(super) missed: Option<Reason>,
 }
 
 impl PoolRejection {
-    /// A refusal in both words.
+    /// A rejection with both texts.
     pub(super) fn new(
         blocker: PoolBlocker,
         constraint: impl Into<String>,
@@ -54,33 +53,38 @@ impl PoolRejection {
     }
 }
 
-impl Pass<'_> {
-    /// Why the class has no place as things are at the end.
-    pub(super) fn explain(
-        &self,
-        class: usize,
-        unusable: &[UnusablePool],
-    ) -> UnschedulableExplanation {
+/// Explains, at the end of a pass, why pods are unschedulable.
+pub(super) struct PassExplainer<'p, 'a> {
+    /// The finished pass.
+    pub(super) pass: &'p Pass<'a>,
+    /// NodePools that the pass does not use.
+    pub(super) unusable: &'p [UnusablePool],
+}
+
+impl PassExplainer<'_, '_> {
+    /// Why the pods of a class are unschedulable.
+    pub(super) fn explain(&self, class: usize) -> UnschedulableExplanation {
+        let unusable = self.unusable;
         let mut reasons = Vec::new();
         let mut texts = Vec::new();
-        if self.options.ignore_devices && self.classes[class].class.claims_devices {
-            let text = IGNORED.to_owned();
+        if self.pass.options.ignore_devices && self.pass.classes[class].class.claims_devices {
+            let reason = Reason::DeviceClaimsIgnored;
             return UnschedulableExplanation {
-                reasons: vec![Reason::Note { text: text.clone() }],
-                message: text,
+                message: reason.to_string(),
+                reasons: vec![reason],
             };
         }
-        for template in &self.templates {
-            let refusal = self.refusal(class, template);
-            let is_last = refusal.constraint == HELD_UP;
-            texts.push(refusal.constraint.clone());
+        for template in &self.pass.templates {
+            let rejection = self.rejection(class, template);
+            let is_last = rejection.constraint == HELD_UP;
+            texts.push(rejection.constraint.clone());
             reasons.push(Reason::PoolRefused {
                 pool: template.name.clone(),
-                blocker: refusal.blocker,
-                constraint: refusal.constraint,
-                detail: refusal.detail,
+                blocker: rejection.blocker,
+                constraint: rejection.constraint,
+                detail: rejection.detail,
             });
-            reasons.extend(refusal.missed);
+            reasons.extend(rejection.missed);
             if is_last {
                 break;
             }
@@ -93,7 +97,7 @@ impl Pass<'_> {
                 detail: each.detail.clone(),
             });
         }
-        if self.templates.is_empty() {
+        if self.pass.templates.is_empty() {
             if unusable.is_empty() {
                 reasons.push(Reason::NoPools);
                 texts.push("no dynamic nodepools found".to_owned());
@@ -115,8 +119,8 @@ impl Pass<'_> {
         }
     }
 
-    fn refusal(&self, class: usize, template: &PoolTemplate) -> PoolRejection {
-        let this = &self.classes[class];
+    fn rejection(&self, class: usize, template: &PoolTemplate) -> PoolRejection {
+        let this = &self.pass.classes[class];
         let name = &template.name;
         if template.is_full() {
             return PoolRejection::new(
@@ -153,35 +157,37 @@ impl Pass<'_> {
             );
         }
         // The last step has one alternative of the pod's node affinity left; each may fail for its own reason.
-        let ask = &self.asks.all[step.ask];
-        let mut last = self.refusal_of(class, template, &ask.requirements, mask.as_ref());
+        let ask = &self.pass.asks.all[step.ask];
+        let mut last =
+            self.rejection_of_alternative(class, template, &ask.requirements, mask.as_ref());
         let alternatives = &this.class.strict;
         if alternatives.len() > 1 {
             let each = alternatives.iter().enumerate().map(|(at, asked)| {
-                let refusal = self.refusal_of(class, template, asked, mask.as_ref());
-                format!("alternative {}: {}", at + 1, refusal.detail)
+                let rejection =
+                    self.rejection_of_alternative(class, template, asked, mask.as_ref());
+                format!("alternative {}: {}", at + 1, rejection.detail)
             });
             last.detail = each.collect::<Vec<_>>().join("; ");
         }
         last
     }
 
-    /// The same for one alternative of what the pod asks of labels.
-    fn refusal_of(
+    /// The same for one alternative of the pod's node affinity.
+    fn rejection_of_alternative(
         &self,
         class: usize,
         template: &PoolTemplate,
         asked: &Requirements,
         mask: Option<&Bits>,
     ) -> PoolRejection {
-        let this = &self.classes[class];
+        let this = &self.pass.classes[class];
         let Some(step) = this.steps.last() else {
             return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
         };
-        let ask = &self.asks.all[step.ask];
-        let known = &self.snapshot.well_known;
+        let ask = &self.pass.asks.all[step.ask];
+        let known = &self.pass.ground.snapshot.well_known;
         let mut node = template.requirements.clone();
-        let hostname = format!("hostname-placeholder-{:04}", self.claims.len());
+        let hostname = format!("hostname-placeholder-{:04}", self.pass.claims.len());
         node.add(Requirement::is(labels::HOSTNAME, hostname.as_str()));
         if let Err(clash) = node.compatible(asked, known) {
             let (blocker, detail) = messages::clash(&clash, "the pod");
@@ -192,23 +198,23 @@ impl Pass<'_> {
             );
         }
         node.add_all(asked);
-        if let Some(refusal) = self.devices_refusal(ask, template, &node, mask) {
-            return refusal;
+        if let Some(rejection) = self.device_rejection(ask, template, &node, mask) {
+            return rejection;
         }
         if ask.volumes.is_empty() {
-            return self.refusal_beside(class, template, asked, node, mask);
+            return self.rejection_with_labels_met(class, template, asked, node, mask);
         }
-        // Of the alternatives that volumes leave, the one that comes furthest.
+        // Of the alternatives that volumes allow, the one that passes most checks.
         let suiting = ask
             .volumes
             .iter()
             .filter(|of| node.is_compatible(of, known));
-        let refusals = suiting.map(|of| {
+        let rejections = suiting.map(|of| {
             let mut node = node.clone();
             node.add_all(of);
-            self.refusal_beside(class, template, asked, node, mask)
+            self.rejection_with_labels_met(class, template, asked, node, mask)
         });
-        let furthest = refusals.reduce(|a, b| if b.blocker > a.blocker { b } else { a });
+        let furthest = rejections.reduce(|a, b| if b.blocker > a.blocker { b } else { a });
         furthest.unwrap_or_else(|| {
             let clash = ask.volumes.first();
             let clash = clash.and_then(|first| node.compatible(first, known).err());
@@ -221,8 +227,8 @@ impl Pass<'_> {
         })
     }
 
-    /// What other pods, types and offerings say once labels agree.
-    fn refusal_beside(
+    /// Checks topology, instance types and offerings, once labels are compatible.
+    fn rejection_with_labels_met(
         &self,
         class: usize,
         template: &PoolTemplate,
@@ -233,7 +239,20 @@ impl Pass<'_> {
         match self.narrowed(class, asked, &node) {
             Ok(node) => {
                 let node = without_hostname_key(&node);
-                self.types_refusal(class, template, asked, &node, mask)
+                let Some(step) = self.pass.classes[class].steps.last() else {
+                    return PoolRejection::new(PoolBlocker::Types, String::new(), String::new());
+                };
+                let check = InstanceTypeCheck {
+                    template,
+                    ask: &self.pass.asks.all[step.ask],
+                    asked,
+                    node: &node,
+                    mask,
+                    known: &self.pass.ground.snapshot.well_known,
+                    dimensions: self.pass.shapes.dimensions(),
+                    lacks_reservation: self.pass.classes[class].lacks_reservation,
+                };
+                check.rejection()
             }
             Err(group) => {
                 let text = self.topology_text(group, class, &node);
@@ -243,14 +262,14 @@ impl Pass<'_> {
         }
     }
 
-    /// The requirements of a new machine, narrowed to the domains that suit the class; or the group that leaves none.
+    /// The requirements of a new node, narrowed to the domains allowed for the class; or the group that leaves none.
     fn narrowed(
         &self,
         class: usize,
         asked: &Requirements,
         node: &Requirements,
     ) -> Result<Requirements, usize> {
-        let this = &self.classes[class];
+        let this = &self.pass.classes[class];
         let mut all = node.clone();
         let Some(step) = this.steps.last() else {
             return Ok(all);
@@ -259,13 +278,13 @@ impl Pass<'_> {
             strict: asked,
             ..this.asking(step)
         };
-        let new_host = self.hosts.len() + self.claims.len();
-        let rules = self.topology.host_rules(&asking);
+        let new_host = self.pass.hosts.len() + self.pass.claims.len();
+        let rules = self.pass.topology.host_rules(&asking);
         if let Some(rule) = rules.iter().find(|rule| rule.refuses(new_host)) {
             return Err(rule.group);
         }
-        for each in self.topology.allow(&asking)? {
-            let key = &self.topology.keys[each.key];
+        for each in self.pass.topology.allow(&asking)? {
+            let key = &self.pass.topology.keys[each.key];
             let own = node.get(&key.name);
             let left = each.domains.iter().map(|domain| &key.domains[domain]);
             let left: Vec<_> = left
@@ -275,11 +294,11 @@ impl Pass<'_> {
             if left.is_empty() {
                 let groups = step.owned.iter().chain(&this.inverse_groups).copied();
                 let on_key: Vec<usize> = groups
-                    .filter(|at| self.topology.groups[*at].key == each.key)
+                    .filter(|at| self.pass.topology.groups[*at].key == each.key)
                     .collect();
-                // The one that leaves nothing by itself, if there is one.
+                // The group that leaves nothing by itself, if there is one.
                 let alone = on_key.iter().find(|at| {
-                    let left = self.topology.domains_of(**at, &asking).0;
+                    let left = self.pass.topology.domains_of(**at, &asking).0;
                     let mut left = left.iter().map(|domain| &key.domains[domain]);
                     !left.any(|value| own.is_none_or(|own| own.has(value)))
                 });
@@ -292,8 +311,8 @@ impl Pass<'_> {
     }
 
     fn topology_text(&self, group: usize, class: usize, node: &Requirements) -> String {
-        let group = &self.topology.groups[group];
-        let key = &self.topology.keys[group.key];
+        let group = &self.pass.topology.groups[group];
+        let key = &self.pass.topology.keys[group.key];
         let kind = match group.statement.kind {
             TopologyType::Spread { .. } => "topology spread",
             TopologyType::Near => "pod affinity",
@@ -318,7 +337,7 @@ impl Pass<'_> {
                 .map(|(at, domain)| format!("{domain}: {}", group.count(at)))
                 .collect()
         };
-        let strict = self.classes[class]
+        let strict = self.pass.classes[class]
             .steps
             .last()
             .map(|step| step.stage.strict_requirements());
@@ -341,8 +360,8 @@ impl Pass<'_> {
         asked: &Requirements,
         node: &Requirements,
     ) -> (PoolBlocker, String) {
-        let group = &self.topology.groups[at];
-        let key = &self.topology.keys[group.key];
+        let group = &self.pass.topology.groups[at];
+        let key = &self.pass.topology.keys[group.key];
         let name = &key.name;
         let selector = &group.statement.selector;
         let pods = selector.as_ref().map_or_else(
@@ -352,13 +371,13 @@ impl Pass<'_> {
                 text => format!("pods with {text}"),
             },
         );
-        let this = &self.classes[class];
+        let this = &self.pass.classes[class];
         let left = this.steps.last().map(|step| {
             let asking = PodTopology {
                 strict: asked,
                 ..this.asking(step)
             };
-            let left = self.topology.domains_of(at, &asking).0;
+            let left = self.pass.topology.domains_of(at, &asking).0;
             let left: Vec<&str> = left.iter().map(|domain| &*key.domains[domain]).collect();
             left.join(", ")
         });
@@ -401,10 +420,30 @@ impl Pass<'_> {
         }
     }
 
+    /// Why no node of a pool has the devices that the pod claims; `None` if one does.
+    fn device_rejection(
+        &self,
+        ask: &PodRequirements,
+        template: &PoolTemplate,
+        node: &Requirements,
+        mask: Option<&Bits>,
+    ) -> Option<PoolRejection> {
+        let asked = ask.devices?;
+        let mut all = self.pass.templates.iter();
+        let at = all.position(|of| of.name == template.name)?;
+        let mut types = template.catalog.table().meeting(node);
+        types.and(mask.unwrap_or(&template.types));
+        let devices = self.pass.devices.as_ref()?;
+        devices.rejection(asked, (at, template), node, &types)
+    }
+
     fn host_name(&self, host: usize) -> String {
-        match self.hosts.get(host) {
+        match self.pass.hosts.get(host) {
             Some(host) => host.hostname().to_owned(),
-            None => format!("hostname-placeholder-{:04}", host - self.hosts.len() + 1),
+            None => format!(
+                "hostname-placeholder-{:04}",
+                host - self.pass.hosts.len() + 1
+            ),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Giving up wishes one at a time.
+//! Relaxes preferences one at a time.
 //!
-//! # The rule
-//! Everything a pod would like is required at first. While it finds no place, one thing is dropped, in this order, each
-//! kind until nothing of it is left: an alternative of the required node affinity (only the first one left counts), the
-//! heaviest preferred pod affinity, the heaviest preferred pod anti-affinity, the heaviest preferred node affinity, a
-//! spread constraint that is only a wish, and last the dislike of nodes tainted `PreferNoSchedule`.
+//! # Rule
+//! All preferences are required at first. While the pod does not fit, one item is dropped, in this order, each kind until
+//! nothing of it is left: an alternative of the required node affinity (only the first one left counts), the heaviest
+//! preferred pod affinity, the heaviest preferred pod anti-affinity, the heaviest preferred node affinity, a spread
+//! constraint with `ScheduleAnyway`, and finally the avoidance of nodes tainted `PreferNoSchedule`.
 //!
 //! # Source
 //! Karpenter core 1.14; checked against recorded passes.
@@ -13,12 +13,12 @@ use mortise_apis::requirements::Requirements;
 use mortise_state::pods::{CompiledAffinityTerm, SpreadConstraint, WeightedTerm};
 use mortise_state::snapshot::PodClass;
 
-/// What of a pod's class counts at one stage of giving up.
+/// The constraints of a class that count at one relaxation level.
 #[derive(Clone, Debug)]
 pub(super) struct RelaxationLevel<'a> {
     /// Alternatives of node selector and required node affinity that are left; the first one counts.
     pub(super) strict: &'a [Requirements],
-    /// Wishes for nodes that are left, heaviest first; the first one counts.
+    /// Node preferences that are left, heaviest first; the first one counts.
     pub(super) nodes: Vec<&'a Requirements>,
     /// Affinity terms that count.
     pub(super) near: Vec<&'a CompiledAffinityTerm>,
@@ -32,17 +32,17 @@ pub(super) struct RelaxationLevel<'a> {
     apart_required: usize,
 }
 
-/// Whether a pass looks at wishes, and at which taints.
+/// Whether preferences and soft taints count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PreferencePolicy {
-    /// Wishes count until they cannot be met.
+    /// Preferences count until they cannot be satisfied.
     pub(super) respect_preferences: bool,
-    /// Some pool has a taint `PreferNoSchedule`.
+    /// Whether some NodePool has a taint `PreferNoSchedule`.
     pub(super) soft_taints: bool,
 }
 
 impl<'a> RelaxationLevel<'a> {
-    /// All stages of a class, from everything to nothing but what is required.
+    /// All relaxation levels of a class, from all preferences to none.
     pub(super) fn all(class: &'a PodClass, manner: PreferencePolicy) -> Vec<Self> {
         let mut stages = vec![Self::first(class, manner)];
         while let Some(next) = stages.last().and_then(|last| last.next(manner)) {
@@ -53,12 +53,13 @@ impl<'a> RelaxationLevel<'a> {
 
     fn first(class: &'a PodClass, manner: PreferencePolicy) -> Self {
         let respect = manner.respect_preferences;
-        let terms = |required: &'a [CompiledAffinityTerm], wishes: &'a [WeightedTerm]| {
-            let mut wishes: Vec<&WeightedTerm> = wishes.iter().filter(|_| respect).collect();
-            wishes.sort_by_key(|wish| -wish.weight);
+        let terms = |required: &'a [CompiledAffinityTerm], preferences: &'a [WeightedTerm]| {
+            let mut preferences: Vec<&WeightedTerm> =
+                preferences.iter().filter(|_| respect).collect();
+            preferences.sort_by_key(|preference| -preference.weight);
             required
                 .iter()
-                .chain(wishes.into_iter().map(|wish| &wish.term))
+                .chain(preferences.into_iter().map(|preference| &preference.term))
                 .collect::<Vec<_>>()
         };
         let mut nodes: Vec<_> = class.preferred_node.iter().filter(|_| respect).collect();
@@ -94,8 +95,8 @@ impl<'a> RelaxationLevel<'a> {
             next.apart.remove(next.apart_required);
         } else if !next.nodes.is_empty() {
             next.nodes.remove(0);
-        } else if let Some(wish) = next.spread.iter().position(|each| !each.hard) {
-            next.spread.remove(wish);
+        } else if let Some(preference) = next.spread.iter().position(|each| !each.hard) {
+            next.spread.remove(preference);
         } else if manner.soft_taints && !self.tolerates_prefer {
             next.tolerates_prefer = true;
         } else {
@@ -104,16 +105,16 @@ impl<'a> RelaxationLevel<'a> {
         Some(next)
     }
 
-    /// What the pod asks of the labels of its node: one alternative, and the heaviest wish that is left.
+    /// The requirements on node labels: one alternative, and the heaviest preference that is left.
     pub(super) fn requirements(&self) -> Requirements {
         let mut all = self.strict_requirements().clone();
-        if let Some(wish) = self.nodes.first() {
-            all.require_all(wish);
+        if let Some(preference) = self.nodes.first() {
+            all.require_all(preference);
         }
         all
     }
 
-    /// The same without wishes: the domains that the pod could use at all.
+    /// The same without preferences: the domains that the pod can use at all.
     pub(super) fn strict_requirements(&self) -> &'a Requirements {
         const NOTHING: &Requirements = &Requirements::new();
         self.strict.first().unwrap_or(NOTHING)

@@ -1,8 +1,8 @@
-//! Reserved capacity within a pass: every new machine that could come out of a reservation holds one of its places, so that
-//! two machines do not count on the same one.
+//! Reserved capacity within a pass: each in-flight NodeClaim that can be launched from a reservation holds one of its
+//! instances, so that two NodeClaims do not count on the same one.
 //!
 //! # Source
-//! Karpenter core 1.14: a machine holds a place of *every* reservation that suits it, and gives back those that its
+//! Karpenter core 1.14: a NodeClaim holds an instance of *every* compatible reservation, and releases those that its
 //! requirements come to exclude.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use mortise_state::catalog::Bits;
 /// Index of a reservation.
 pub(super) type ReservationId = usize;
 
-/// Places of all reservations.
+/// Remaining instances of all reservations.
 #[derive(Debug)]
 pub(super) struct Reservations {
     mode: ReservedCapacityMode,
@@ -24,13 +24,13 @@ pub(super) struct Reservations {
     left: Vec<u32>,
 }
 
-/// Why a machine cannot count on reserved capacity.
+/// No instance of a compatible reservation is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReservationsExhausted;
 
 impl Reservations {
-    /// The reservations of all pools; where pools differ in what is left, the least counts.
-    pub(super) fn of(templates: &[PoolTemplate], mode: ReservedCapacityMode) -> Self {
+    /// The reservations of all NodePools; where catalogs differ in the remaining instances, the smallest number counts.
+    pub(super) fn new(templates: &[PoolTemplate], mode: ReservedCapacityMode) -> Self {
         let mut least: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         if mode != ReservedCapacityMode::Uncounted {
             for template in templates {
@@ -58,7 +58,7 @@ impl Reservations {
         self.ids.get(id).copied()
     }
 
-    /// Reservations that machines of these types could come from. Sorted.
+    /// Reservations with these instance types. Sorted.
     fn suiting(
         &self,
         shape: &NarrowedTemplate,
@@ -76,11 +76,11 @@ impl Reservations {
         all
     }
 
-    /// What a machine of these types would hold.
+    /// The reservations that a NodeClaim with these instance types would hold.
     ///
     /// # Errors
-    /// Reservations suit it and all are taken, or it would lose the last one that it holds; only when `Strict`.
-    pub(super) fn holds(
+    /// Reservations are compatible and all are used, or it would lose the last one that it holds; only when `Strict`.
+    pub(super) fn claimable(
         &self,
         shape: &NarrowedTemplate,
         template: &PoolTemplate,
@@ -101,7 +101,7 @@ impl Reservations {
         Ok(can)
     }
 
-    /// Exchanges what a machine holds.
+    /// Exchanges the reservations that a NodeClaim holds.
     pub(super) fn exchange(&mut self, held: &[ReservationId], for_these: &[ReservationId]) {
         held.iter().for_each(|id| self.left[*id] += 1);
         for id in for_these {

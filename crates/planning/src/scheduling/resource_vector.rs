@@ -1,4 +1,4 @@
-//! Resources as flat arrays, so that "does it fit" is a few integer comparisons.
+//! Resources as flat arrays, so that a capacity check is a few integer comparisons.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(super) type ResourceVector = SmallVec<[i64; 6]>;
 /// CPU, memory, pods and local disk; extended resources follow.
 const STANDARD: usize = 4;
 
-/// The resources that matter in one pass: the standard four, and whatever else some pod or DaemonSet asks for.
+/// The resources of one pass: the standard four, and those that some pod or DaemonSet requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResourceDimensions {
     extended: Vec<Arc<str>>,
@@ -21,7 +21,7 @@ pub(super) struct ResourceDimensions {
 
 impl ResourceDimensions {
     /// The dimensions of all these requests.
-    pub(super) fn of<'a>(requests: impl IntoIterator<Item = &'a Resources>) -> Self {
+    pub(super) fn new<'a>(requests: impl IntoIterator<Item = &'a Resources>) -> Self {
         let mut names: BTreeSet<&Arc<str>> = BTreeSet::new();
         for each in requests {
             names.extend(each.extended.iter().map(|(name, _)| name));
@@ -36,7 +36,7 @@ impl ResourceDimensions {
         STANDARD + self.extended.len()
     }
 
-    /// The amounts of these resources; what is no dimension is left out.
+    /// The amounts of these resources; resources without a dimension are dropped.
     pub(super) fn flat(&self, of: &Resources) -> ResourceVector {
         let standard = [of.cpu, of.memory, of.pods, of.ephemeral_storage];
         standard
@@ -45,7 +45,7 @@ impl ResourceDimensions {
             .collect()
     }
 
-    /// Whether some resource that is no dimension is overcommitted: upstream gives nothing to such a machine.
+    /// Whether some resource without a dimension is overcommitted: Karpenter places nothing on such a node.
     pub(super) fn is_overcommitted_elsewhere(&self, free: &Resources) -> bool {
         free.extended
             .iter()
@@ -94,7 +94,7 @@ pub(super) fn subtract(from: &mut [i64], less: &[i64]) {
     }
 }
 
-/// The vectors that no other one equals or exceeds everywhere: if an amount fits any of the given, it fits one of these.
+/// The vectors that no other one equals or exceeds everywhere: an amount that fits any of the given fits one of these.
 pub(super) fn maximal(mut all: Vec<ResourceVector>) -> Vec<ResourceVector> {
     all.sort_unstable_by(|a, b| b.cmp(a));
     let mut kept: Vec<ResourceVector> = Vec::new();

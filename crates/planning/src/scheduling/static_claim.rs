@@ -1,4 +1,4 @@
-//! A machine of a pool for no pod in particular: what pools with a fixed number of nodes are made of.
+//! Plans NodeClaims of static NodePools, which have a fixed number of nodes.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use mortise_cloudprovider::CapacityType;
 use mortise_state::catalog::{Bits, InstanceTypeTable};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 
-/// Text of a pool whose instance types are too small for what runs on every node.
+/// Text of a NodePool whose instance types are too small for the DaemonSet pods.
 const TOO_SMALL: &str = "no instance type of the NodePool has enough capacity for its DaemonSets";
 
-/// Plans one machine from the pool's template alone: every type that meets it and has room for the DaemonSets, cheapest
-/// first. Limits are not looked at.
+/// Plans one NodeClaim from the NodePool's template alone: every compatible instance type with capacity for the
+/// DaemonSets, cheapest first. Limits are ignored.
 ///
 /// # Errors
-/// Why the pool cannot make a machine now: it is not ready, its types are not known, or none is left.
+/// Why the NodePool cannot launch a node now: it is not ready, its instance types are unknown, or none is left.
 ///
 /// # Source
-/// karpenter-core 7.2. Upstream names no types and leaves the choice to the provider.
+/// karpenter-core 7.2. Karpenter lists no instance types and leaves the choice to the provider.
 pub fn plan_static_claim(
     pool: &Arc<NodePool>,
     snapshot: &Snapshot,
     options: &SolveOptions,
 ) -> Result<PlannedClaim, String> {
-    let daemons = DaemonSetPods::of(snapshot);
-    let dimensions = ResourceDimensions::of(daemons.all().iter().map(|each| &each.class.requests));
+    let daemons = DaemonSetPods::from_snapshot(snapshot);
+    let dimensions = ResourceDimensions::new(daemons.all().iter().map(|each| &each.class.requests));
     let best_effort = options.min_values_best_effort;
     let usage = PoolUsage::default();
-    let template = PoolTemplate::of(pool, snapshot, &daemons, &dimensions, usage, best_effort)
+    let template = PoolTemplate::new(pool, snapshot, &daemons, &dimensions, usage, best_effort)
         .map_err(|unusable| unusable.why)?;
     let (catalog, table) = (&template.catalog, template.catalog.table());
     let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
@@ -40,11 +40,11 @@ pub fn plan_static_claim(
     let mut overhead = None;
     for group in &template.groups {
         let mut roomy = group.types.clone();
-        let has_room = |at: usize| template.net(at).iter().all(|left| *left >= 0);
+        let has_capacity = |at: usize| template.net(at).iter().all(|left| *left >= 0);
         group
             .types
             .iter()
-            .filter(|at| !has_room(*at))
+            .filter(|at| !has_capacity(*at))
             .for_each(|at| roomy.remove(at));
         if roomy.is_empty() {
             continue;

@@ -1,17 +1,17 @@
-//! Where other pods are: spread constraints, pod affinity and anti-affinity.
+//! Topology spread constraints, pod affinity and anti-affinity.
 //!
 //! # Terms
 //! A *key* is a node label whose values are *domains*, numbered densely. A *group* is one constraint, shared by all pods
-//! that state it in the same way, with the number of matching pods per domain. Host names are domains too, one per
-//! machine; their counts start at zero when a machine is opened.
+//! that state it identically, with the number of matching pods per domain. Hostnames are domains too, one per node; their
+//! counts start at zero when a NodeClaim is opened.
 //!
 //! # Invariant
-//! Counts only grow during a pass. So a host name that is refused for spread or anti-affinity stays refused, and a pod
-//! that only waits for those need not be tried again.
+//! Counts only grow during a pass. A hostname that is rejected for spread or anti-affinity therefore stays rejected, and a
+//! pod that depends only on those is not tried again.
 //!
 //! # Source
-//! Karpenter core 1.14, with two differences: a domain must suit all constraints of a pod together (there, each picks its
-//! own), and constraints that differ in `minDomains` are different.
+//! Karpenter core 1.14, with two differences: a domain must satisfy all constraints of a pod together (Karpenter picks one
+//! for each constraint), and constraints that differ in `minDomains` are different groups.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,37 +28,38 @@ use mortise_state::catalog::Bits;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::StateNode;
 
-/// What a group demands.
+/// Type of a group's constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TopologyType {
-    /// No domain has `max_skew` more than another.
+    /// Spread: no domain has `max_skew` more pods than another.
     Spread {
-        /// The most a domain may be ahead.
+        /// Largest allowed difference.
         max_skew: i32,
-        /// With fewer domains the least counts as zero.
+        /// With fewer domains the smallest count is taken as zero.
         min_domains: Option<i32>,
     },
-    /// Where such pods are.
+    /// Affinity: only domains with matching pods.
     Near,
-    /// Where no such pods are.
+    /// Anti-affinity: only domains without matching pods.
     Apart,
-    /// Where no pods are that want to be apart from such pods. Counts the pods that want it, applies to those they mean.
+    /// Inverse anti-affinity: only domains without pods whose anti-affinity matches this pod. Counts the pods with the
+    /// anti-affinity.
     Repelled,
 }
 
-/// Which nodes are domains of a spread constraint.
+/// Node selection of a spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TopologyNodeFilter {
-    /// Alternatives of labels; empty means any.
+    /// Alternatives of labels; empty for any.
     pub(super) labels: Vec<Requirements>,
-    /// The tolerations whose nodes count, as comparable texts; `None` means any node.
+    /// Tolerations of the pod, as comparable texts; `None` ignores taints.
     pub(super) tolerations: Option<Vec<TolerationText>>,
 }
 
 /// Key, operator, value and effect of a toleration.
 pub(super) type TolerationText = [Option<String>; 4];
 
-/// The texts of a toleration that decide.
+/// The fields of a toleration that decide.
 pub(super) fn toleration_text(of: &Toleration) -> TolerationText {
     [
         of.key.clone(),
@@ -69,7 +70,7 @@ pub(super) fn toleration_text(of: &Toleration) -> TolerationText {
 }
 
 impl TopologyNodeFilter {
-    /// Whether a node of these taints and labels counts. Taints that only discourage do not.
+    /// Whether a node with these taints and labels counts. `PreferNoSchedule` taints are ignored.
     pub(super) fn admits(&self, taints: &[Taint], node: &Requirements) -> bool {
         let none = WellKnown::none();
         self.tolerates(taints)
@@ -80,7 +81,7 @@ impl TopologyNodeFilter {
                     .any(|asked| node.is_compatible(asked, &none)))
     }
 
-    /// As [`Self::admits`], for a machine with these taints.
+    /// As [`Self::admits`], for a node with these taints.
     pub(super) fn admits_node(&self, taints: &[Taint], node: &StateNode) -> bool {
         self.tolerates(taints)
             && (self.labels.is_empty() || self.labels.iter().any(|asked| labels_meet(node, asked)))
@@ -111,10 +112,10 @@ impl TopologyNodeFilter {
     }
 }
 
-/// What makes two constraints the same group.
+/// Identity of a topology group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TopologyGroupKey {
-    /// What is demanded.
+    /// Type of the constraint.
     pub(super) kind: TopologyType,
     /// Node label.
     pub(super) key: Arc<str>,
@@ -142,9 +143,9 @@ impl TopologyGroupKey {
 pub(super) struct TopologyKey {
     /// The label.
     pub(super) name: Arc<str>,
-    /// It is the host name: every machine is a domain of its own.
+    /// Whether it is the hostname: every node is a domain of its own.
     pub(super) is_host: bool,
-    /// The values. Sorted; for host names empty.
+    /// The values. Sorted; empty for hostnames.
     pub(super) domains: Vec<Arc<str>>,
 }
 
@@ -156,7 +157,7 @@ impl TopologyKey {
             .ok()
     }
 
-    /// The domains that a machine may turn out to be in whose label is only asked for: every one, where nothing is.
+    /// The domains in which a node with this requirement may be: all without a requirement.
     pub(super) fn possible(&self, asked: Option<&Requirement>) -> SmallVec<[usize; 4]> {
         let is_possible = |domain: &usize| asked.is_none_or(|own| own.has(&self.domains[*domain]));
         (0..self.domains.len()).filter(is_possible).collect()
@@ -169,13 +170,14 @@ pub(super) const NO_DOMAIN: i32 = -1;
 /// A constraint with its counts.
 #[derive(Debug)]
 pub(super) struct TopologyGroup {
-    /// What it says.
+    /// Its identity.
     pub(super) statement: TopologyGroupKey,
     /// Index of its key.
     pub(super) key: usize,
-    /// Matching pods per domain; [`NO_DOMAIN`] where the domain does not exist for it. Host names beyond the end have 0.
+    /// Matching pods per domain; [`NO_DOMAIN`] where the domain does not exist for the group. Hostnames beyond the end
+    /// have 0.
     pub(super) counts: Vec<i32>,
-    /// Domains with a count above zero, and pods on machines that are no domains of the pass.
+    /// Domains with a count above zero, and pods on nodes that are no domains of the pass.
     pub(super) occupied: usize,
 }
 
@@ -184,8 +186,8 @@ impl TopologyGroup {
         self.counts.get(domain).copied().unwrap_or(0)
     }
 
-    /// Counts pods of a machine that will be in one of these domains. Until it is settled which, pods that others must avoid
-    /// block each of them; pods that are only counted count once it is.
+    /// Counts pods of a node that will be in one of these domains. Until the domain is decided, pods of anti-affinity
+    /// block each of them; pods of spread and affinity are counted once it is decided.
     pub(super) fn record_possible(&mut self, domains: &[usize], count: usize) {
         let blocks = matches!(
             self.statement.kind,
@@ -198,7 +200,7 @@ impl TopologyGroup {
         }
     }
 
-    /// Counts one pod more.
+    /// Counts one more pod.
     pub(super) fn record(&mut self, domain: usize) {
         if domain >= self.counts.len() {
             self.counts.resize(domain + 1, 0);
@@ -212,23 +214,23 @@ impl TopologyGroup {
     }
 }
 
-/// What the constraints of a pod on one key say about a pass's domains at this moment.
+/// The domains of one key that the constraints of a pod allow now.
 #[derive(Debug)]
 pub(super) struct AllowedDomains {
-    /// Index of the key; never that of the host name.
+    /// Index of the key; never the hostname.
     pub(super) key: usize,
-    /// Domains that suit every constraint on the key.
+    /// Domains that satisfy every constraint on the key.
     pub(super) domains: Bits,
-    /// The pod must be in one of them that is known: a spread constraint counts, or a first pod settles its group.
+    /// The pod's domain must be decided: a spread constraint counts it, or it is the first pod of its group.
     pub(super) one: bool,
-    /// A node without the label suits too: all constraints only keep pods apart, and where there is no domain nobody is in
-    /// it.
+    /// A node without the label is allowed too: all constraints are anti-affinity, which nothing violates without a
+    /// domain.
     pub(super) absent: bool,
     /// Group whose emptiest domains are tried first.
     order: Option<usize>,
 }
 
-/// How many matching pods a machine may have for one constraint to hold.
+/// Limit of matching pods per hostname for one constraint.
 #[derive(Debug)]
 pub(super) struct HostnameRule<'a> {
     /// The constraint.
@@ -239,7 +241,7 @@ pub(super) struct HostnameRule<'a> {
 }
 
 impl AllowedDomains {
-    /// Whether a machine suits that will be in one of `domains`, whichever it is. Empty for one that has no such label.
+    /// Whether a node that will be in one of `domains` is allowed in each of them. Empty for a node without the label.
     pub(super) fn suits_all(&self, domains: &[usize]) -> bool {
         if domains.is_empty() {
             return self.absent;
@@ -249,7 +251,7 @@ impl AllowedDomains {
 }
 
 impl HostnameRule<'_> {
-    /// Whether a machine breaks it.
+    /// Whether a node violates it.
     #[inline]
     pub(super) fn refuses(&self, host: usize) -> bool {
         let count = self.counts.get(host).copied().unwrap_or(0);
@@ -266,16 +268,16 @@ pub(super) struct Topology {
     group_ids: HashMap<TopologyGroupKey, usize, FixedState>,
 }
 
-/// A pod's side of the question: what it owns, and what it is.
+/// The groups and requirements of one pod.
 #[derive(Debug)]
 pub(super) struct PodTopology<'a> {
     /// Its own groups.
     pub(super) owned: &'a [usize],
-    /// Groups of others that keep it away.
+    /// Groups of other pods' anti-affinity that exclude it.
     pub(super) repelled_by: &'a [usize],
-    /// Its own groups that it counts in itself. Sorted.
+    /// Its own groups that select it. Sorted.
     pub(super) selects_itself: &'a [usize],
-    /// What it requires of labels without wishes.
+    /// Its label requirements without preferences.
     pub(super) strict: &'a Requirements,
 }
 
@@ -290,7 +292,7 @@ impl PodTopology<'_> {
 }
 
 impl Topology {
-    /// The group of a statement, made when it is new.
+    /// The group with this identity, added if it is new.
     pub(super) fn group(&mut self, statement: TopologyGroupKey) -> usize {
         if let Some(known) = self.group_ids.get(&statement) {
             return *known;
@@ -319,12 +321,12 @@ impl Topology {
         self.groups.len() - 1
     }
 
-    /// Whether the group is about host names.
+    /// Whether the key of the group is the hostname.
     pub(super) fn is_host(&self, group: usize) -> bool {
         self.keys[self.groups[group].key].is_host
     }
 
-    /// For every key but the host name: the domains that suit the pod now.
+    /// For every key except the hostname: the domains that are allowed now.
     ///
     /// # Errors
     /// The group that leaves no domain at all.
@@ -369,7 +371,7 @@ impl Topology {
         Ok(all)
     }
 
-    /// The domains that suit one group, and whether the pod must be in one of them that is known. Not for host names.
+    /// The domains that satisfy one group, and whether the pod's domain must be decided. Not for hostnames.
     pub(super) fn domains_of(&self, at: usize, asking: &PodTopology<'_>) -> (Bits, bool) {
         let group = &self.groups[at];
         let key = &self.keys[group.key];
@@ -423,12 +425,12 @@ impl Topology {
         (bits, one)
     }
 
-    /// The pod's constraints on host names, ready to be asked of many machines.
+    /// The pod's constraints by hostname, prepared for checks of many nodes.
     pub(super) fn host_rules(&self, asking: &PodTopology<'_>) -> SmallVec<[HostnameRule<'_>; 2]> {
         let rule = |at: usize| {
             let group = &self.groups[at];
             let (least, most) = match &group.statement.kind {
-                // A new machine can always be had, so the least that any has is zero.
+                // A new node is always possible, so the smallest count is zero.
                 TopologyType::Spread { max_skew, .. } => {
                     (i32::MIN, max_skew - i32::from(asking.is_own(at)))
                 }
@@ -452,14 +454,14 @@ impl Topology {
             .collect()
     }
 
-    /// How full a domain is, for the choice among those that suit.
+    /// Count of a domain, for the choice among allowed domains.
     pub(super) fn count_of(&self, allow: &AllowedDomains, domain: usize) -> i32 {
         allow
             .order
             .map_or(0, |order| self.groups[order].count(domain))
     }
 
-    /// The domains to try, in order: those with the smallest count first, then by name.
+    /// The domains to try, in order: smallest count first, then by name.
     pub(super) fn in_order(&self, allow: &AllowedDomains, among: &Bits) -> SmallVec<[usize; 4]> {
         let mut domains: SmallVec<[usize; 4]> = among
             .iter()

@@ -1,4 +1,4 @@
-//! Fills the constraints of a pass with what is there: domains, and pods that run.
+//! Fills the topology groups of a pass with the domains and bound pods of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use mortise_state::snapshot::{
     NodePodCounts, Pod, PodLabelIndex, PodLabelKey, Snapshot, StateNode,
 };
 
-/// The statement of a pod affinity or anti-affinity term of a pod in `own`.
+/// The group identity of a pod affinity or anti-affinity term of a pod in namespace `own`.
 pub(super) fn statement(
     kind: TopologyType,
     term: &CompiledAffinityTerm,
@@ -52,8 +52,8 @@ pub(super) fn statement(
     }
 }
 
-/// Groups that bound pods with required anti-affinity put around themselves, with the machines they are on and how many of
-/// them there are; only those that concern pods of the pass.
+/// Groups of bound pods with required anti-affinity, with their nodes and the number of pods; only those that select pods
+/// of the pass.
 pub(super) fn inverse_anti_affinity<'a>(
     snapshot: &'a Snapshot,
     topology: &mut Topology,
@@ -85,13 +85,13 @@ pub(super) fn inverse_anti_affinity<'a>(
     all
 }
 
-/// Where a pod counts: where it is assumed, else where it is bound.
+/// Where a pod is counted: where it is assumed, otherwise where it is bound.
 pub(super) fn place_of(snapshot: &Snapshot, pod: &Pod) -> Option<NominationTarget> {
     let bound = || pod.node.clone().map(NominationTarget::Node);
     snapshot.assumed.get(&pod.uid).cloned().or_else(bound)
 }
 
-/// The machines where pods are and stay, and how many.
+/// The nodes where pods stay, with a count each.
 fn staying<'a>(
     snapshot: &'a Snapshot,
     places: &'a NodePodCounts,
@@ -104,7 +104,7 @@ fn staying<'a>(
     places.iter().filter_map(move |(place, count)| {
         let gone = left.get(place).copied().unwrap_or(0);
         let count = usize::try_from(count).unwrap_or(0).checked_sub(gone)?;
-        // Of several Nodes with one provider id only the first is the machine.
+        // Of several Nodes with one provider ID only the first counts.
         let is_it = |node: &&Arc<StateNode>| match place {
             NominationTarget::Node(name) => node.names().0 == Some(&**name),
             NominationTarget::Claim(_) => true,
@@ -114,23 +114,23 @@ fn staying<'a>(
     })
 }
 
-/// Everything that is counted before the first pod is placed.
+/// Input of the counts before the first placement.
 pub(super) struct TopologyCounts<'a> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,
     /// Pools.
     pub(super) templates: &'a [PoolTemplate],
-    /// Machines that take pods; host names are numbered in this order.
+    /// Existing nodes; hostnames are numbered in this order.
     pub(super) hosts: &'a [ExistingNode<'a>],
     /// What [`inverse_anti_affinity`] found.
     pub(super) repelling: Vec<(usize, &'a StateNode, usize)>,
-    /// Bound pods that are placed anew and do not count where they are.
+    /// Bound pods that the pass places again, which do not count on their nodes.
     pub(super) leaving: &'a [&'a Pod],
 }
 
 impl TopologyCounts<'_> {
     /// Registers domains and counts bound pods.
-    pub(super) fn take(&self, topology: &mut Topology) {
+    pub(super) fn count_into(&self, topology: &mut Topology) {
         if topology.groups.is_empty() {
             return;
         }
@@ -176,7 +176,7 @@ impl TopologyCounts<'_> {
         topology.keys.iter_mut().map(name).collect()
     }
 
-    /// A domain exists for a group when a pool can make a node there, or a node that counts is there.
+    /// A domain exists for a group if a NodePool can launch a node there, or a node that counts is there.
     fn register(&self, topology: &mut Topology, of_nodes: &[Bits]) {
         let Topology { keys, groups, .. } = topology;
         let of_templates: Vec<Vec<Vec<usize>>> = keys
@@ -298,7 +298,7 @@ fn record(
     if key.is_host {
         match host {
             Some(domain) => (0..count).for_each(|_| topology.groups[group].record(domain)),
-            // A machine that takes no pods has no number, but who is there is there.
+            // Nodes outside the pass have no hostname index; their pods count nevertheless.
             None => topology.groups[group].occupied += count,
         }
         return;
@@ -314,7 +314,7 @@ fn record(
     topology.groups[group].record_possible(&domains, count);
 }
 
-/// Nothing runs behind its claim yet, so its labels may still turn out to be any that the claim allows.
+/// Whether no instance is launched, so that its labels may still become any that its NodeClaim allows.
 fn is_unlaunched(node: &StateNode) -> bool {
     node.node.is_none() && node.provider_id().is_none()
 }

@@ -1,7 +1,7 @@
-//! Where a pod's storage lets it run, and how many volumes it attaches.
+//! Volume constraints of pods: allowed nodes, and attach limits.
 //!
 //! # Source
-//! Karpenter core 1.14: volumes tie the node, not the pod, so spread constraints do not see them.
+//! Karpenter core 1.14: volumes restrict the node, not the pod, so spread constraints ignore them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use mortise_apis::names::NamespacedName;
 use mortise_apis::requirements::{Operator, Requirement, Requirements, expression};
 use mortise_state::snapshot::{Pod, PodVolume, Snapshot, StateNode};
 
-/// A volume that a driver attaches: driver, and the claim that stands for the volume.
+/// A volume that a driver attaches: driver, and the claim that identifies the volume.
 pub(super) type Attachment = (Arc<str>, NamespacedName);
 
-/// What storage asks of the node.
+/// Requirements of volumes on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct VolumeNeeds {
-    /// Alternatives of which one must hold. Empty: anything goes.
+    /// Alternatives of which one must be satisfied. Empty: any node.
     pub(super) alternatives: Vec<Requirements>,
     /// Volumes to attach. Sorted, unique.
     pub(super) attach: Vec<Attachment>,
 }
 
-/// Drivers that were built into Kubernetes, and the CSI drivers that took over.
+/// In-tree drivers, and the CSI drivers that replaced them.
 const IN_TREE: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
@@ -47,7 +47,7 @@ struct PodVolumeRef<'a> {
 }
 
 impl<'a> PodVolumeRef<'a> {
-    fn of(snapshot: &'a Snapshot, pod: &Pod, volume: &'a PodVolume) -> Self {
+    fn new(snapshot: &'a Snapshot, pod: &Pod, volume: &'a PodVolume) -> Self {
         let namespace = &pod.key.namespace;
         let (name, template) = match volume {
             PodVolume::Claim(name) => (Arc::clone(name), None),
@@ -94,7 +94,7 @@ impl<'a> PodVolumeRef<'a> {
             .map(|class| &**class)
     }
 
-    /// Why the volume keeps its pod from being placed at all.
+    /// Why the volume makes its pod unschedulable.
     fn fault(&self, snapshot: &'a Snapshot, exists: bool) -> Option<String> {
         let key = &self.key;
         if let Some(claim) = self.claim {
@@ -130,7 +130,7 @@ impl<'a> PodVolumeRef<'a> {
                 };
             }
         } else {
-            // A claim that is made for the pod comes after the pod; what is wrong with it shows then.
+            // A claim of an ephemeral volume is created after the pod; its problems show then.
             let name = &key.name;
             return exists.then(|| format!("getting persistent volume claim, persistentvolumeclaims {name:?} not found (PersistentVolumeClaim={name})"));
         }
@@ -216,7 +216,7 @@ impl<'a> PodVolumeRef<'a> {
     }
 }
 
-/// The class of claims that name none: of those marked as default the newest, then the first by name.
+/// The class of claims without one: the newest default class, then the first by name.
 fn default_class(snapshot: &Snapshot) -> Option<&str> {
     const MARK: &str = "storageclass.kubernetes.io/is-default-class";
     let marked = snapshot.storage_classes.iter().filter(|(_, class)| {
@@ -234,8 +234,8 @@ fn default_class(snapshot: &Snapshot) -> Option<&str> {
     newest.map(|(name, _)| &**name)
 }
 
-/// A term of a volume's node affinity. The host name of local storage is left out: the volume is on one node, but nodes of
-/// that name do not come back.
+/// A term of a volume's node affinity. The hostname of local storage is dropped: the volume is on one node, and no new
+/// node has that name.
 fn volume_term(term: &NodeSelectorTerm, local: bool) -> Requirements {
     let all = term.match_expressions.iter().flatten();
     let readable = all.filter_map(|from| expression(from).ok());
@@ -244,16 +244,16 @@ fn volume_term(term: &NodeSelectorTerm, local: bool) -> Requirements {
         .collect()
 }
 
-/// What a pod's volumes ask of its node.
+/// The requirements of a pod's volumes on its node.
 ///
 /// # Errors
-/// Why the pod cannot be placed before somebody mends its volumes.
+/// Why the pod cannot be scheduled until its volumes are fixed.
 pub(super) fn needs(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     let mut needs = VolumeNeeds::default();
     let mut alternatives = vec![Requirements::new()];
     for volume in &pod.class.volumes {
         let exists = matches!(volume, PodVolume::Claim(_));
-        let volume = PodVolumeRef::of(snapshot, pod, volume);
+        let volume = PodVolumeRef::new(snapshot, pod, volume);
         if let Some(fault) = volume.fault(snapshot, exists) {
             return Err(fault);
         }
@@ -273,7 +273,7 @@ pub(super) fn needs(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, Strin
     Ok(needs)
 }
 
-/// Every pair that does not clash; all pairs when every one does, so that the clash is what is reported.
+/// Every compatible pair; all pairs when none is, so that the conflict is reported.
 fn combine(left: &[Requirements], right: &[Requirements]) -> Vec<Requirements> {
     let pairs = || left.iter().flat_map(|a| right.iter().map(move |b| (a, b)));
     let both = |(a, b): (&Requirements, &Requirements)| {
@@ -292,7 +292,7 @@ fn combine(left: &[Requirements], right: &[Requirements]) -> Vec<Requirements> {
     }
 }
 
-/// The volumes that the pods of a machine have attached. A volume whose objects are gone counts for nothing.
+/// The volumes that the pods of a node have attached. A volume whose objects do not exist is not counted.
 pub(super) fn attached(snapshot: &Snapshot, node: &StateNode) -> BTreeSet<Attachment> {
     let of_pod = |pod: &Arc<Pod>| attachments(snapshot, pod);
     node.pods
@@ -302,7 +302,8 @@ pub(super) fn attached(snapshot: &Snapshot, node: &StateNode) -> BTreeSet<Attach
         .collect()
 }
 
-/// Whether a machine can attach the volumes of `pod` beside those of its own pods and of `others`, who are expected there.
+/// Whether a node can attach the volumes of `pod` next to those of its own pods and of `others`, which are nominated to
+/// it.
 #[must_use]
 pub fn volumes_fit<'a>(
     snapshot: &Snapshot,
@@ -324,13 +325,13 @@ fn attachments(snapshot: &Snapshot, pod: &Pod) -> Vec<Attachment> {
         .class
         .volumes
         .iter()
-        .map(|volume| PodVolumeRef::of(snapshot, pod, volume));
+        .map(|volume| PodVolumeRef::new(snapshot, pod, volume));
     volumes
         .filter_map(|volume| Some((volume.driver(snapshot)?, volume.key)))
         .collect()
 }
 
-/// Whether a machine can attach more volumes without exceeding a limit that its drivers published.
+/// Whether a node can attach more volumes within the limits that its drivers published.
 pub(super) fn can_attach(
     snapshot: &Snapshot,
     node: &StateNode,

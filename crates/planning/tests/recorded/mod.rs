@@ -422,7 +422,7 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     let spread_defaults = if settings["schedulerConfig"].is_null() {
         SpreadDefaults::default()
     } else {
-        SpreadDefaults::of(&read(&settings["schedulerConfig"])?)
+        SpreadDefaults::from_config(&read(&settings["schedulerConfig"])?)
             .map_err(|error| error.to_string())?
     };
     let options = SolveOptions {

@@ -1,4 +1,4 @@
-//! What a claim asks for, read once.
+//! Compiled specifications of ResourceClaims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use mortise_apis::k8s::devices::{
 use mortise_apis::taints;
 use mortise_state::snapshot::DeviceObjects;
 
-/// Most devices of a claim.
+/// Most devices of a ResourceClaim.
 ///
 /// # Source
 /// The API server admits no longer list of results.
 pub(super) const MOST_DEVICES: usize = 32;
 
-/// What a claim asks for.
+/// The specification of a ResourceClaim.
 #[derive(Debug)]
 pub(super) struct CompiledClaimSpec {
     /// Its requests, in order.
@@ -33,7 +33,7 @@ pub(super) struct CompiledClaimSpec {
 pub(super) struct RequestSpec {
     /// Name within the claim.
     pub(super) name: String,
-    /// The first of these that can be had.
+    /// Alternatives, of which the first available one is used.
     pub(super) alternatives: Vec<Alternative>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Alternative {
     pub(super) name: String,
     /// Class of the devices.
     pub(super) class: String,
-    /// What is true of them.
+    /// Selectors that they match.
     programs: Vec<(Arc<Program>, String)>,
     /// All devices of the kind; otherwise `count` of them.
     pub(super) all: bool,
@@ -58,10 +58,10 @@ pub(super) struct Alternative {
 }
 
 impl Alternative {
-    /// Whether a device of a driver is of the kind.
+    /// Whether a device of a driver matches.
     ///
     /// # Errors
-    /// An expression cannot be answered for this device.
+    /// An expression cannot be evaluated for this device.
     pub(super) fn selects(&self, driver: &str, device: &Device) -> Result<bool, String> {
         for (program, text) in &self.programs {
             match program.matches(driver, device) {
@@ -78,7 +78,7 @@ impl Alternative {
         Ok(true)
     }
 
-    /// Whether it can stand the taints of a device.
+    /// Whether it tolerates the taints of a device.
     pub(super) fn tolerates(&self, device: &Device) -> bool {
         let hard = device.taints.iter().filter(|taint| taint.effect != "None");
         hard.into_iter().all(|own| {
@@ -95,20 +95,20 @@ impl Alternative {
     }
 }
 
-/// Expressions that have been read.
+/// Parsed expressions.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     known: BTreeMap<String, Result<Arc<Program>, String>>,
 }
 
 impl Programs {
-    fn read(&mut self, selector: &DeviceSelector) -> Result<(Arc<Program>, String), String> {
+    fn compile(&mut self, selector: &DeviceSelector) -> Result<(Arc<Program>, String), String> {
         let Some(cel) = &selector.cel else {
             return Err("unsupported selector type (only CEL is supported)".to_owned());
         };
         let text = &cel.expression;
         let known = self.known.entry(text.clone()).or_insert_with(|| {
-            let program = Program::read(text).map(Arc::new);
+            let program = Program::parse(text).map(Arc::new);
             program.map_err(|why| format!("expression {text:?} failed to compile: {why}"))
         });
         known.clone().map(|program| (program, text.clone()))
@@ -116,11 +116,11 @@ impl Programs {
 }
 
 impl CompiledClaimSpec {
-    /// Reads what a claim of this name asks for.
+    /// Compiles the specification of a ResourceClaim with this name.
     ///
     /// # Errors
-    /// A class is not there, or something cannot be understood; in upstream's words where it has any.
-    pub(super) fn read(
+    /// A device class does not exist, or the specification cannot be interpreted; with Karpenter's text where it has one.
+    pub(super) fn compile(
         name: &str,
         spec: &ResourceClaimSpec,
         objects: &DeviceObjects,
@@ -139,7 +139,7 @@ impl CompiledClaimSpec {
                 .map(|exactly| (&request.name, exactly));
             let some = request.first_available.iter();
             for (sub, exactly) in only.chain(some.map(|sub| (&sub.name, &sub.exactly))) {
-                let read = Alternative::read(sub, exactly, objects, programs);
+                let read = Alternative::compile(sub, exactly, objects, programs);
                 alternatives.push(read.map_err(|why| fault(&request.name, why))?);
             }
             if alternatives.is_empty() {
@@ -176,7 +176,7 @@ impl CompiledClaimSpec {
 }
 
 impl Alternative {
-    fn read(
+    fn compile(
         name: &str,
         of: &ExactDeviceRequest,
         objects: &DeviceObjects,
@@ -198,7 +198,7 @@ impl Alternative {
             }
         };
         let selectors = known.spec.selectors.iter().chain(&of.selectors);
-        let programs: Result<_, _> = selectors.map(|each| programs.read(each)).collect();
+        let programs: Result<_, _> = selectors.map(|each| programs.compile(each)).collect();
         let capacity = of.capacity.iter().flat_map(|capacity| &capacity.requests);
         Ok(Self {
             name: name.to_owned(),

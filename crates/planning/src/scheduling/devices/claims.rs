@@ -1,4 +1,4 @@
-//! The claims of pods: which there are, what became of them, and which pods ask alike.
+//! ResourceClaims of pods: their specifications, allocations, and the pods with equal ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use mortise_apis::names::{NamespacedName, Uid};
 use mortise_apis::requirements::{Requirements, expression};
 use mortise_state::snapshot::{ClaimSource, Pod};
 
-/// A claim of a pass.
+/// A ResourceClaim in a pass.
 #[derive(Debug)]
 pub(super) struct PassResourceClaim {
-    /// What became of it.
+    /// Its allocation.
     pub(super) standing: ResourceClaimAllocation,
 }
 
-/// What became of a claim.
+/// Allocation of a ResourceClaim.
 #[derive(Debug)]
 pub(super) enum ResourceClaimAllocation {
     /// It has no devices yet.
     Open,
-    /// It has devices since before the pass; they can be used on nodes like one of these. None: on all.
+    /// It was allocated before the pass; its devices can be used on nodes like one of these. None: on all.
     Allocated(Vec<NodeSet>),
-    /// It got devices in this pass.
+    /// It was allocated in this pass.
     Given {
-        /// The machine on which alone they can be used; `None` where several will do.
+        /// The only node that can use them; `None` when several can.
         at: Option<TargetKey>,
-        /// What machines must be like.
+        /// Requirements on nodes that can use them.
         requirements: Requirements,
     },
 }
@@ -43,38 +43,38 @@ pub(super) struct NodeSet {
     labels: Requirements,
 }
 
-/// What a pod asks of devices.
+/// ResourceClaims of a pod.
 #[derive(Debug)]
 pub(super) struct DeviceRequirements {
     /// One for each claim.
     pub(super) parts: Vec<ResourceClaimRequirement>,
-    /// Why it cannot be answered.
+    /// Why they cannot be satisfied.
     pub(super) fault: Option<String>,
 }
 
-/// A claim within what a pod asks.
+/// One of these ResourceClaims.
 #[derive(Debug)]
 pub(super) struct ResourceClaimRequirement {
-    /// Name of the claim, for people; of one that was made for a pod, its name within the pod.
+    /// Name of the ResourceClaim, for users; of a generated one, its name within the pod.
     pub(super) name: Arc<str>,
-    /// Index of what it asks for.
+    /// Index of its specification.
     pub(super) wanted: usize,
-    /// The claim, where others may use it too or it has its devices already.
+    /// The ResourceClaim, if other pods may use it or it is allocated already.
     pub(super) shared: Option<usize>,
 }
 
-/// What makes two parts the same.
+/// Identity of a ResourceClaim requirement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PartKey {
     /// This claim.
     Shared(usize),
-    /// Any claim for this that was made for a pod, or one of this name for a pod alone.
+    /// Any generated ResourceClaim with this specification, or one of this name for a single pod.
     Own(usize, Option<Arc<str>>),
-    /// Something that keeps the pod from being placed.
+    /// A problem that makes the pod unschedulable.
     Fault(String),
 }
 
-/// The names of the claims of a pod that are there.
+/// The names of the existing ResourceClaims of a pod.
 pub(super) fn names(pod: &Pod) -> impl Iterator<Item = &Arc<str>> {
     pod.claims
         .iter()
@@ -85,13 +85,13 @@ pub(super) fn names(pod: &Pod) -> impl Iterator<Item = &Arc<str>> {
         })
 }
 
-/// Only pods that move use the claim: it will be free, and gets other devices.
+/// Whether only pods of the pass use the ResourceClaim: it is deallocated, and gets other devices.
 pub(super) fn is_moving(claim: &ResourceClaim, moving: &BTreeSet<Uid>) -> bool {
     let users = &claim.status.reserved_for;
     !users.is_empty() && users.iter().all(|user| moving.contains(user.uid.as_str()))
 }
 
-/// The nodes that a selector means: one of these. None: all.
+/// The nodes that a selector matches: one of these. None: all.
 fn nodes_of(selector: Option<&NodeSelector>) -> Vec<NodeSet> {
     let terms = selector.map_or(&[][..], |selector| &selector.node_selector_terms);
     let nodes = terms.iter().map(|term| {
@@ -118,8 +118,11 @@ fn nodes_of(selector: Option<&NodeSelector>) -> Vec<NodeSet> {
 }
 
 impl<'a> Devices<'a> {
-    /// What a pod asks of devices; `None` if nothing.
-    pub(in crate::scheduling) fn ask(&mut self, pod: &'a Pod) -> Option<DeviceRequirementsId> {
+    /// Interns the device requirements of a pod; `None` without any.
+    pub(in crate::scheduling) fn intern_requirements(
+        &mut self,
+        pod: &'a Pod,
+    ) -> Option<DeviceRequirementsId> {
         let all = pod.claims.as_deref().filter(|all| !all.is_empty())?;
         let objects = &self.snapshot.devices;
         let mut parts = Vec::new();
@@ -176,7 +179,7 @@ impl<'a> Devices<'a> {
                 .get(at)
                 .is_some_and(|claim| matches!(claim.standing, ResourceClaimAllocation::Open));
             let shared = (!is_sole || !is_open).then_some(at);
-            // Claims made for pods differ in their names alone, which say nothing to people.
+            // Generated ResourceClaims differ only in their names, which mean nothing to users.
             let label = if own { Arc::clone(&claim.name) } else { name };
             let named = (!own).then(|| Arc::clone(&label));
             keys.push(shared.map_or_else(|| PartKey::Own(wanted, named), PartKey::Shared));
@@ -218,23 +221,24 @@ impl<'a> Devices<'a> {
     }
 
     fn wanted(&mut self, name: &str, spec: &ResourceClaimSpec) -> usize {
-        // A fault names the claim, so only what can be read is the same for claims of other names.
+        // A problem names the ResourceClaim, so only valid ones are shared by other names.
         let text = serde_json::to_string(spec).unwrap_or_default();
         if let Some(known) = self.wanted_ids.get(&text)
             && matches!(self.wanted.get(*known), Some(Ok(_)))
         {
             return *known;
         }
-        let read = CompiledClaimSpec::read(name, spec, &self.snapshot.devices, &mut self.programs);
+        let read =
+            CompiledClaimSpec::compile(name, spec, &self.snapshot.devices, &mut self.programs);
         self.wanted.push(read);
         self.wanted_ids.insert(text, self.wanted.len() - 1);
         self.wanted.len() - 1
     }
 
-    /// The parts of an ask that need devices on this machine.
+    /// The ResourceClaims that need devices on this node.
     ///
     /// # Errors
-    /// A claim has its devices elsewhere.
+    /// A ResourceClaim has its devices elsewhere.
     pub(super) fn open(
         &self,
         ask: &DeviceRequirements,
@@ -279,7 +283,7 @@ impl<'a> Devices<'a> {
         Ok(open)
     }
 
-    /// What claims with devices require of a new machine.
+    /// What allocated ResourceClaims require of a new node.
     pub(super) fn required(&self, ask: &DeviceRequirements) -> Requirements {
         let mut all = Requirements::new();
         let shared = ask
@@ -289,7 +293,7 @@ impl<'a> Devices<'a> {
         for claim in shared {
             match &claim.standing {
                 ResourceClaimAllocation::Open => {}
-                // Several alternatives are rare; a machine that fits the first will do.
+                // Several alternatives are rare; a node that satisfies the first one suffices.
                 ResourceClaimAllocation::Allocated(nodes) => {
                     if let Some(first) = nodes.iter().find(|nodes| nodes.names.is_none()) {
                         all.require_all(&first.labels);

@@ -1,4 +1,4 @@
-//! Devices that can be had: those that are published in the cluster, or those that a new machine brings.
+//! Device inventories: devices published in the cluster, or those that a new node comes with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ pub(super) enum DeviceAccess<'a> {
     All,
     /// Nodes with these labels.
     Labels(Requirements),
-    /// The machine that brings it.
+    /// The node that comes with it.
     Carrier,
-    /// Nobody, because what is said of it cannot be read.
-    Nobody,
+    /// No node, because its specification cannot be read.
+    NoNode,
 }
 
 /// A pool of devices.
@@ -36,7 +36,7 @@ pub(super) struct DevicePool<'a> {
     pub(super) is_complete: bool,
     /// Two of its devices have the same name.
     pub(super) is_invalid: bool,
-    /// What its devices draw from together, by set and name.
+    /// Counters that its devices share, by set and name.
     pub(super) counters: BTreeMap<(&'a str, &'a str), Nanos>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct DevicePool<'a> {
 pub(super) struct InventoryDevice<'a> {
     /// Index of its pool.
     pub(super) pool: usize,
-    /// What it is.
+    /// Its specification.
     pub(super) device: &'a Device,
     /// Who can use it.
     pub(super) reach: DeviceAccess<'a>,
@@ -68,12 +68,13 @@ pub(super) struct DeviceInventory<'a> {
 /// An amount, in billionths.
 pub(super) type Nanos = i128;
 
-/// An amount; nothing where it cannot be read, which the API server does not let happen.
+/// An amount; zero where it cannot be read, which the API server prevents.
 pub(super) fn amount(of: &k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> Nanos {
     Quantity::parse(&of.0).map_or(0, |of| of.nanos())
 }
 
-/// What nodes have that are there, by pool and instance type: of each the first node by name whose devices are all published.
+/// Devices of existing nodes, by NodePool and instance type: of each the first node by name whose devices are all
+/// published.
 pub(super) fn of_nodes(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> {
     let mut by_node: BTreeMap<&str, Vec<&ResourceSliceSpec>> = BTreeMap::new();
     for (_, slice) in snapshot.devices.slices.sorted() {
@@ -86,7 +87,7 @@ pub(super) fn of_nodes(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&Resou
         let Some(node) = snapshot.node(name) else {
             continue;
         };
-        let stock = DeviceInventory::of(slices.iter().copied());
+        let stock = DeviceInventory::from_slices(slices.iter().copied());
         let is_whole = stock
             .pools
             .iter()
@@ -105,7 +106,7 @@ pub(super) fn of_nodes(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Vec<&Resou
     all
 }
 
-/// Who can use what is on a node of this name, on nodes like these, or on all.
+/// Access to the devices of a node with this name, of nodes like these, or of all.
 fn reach<'a>(
     node: Option<&'a str>,
     selector: Option<&'a NodeSelector>,
@@ -119,7 +120,7 @@ fn reach<'a>(
     }
     // The API asks for exactly one term.
     let Some([term]) = selector.map(|selector| selector.node_selector_terms.as_slice()) else {
-        return DeviceAccess::Nobody;
+        return DeviceAccess::NoNode;
     };
     if let Some(field) = term.match_fields.iter().flatten().next() {
         let names = field.values.as_deref().unwrap_or_default();
@@ -127,14 +128,14 @@ fn reach<'a>(
             [name] if field.key == "metadata.name" && field.operator == "In" => {
                 DeviceAccess::Node(name)
             }
-            _ => DeviceAccess::Nobody,
+            _ => DeviceAccess::NoNode,
         };
     }
     let mut labels = Requirements::new();
     for asked in term.match_expressions.iter().flatten() {
         match expression(asked) {
             Ok(asked) => labels.require(asked),
-            Err(_) => return DeviceAccess::Nobody,
+            Err(_) => return DeviceAccess::NoNode,
         }
     }
     DeviceAccess::Labels(labels)
@@ -142,7 +143,7 @@ fn reach<'a>(
 
 impl<'a> DeviceInventory<'a> {
     /// The devices of these slices. Of each pool only the newest generation counts.
-    pub(super) fn of(slices: impl Iterator<Item = &'a ResourceSliceSpec>) -> Self {
+    pub(super) fn from_slices(slices: impl Iterator<Item = &'a ResourceSliceSpec>) -> Self {
         let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> = BTreeMap::new();
         for slice in slices {
             let key = (slice.driver.as_str(), slice.pool.name.as_str());
@@ -175,7 +176,7 @@ impl<'a> DeviceInventory<'a> {
         stock
     }
 
-    /// The devices that a machine brings.
+    /// The devices that a node comes with.
     pub(super) fn of_machine(slices: &[&'a ResourceSliceSpec]) -> Self {
         let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> = BTreeMap::new();
         for slice in slices {
@@ -214,7 +215,7 @@ impl<'a> DeviceInventory<'a> {
                 match &reach {
                     DeviceAccess::Node(node) => self.local.entry(node).or_default().push(at),
                     DeviceAccess::All | DeviceAccess::Labels(_) => self.wide.push(at),
-                    DeviceAccess::Carrier | DeviceAccess::Nobody => {}
+                    DeviceAccess::Carrier | DeviceAccess::NoNode => {}
                 }
                 self.by_name
                     .insert((driver, name, device.name.as_str()), at);

@@ -1,23 +1,23 @@
 //! Devices that pods claim (Dynamic Resource Allocation), as a part of a pass.
 //!
 //! # Problem
-//! A pod with claims may use a machine only if devices for all its claims can be had there: devices that are published in the
-//! cluster and in reach of the machine, or that machines of its type bring. A claim that several pods share is satisfied once,
-//! and ties them to where its devices are.
+//! A pod with ResourceClaims fits on a node only if devices for all of them are available there: devices published in the
+//! cluster and accessible from the node, or devices that its instance type comes with. A ResourceClaim that several pods
+//! share is allocated once, and ties the pods to nodes with access to its devices.
 //!
 //! # Heuristic
-//! [`fn@search`] decides for one machine; the first answer counts. Devices of the cluster are tried before those that a new machine
-//! brings. A new machine may be of several types: it is narrowed to those that bring enough, and what each of them would take
-//! of the cluster's devices is held, because any of them may come.
+//! [`fn@search`] decides for one node; the first result is used. Devices of the cluster are tried before those of a new
+//! node. A new node may have several instance types: it is narrowed to those with enough devices, and the cluster devices
+//! that any of them would use are reserved.
 //!
 //! # Invariants
-//! Devices are only ever taken during a pass, so a refusal is final. A pass without claims has none of this.
+//! A pass only adds allocations, so a rejection is final. A pass without ResourceClaims has no such state.
 //!
 //! # Non-goals
-//! The best division of devices; preemption; rules that taint devices by themselves (DeviceTaintRule).
+//! The best assignment of devices; preemption; rules that taint devices (DeviceTaintRule).
 //!
 //! # Source
-//! `resource.k8s.io/v1` of Kubernetes 1.36; the answers of the reference in `facts/scheduling`, tag `dra`.
+//! `resource.k8s.io/v1` of Kubernetes 1.36; recorded results of the reference in `facts/scheduling`, tag `dra`.
 
 mod cel;
 mod claim_spec;
@@ -28,13 +28,13 @@ mod reasons;
 mod search;
 mod usage;
 
-pub(super) use placement::{give, narrowed};
+pub(super) use placement::{find_on_node, narrow_to_devices};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::existing_node::ExistingNode;
-use super::pass::PlacementTarget;
+use super::placements::PlacementTarget;
 use super::pool_template::PoolTemplate;
 use claim_spec::{CompiledClaimSpec, Programs};
 use claims::{DeviceRequirements, PassResourceClaim, ResourceClaimAllocation};
@@ -47,26 +47,26 @@ use mortise_state::snapshot::{Pod, Snapshot};
 use search::{SearchInput, SearchNode, SearchResult, search};
 use usage::{Share, Usage};
 
-/// Index of what pods ask of devices.
+/// Index of device requirements.
 pub(super) type DeviceRequirementsId = usize;
 
-/// Index of the devices that a type of machine brings; 0 for none.
+/// Index of the devices that an instance type comes with; 0 for none.
 type DeviceTemplateId = usize;
 
 /// The devices of a pass.
 pub(super) struct Devices<'a> {
     snapshot: &'a Snapshot,
-    /// What is published.
+    /// Published devices.
     stock: DeviceInventory<'a>,
-    /// What of it is in use, or promised.
+    /// Their usage, nominations included.
     used: Usage,
-    /// What types bring.
+    /// Devices of instance types.
     kits: Vec<(Vec<&'a ResourceSliceSpec>, DeviceInventory<'a>)>,
-    /// What nodes have that are there, by pool and type: others of the same kind will bring the like.
+    /// Devices of existing nodes, by NodePool and instance type: new nodes of the same kind get equal ones.
     seen: BTreeMap<(&'a str, &'a str), Vec<&'a ResourceSliceSpec>>,
     /// By template and type.
     kits_of: Vec<Vec<DeviceTemplateId>>,
-    /// What claims ask for, or why that cannot be understood.
+    /// Compiled specifications, or why they are invalid.
     wanted: Vec<Result<CompiledClaimSpec, String>>,
     wanted_ids: BTreeMap<String, usize>,
     programs: Programs,
@@ -76,17 +76,17 @@ pub(super) struct Devices<'a> {
     ask_ids: BTreeMap<Vec<claims::PartKey>, DeviceRequirementsId>,
     /// Claims of each pod of the pass, part by part of its ask.
     claims_of: BTreeMap<Uid, Vec<usize>>,
-    /// Pods that are on their way to another machine.
+    /// Pods that are relocated to another node.
     moving: BTreeSet<Uid>,
     /// How many pods of the pass use each claim by its name.
     users: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    /// What is in use of what machines bring.
-    machines: BTreeMap<TargetKey, TemplateDeviceUsage>,
-    /// The answer to the last question that found something, until it is used.
+    /// Usage of the devices that new nodes come with.
+    in_flight: BTreeMap<TargetKey, TemplateDeviceUsage>,
+    /// The last allocation that was found, until it is committed.
     granted: Option<FoundAllocation>,
 }
 
-/// A machine as a key.
+/// A node as a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TargetKey {
     Host(usize),
@@ -102,24 +102,24 @@ impl From<PlacementTarget> for TargetKey {
     }
 }
 
-/// What is in use of what a machine brings.
+/// Usage of the devices that one new node comes with.
 #[derive(Debug, Default)]
 struct TemplateDeviceUsage {
     by_kit: BTreeMap<DeviceTemplateId, Usage>,
     drivers: BTreeSet<Arc<str>>,
 }
 
-/// Devices that a machine can give: for each kit that it may bring, by open part of the ask.
+/// Devices that a node has available: by device template, then open ResourceClaim.
 #[derive(Debug, Default)]
 struct FoundAllocation {
     by_kit: Vec<(DeviceTemplateId, Vec<Vec<Share>>)>,
-    /// The parts of the ask that these are for.
+    /// The ResourceClaims that these are for.
     open: Vec<usize>,
 }
 
 impl<'a> Devices<'a> {
-    /// The devices of a pass with these pods. `is_left`: whether the node of a name is left by its pods.
-    pub(super) fn of(
+    /// The devices of a pass with these pods. `is_left`: whether the pods of the named node are relocated.
+    pub(super) fn new(
         snapshot: &'a Snapshot,
         templates: &[PoolTemplate],
         pods: impl Iterator<Item = &'a Arc<Pod>>,
@@ -144,7 +144,7 @@ impl<'a> Devices<'a> {
         });
         let mut this = Self {
             snapshot,
-            stock: DeviceInventory::of(slices.into_iter().map(|(_, slice)| &slice.spec)),
+            stock: DeviceInventory::from_slices(slices.into_iter().map(|(_, slice)| &slice.spec)),
             used: Usage::default(),
             kits: vec![(Vec::new(), DeviceInventory::default())],
             seen: BTreeMap::new(),
@@ -159,12 +159,12 @@ impl<'a> Devices<'a> {
             claims_of: BTreeMap::new(),
             moving,
             users,
-            machines: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             granted: None,
         };
         let seen = inventory::of_nodes(snapshot);
         for template in templates {
-            // The catalogue is the snapshot's: the pool of a template is one of its pools.
+            // The catalog of the snapshot: the NodePool of a template is one of its NodePools.
             let catalog = snapshot.catalog_of(&template.pool);
             let types = catalog.map(|catalog| catalog.types()).unwrap_or_default();
             let kits = types.iter().map(|of| {
@@ -192,7 +192,7 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Devices of claims that have theirs already, but for those that only moving pods use.
+    /// Counts devices of allocated ResourceClaims, except those that only relocated pods use.
     fn count_allocated(&mut self) {
         for claim in self.snapshot.devices.claims.values() {
             let Some(allocation) = &claim.status.allocation else {
@@ -222,7 +222,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// The kits that a machine that is there or coming may bring.
+    /// The device templates of an existing node, launched or not.
     fn kits_of_host(&mut self, host: &ExistingNode<'_>) -> BTreeSet<DeviceTemplateId> {
         let none = || BTreeSet::from([0]);
         let node = host.node;
@@ -254,7 +254,7 @@ impl<'a> Devices<'a> {
         if kits.is_empty() { none() } else { kits }
     }
 
-    /// Asks one machine with one kit.
+    /// Searches one node with one device template.
     fn search(
         &self,
         open: &[usize],
@@ -262,10 +262,10 @@ impl<'a> Devices<'a> {
         kit: DeviceTemplateId,
         target: Option<TargetKey>,
         node: Option<&str>,
-        (machine, counting): (SearchNode<'_>, bool),
+        (searched, counting): (SearchNode<'_>, bool),
     ) -> Result<SearchResult, String> {
         let none = Usage::default();
-        let carried = target.and_then(|target| self.machines.get(&target));
+        let carried = target.and_then(|target| self.in_flight.get(&target));
         let brought_used = carried
             .and_then(|carried| carried.by_kit.get(&kit))
             .unwrap_or(&none);
@@ -279,7 +279,7 @@ impl<'a> Devices<'a> {
             .filter(|pool| pool.is_complete)
             .map(|pool| pool.driver)
             .collect();
-        // While a driver is still publishing, what the machine is known to bring counts in the place of what is there.
+        // While a driver has not published all devices, those of the instance type count instead.
         let is_known = |at: &usize| {
             pool_of(*at).is_some_and(|pool| {
                 let mut pools = brought.pools.iter();
@@ -310,15 +310,15 @@ impl<'a> Devices<'a> {
                 wanted: &wanted,
                 counting,
             },
-            machine,
+            searched,
         )
     }
 
-    /// Whether a machine that is there or coming can give what is asked. The answer is kept until [`Self::commit`].
+    /// Whether an existing node has the requested devices. The result is kept until [`Self::commit`].
     ///
     /// # Errors
-    /// It cannot; the text says what is missing.
-    pub(super) fn on_host(
+    /// It does not; the text states what is missing.
+    pub(super) fn find_on_node(
         &mut self,
         ask: DeviceRequirementsId,
         host: &ExistingNode<'_>,
@@ -347,14 +347,14 @@ impl<'a> Devices<'a> {
         }
         let mut by_kit = Vec::new();
         for kit in kits {
-            let machine = SearchNode::Settled(&suits);
+            let searched = SearchNode::Settled(&suits);
             let found = self.search(
                 &open,
                 asked,
                 kit,
                 Some(target),
                 name.as_deref(),
-                (machine, false),
+                (searched, false),
             )?;
             by_kit.push((kit, found.shares));
         }
@@ -362,12 +362,12 @@ impl<'a> Devices<'a> {
         Ok(())
     }
 
-    /// Which of these types, as new machines that are like this so far, can give what is asked, and what is required of them
-    /// then. The answer is kept until [`Self::commit`].
+    /// Which of these instance types, as new nodes of this template, have the requested devices, and what is then required
+    /// of the node. The result is kept until [`Self::commit`].
     ///
     /// # Errors
-    /// None can; the text says what is missing.
-    pub(super) fn on_new(
+    /// None has; the text states what is missing.
+    pub(super) fn find_on_template(
         &mut self,
         ask: DeviceRequirementsId,
         target: Option<usize>,
@@ -401,11 +401,11 @@ impl<'a> Devices<'a> {
                 continue;
             }
             if !by_kit.iter().any(|(known, _)| *known == kit) {
-                let machine = SearchNode::Open {
+                let searched = SearchNode::Open {
                     requirements: all.clone(),
                     known,
                 };
-                match self.search(&open, asked, kit, target, None, (machine, false)) {
+                match self.search(&open, asked, kit, target, None, (searched, false)) {
                     Ok(found) => {
                         if let Some(narrowed) = found.requirements {
                             all = narrowed;
@@ -421,7 +421,7 @@ impl<'a> Devices<'a> {
             left.insert(at);
         }
         if by_kit.is_empty() {
-            // Types with devices say more than those without.
+            // Instance types with devices give better reasons than those without.
             let last = refused.into_iter().next_back();
             return Err(last.map_or_else(|| "no types are left".to_owned(), |(_, why)| why));
         }
@@ -429,14 +429,14 @@ impl<'a> Devices<'a> {
         Ok((left, all))
     }
 
-    /// Gives the pod what the last question found.
+    /// Commits the allocation that the last search found.
     pub(super) fn commit(&mut self, pod: &Uid, target: PlacementTarget) {
         let target = TargetKey::from(target);
         let Some(grant) = self.granted.take() else {
             return;
         };
-        let carried = self.machines.entry(target).or_default();
-        // What any of the kits would take of the cluster's devices is held.
+        let carried = self.in_flight.entry(target).or_default();
+        // Cluster devices that any of the device templates would use are reserved.
         let mut held: Vec<&Share> = Vec::new();
         for (kit, parts) in &grant.by_kit {
             let Some((_, stock)) = self.kits.get(*kit) else {
@@ -452,7 +452,7 @@ impl<'a> Devices<'a> {
                     own.push(share);
                 }
             }
-            // The same share twice within a kit is two shares; the same share for two kits is one.
+            // Equal shares within one device template are two shares; equal shares of two templates are one.
             for share in own {
                 let count = |of: &[&Share]| of.iter().filter(|each| **each == share).count();
                 let mine = parts.iter().flatten().filter(|each| *each == share).count();
@@ -495,16 +495,16 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Drivers whose devices pods get on a new machine because it brings them. Sorted.
+    /// Drivers whose devices pods get because the new node comes with them. Sorted.
     pub(super) fn drivers_of(&self, claim: usize) -> Vec<Arc<str>> {
-        let carried = self.machines.get(&TargetKey::Claim(claim));
+        let carried = self.in_flight.get(&TargetKey::Claim(claim));
         carried.map_or_else(Vec::new, |carried| {
             carried.drivers.iter().cloned().collect()
         })
     }
 
-    /// Whether pods with claims are on a new machine.
+    /// Whether pods with ResourceClaims are on an in-flight NodeClaim.
     pub(super) fn concerns(&self, claim: usize) -> bool {
-        self.machines.contains_key(&TargetKey::Claim(claim))
+        self.in_flight.contains_key(&TargetKey::Claim(claim))
     }
 }

@@ -1,9 +1,7 @@
-//! Why no machine of a pool gives the devices.
+//! Why no node of a NodePool has the requested devices.
 
 use std::collections::BTreeSet;
 
-use super::super::pass::Pass;
-use super::super::pod_requirements::PodRequirements;
 use super::super::pool_template::PoolTemplate;
 use super::super::reasons::PoolRejection;
 use super::claims::DeviceRequirements;
@@ -13,13 +11,13 @@ use crate::reason::PoolBlocker;
 use mortise_apis::requirements::Requirements;
 use mortise_state::catalog::Bits;
 
-/// What begins upstream's texts.
+/// Prefix of Karpenter's texts.
 const ALLOCATING: &str = "allocating dynamic resources, ";
 
 impl Devices<'_> {
-    /// Why no type of a pool gives the devices, or `None` if some do. `all` are the types of the pool, `types` those that the
-    /// pod leaves, of which `node` is required.
-    pub(in crate::scheduling) fn refusal(
+    /// Why no instance type of a NodePool has the devices, or `None` if some do. `types` are those that the pod's other
+    /// requirements allow, for nodes with the requirements `node`.
+    pub(in crate::scheduling) fn rejection(
         &self,
         ask: DeviceRequirementsId,
         (at, template): (usize, &PoolTemplate),
@@ -51,7 +49,7 @@ impl Devices<'_> {
         Some(PoolRejection::new(PoolBlocker::Devices, text, detail))
     }
 
-    /// What is missing on every one of these types; `None` if one has all.
+    /// What all of these instance types lack; `None` if one has everything.
     fn missing(
         &self,
         asked: &DeviceRequirements,
@@ -66,41 +64,22 @@ impl Devices<'_> {
             Err(why) => return Some(why),
         };
         let kits_of = self.kits_of.get(template)?;
-        // Types with devices say more than those without.
+        // Instance types with devices give better reasons than those without.
         let kits: BTreeSet<usize> = types
             .iter()
             .map(|at| kits_of.get(at).copied().unwrap_or(0))
             .collect();
         let mut last = String::new();
         for kit in kits {
-            let machine = SearchNode::Open {
+            let searched = SearchNode::Open {
                 requirements: node.clone(),
                 known,
             };
-            match self.search(&open, asked, kit, None, None, (machine, true)) {
+            match self.search(&open, asked, kit, None, None, (searched, true)) {
                 Ok(_) => return None,
                 Err(why) => last = why,
             }
         }
         Some(last)
-    }
-}
-
-impl Pass<'_> {
-    /// Why no machine of a pool gives the devices that are asked for; `None` if one does.
-    pub(in crate::scheduling) fn devices_refusal(
-        &self,
-        ask: &PodRequirements,
-        template: &PoolTemplate,
-        node: &Requirements,
-        mask: Option<&Bits>,
-    ) -> Option<PoolRejection> {
-        let asked = ask.devices?;
-        let mut all = self.templates.iter();
-        let at = all.position(|of| of.name == template.name)?;
-        let mut types = template.catalog.table().meeting(node);
-        types.and(mask.unwrap_or(&template.types));
-        let devices = self.devices.as_ref()?;
-        devices.refusal(asked, (at, template), node, &types)
     }
 }

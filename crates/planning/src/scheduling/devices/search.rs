@@ -1,74 +1,74 @@
-//! Which devices satisfy claims on one machine.
+//! Searches devices for ResourceClaims on one node.
 //!
 //! # Problem
-//! Every request of every claim gets devices that are of its kind, free, in reach of the machine, and agree with what the
-//! claim says of them together; or nothing is given.
+//! Every request of every ResourceClaim gets devices that match, are free, are accessible from the node, and satisfy the
+//! constraints of the ResourceClaim; or nothing is allocated.
 //!
 //! # Heuristic
-//! Depth first: requests in order, alternatives in order, devices in order, back where it leads nowhere. The first answer is
-//! taken. The number of steps is bounded, so the same question has the same answer whatever the time.
+//! Depth-first search with backtracking: requests in order, alternatives in order, devices in order. The first solution is
+//! used. The number of steps is bounded, so equal inputs give equal results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::claim_spec::{Alternative, CompiledClaimSpec, MOST_DEVICES};
 use super::inventory::{DeviceAccess, DeviceInventory};
-use super::usage::{Share, Usage, consumption, has_room};
+use super::usage::{Share, Usage, consumption, has_capacity};
 use mortise_apis::k8s::devices::DeviceConstraint;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::requirements::Requirements;
 
-/// How many devices are tried before a search is given up: some tens of milliseconds.
+/// Devices that are tried before a search stops: some tens of milliseconds.
 const MOST_STEPS: usize = 20_000;
 
-/// Most devices of all claims of a pod: each is a step of recursion.
+/// Most devices of all ResourceClaims of a pod: each is a step of recursion.
 const MOST_OF_A_POD: usize = 512;
 
-/// The machine that is asked for.
+/// The node that is searched.
 pub(super) enum SearchNode<'m> {
-    /// It is there, or what it will be is settled: whether its labels are like this.
+    /// It exists, or its template is final: whether its labels satisfy requirements.
     Settled(&'m dyn Fn(&Requirements) -> bool),
     /// It may still be narrowed.
     Open {
-        /// What is required of it so far.
+        /// Its requirements so far.
         requirements: Requirements,
         /// Labels that need no definition.
         known: &'m WellKnown,
     },
 }
 
-/// What a search looks at.
+/// Input of a search.
 pub(super) struct SearchInput<'q, 'a> {
     /// Devices of the cluster.
     pub(super) stock: &'q DeviceInventory<'a>,
-    /// What of them is in use.
+    /// Their usage.
     pub(super) used: &'q Usage,
-    /// Those among them that the machine may use, in the order in which they are tried.
+    /// Those that the node may use, in the order in which they are tried.
     pub(super) visible: &'q [usize],
-    /// Devices that come with the machine.
+    /// Devices that come with the node.
     pub(super) brought: &'q DeviceInventory<'a>,
-    /// What of these is in use.
+    /// Their usage.
     pub(super) brought_used: &'q Usage,
-    /// Drivers whose devices on the machine are published already: what they would bring is there.
+    /// Drivers that have published the node's devices already: those of its instance type are ignored.
     pub(super) published: &'q BTreeSet<&'a str>,
-    /// What is asked for, claim by claim, with the names of the claims.
+    /// Requested ResourceClaims, with their names.
     pub(super) wanted: &'q [(&'q str, &'q CompiledClaimSpec)],
-    /// Devices that are taken are looked at too, so that it can be said how many there would be.
+    /// Also visits devices in use, so that the reason can state how many exist.
     pub(super) counting: bool,
 }
 
-/// The answer of a search.
+/// Result of a search.
 pub(super) struct SearchResult {
-    /// Devices, claim by claim.
+    /// Devices, by ResourceClaim.
     pub(super) shares: Vec<Vec<Share>>,
-    /// What is required of an open machine now.
+    /// Requirements of a node that may be narrowed.
     pub(super) requirements: Option<Requirements>,
 }
 
-/// Devices of a kind that the machine may use, as shares.
+/// Devices of a kind that the node may use, as shares.
 type Candidates = Rc<Vec<Share>>;
 
-/// A device that was taken on the way.
+/// A device that is allocated during the search.
 struct TakenDevice {
     claim: usize,
     request: usize,
@@ -79,7 +79,7 @@ struct TakenDevice {
 
 struct Search<'q, 'a> {
     of: &'q SearchInput<'q, 'a>,
-    machine: SearchNode<'q>,
+    node: SearchNode<'q>,
     /// Claim and request of each step.
     path: Vec<(usize, usize)>,
     candidates: BTreeMap<(usize, usize), Candidates>,
@@ -87,17 +87,17 @@ struct Search<'q, 'a> {
     own: Usage,
     own_brought: Usage,
     steps: usize,
-    /// How far it came, and what was in the way there.
+    /// The furthest step, and its blocker.
     furthest: (usize, String),
 }
 
-/// Finds devices for claims on a machine.
+/// Finds devices for ResourceClaims on a node.
 ///
 /// # Errors
-/// There are none, or the question cannot be answered; the text says what is missing.
+/// There are none, or the input is invalid; the text states what is missing.
 pub(super) fn search(
     of: &SearchInput<'_, '_>,
-    machine: SearchNode<'_>,
+    node: SearchNode<'_>,
 ) -> Result<SearchResult, String> {
     let path = of
         .wanted
@@ -109,7 +109,7 @@ pub(super) fn search(
         });
     let mut search = Search {
         of,
-        machine,
+        node,
         path: path.collect(),
         candidates: BTreeMap::new(),
         taken: Vec::new(),
@@ -129,7 +129,7 @@ pub(super) fn search(
     }
     Ok(SearchResult {
         shares,
-        requirements: match search.machine {
+        requirements: match search.node {
             SearchNode::Open { requirements, .. } => Some(requirements),
             SearchNode::Settled(_) => None,
         },
@@ -172,10 +172,13 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(false)
     }
 
-    /// Takes every device of a kind.
+    /// Allocates every matching device.
     fn all(&mut self, at: usize, alternative: usize, all: &[Share]) -> Result<bool, String> {
         let before = self.taken.len();
-        let has_all = !all.is_empty() && all.iter().all(|share| self.take(at, alternative, share));
+        let has_all = !all.is_empty()
+            && all
+                .iter()
+                .all(|share| self.allocate(at, alternative, share));
         if has_all && self.request(at + 1)? {
             return Ok(true);
         }
@@ -185,7 +188,7 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(false)
     }
 
-    /// Takes so many devices of a kind, from this one on.
+    /// Allocates a number of matching devices, from this one on.
     fn some(
         &mut self,
         at: usize,
@@ -209,10 +212,10 @@ impl<'q, 'a> Search<'q, 'a> {
                     "no devices found within {MOST_STEPS} steps of search"
                 ));
             }
-            if !self.take(at, alternative, share) {
+            if !self.allocate(at, alternative, share) {
                 continue;
             }
-            // A device that several may have can be had again.
+            // A shareable device can be allocated again.
             let again = usize::from(share.consumed.is_empty());
             if self.some(at, alternative, all, next + again, count - 1)? {
                 return Ok(true);
@@ -222,7 +225,7 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(false)
     }
 
-    /// The devices that an alternative of a request may have, whether or not they are free.
+    /// The devices that an alternative of a request matches, free or not.
     fn candidates(&mut self, at: usize, alternative: usize) -> Result<Candidates, String> {
         if let Some(known) = self.candidates.get(&(at, alternative)) {
             return Ok(Rc::clone(known));
@@ -290,7 +293,7 @@ impl<'q, 'a> Search<'q, 'a> {
         }
     }
 
-    /// Somebody outside this search has the device, and nobody else may.
+    /// Whether another ResourceClaim has exclusive use of the device.
     fn is_used_up(&self, is_brought: bool, device: usize) -> bool {
         let used = if is_brought {
             self.of.brought_used
@@ -308,11 +311,11 @@ impl<'q, 'a> Search<'q, 'a> {
         } else {
             [self.of.used, &self.own]
         };
-        has_room(self.stock(share.is_brought), used, share)
+        has_capacity(self.stock(share.is_brought), used, share)
     }
 
-    /// Takes a device, if that is possible beside those that were taken before.
-    fn take(&mut self, at: usize, alternative: usize, share: &Share) -> bool {
+    /// Allocates a device, if the previous allocations allow it.
+    fn allocate(&mut self, at: usize, alternative: usize, share: &Share) -> bool {
         let Some((claim, request)) = self.path.get(at).copied() else {
             return false;
         };
@@ -333,7 +336,7 @@ impl<'q, 'a> Search<'q, 'a> {
         }
         let mut before = None;
         if let DeviceAccess::Labels(asked) = &piece.reach {
-            match &mut self.machine {
+            match &mut self.node {
                 SearchNode::Settled(suits) => {
                     if !suits(asked) {
                         return false;
@@ -377,13 +380,13 @@ impl<'q, 'a> Search<'q, 'a> {
             self.own.remove(stock, &taken.share);
         }
         if let (Some(before), SearchNode::Open { requirements, .. }) =
-            (taken.before, &mut self.machine)
+            (taken.before, &mut self.node)
         {
             *requirements = before;
         }
     }
 
-    /// Whether a device has in common with the others of its claim what it must, and no more than it may.
+    /// Whether a device satisfies the constraints of its ResourceClaim, together with the others.
     fn agrees(&self, claim: usize, request: usize, alternative: usize, share: &Share) -> bool {
         let Some((_, wanted)) = self.of.wanted.get(claim) else {
             return false;
@@ -415,7 +418,7 @@ impl<'q, 'a> Search<'q, 'a> {
         })
     }
 
-    /// Notes what is in the way of a request, if the search never came further.
+    /// Records the blocker of a request, if the search never came further.
     fn blame(&mut self, at: usize, alternative: usize, candidates: &[Share]) {
         if at < self.furthest.0 || (at == self.furthest.0 && !self.furthest.1.is_empty()) {
             return;

@@ -1,24 +1,24 @@
-//! Which devices are in use, and how much of them.
+//! Usage of devices and of their capacities.
 
 use std::collections::BTreeMap;
 
 use super::inventory::{DeviceInventory, Nanos, amount};
 use mortise_apis::k8s::devices::{CapacityRequestPolicy, Device};
 
-/// A device, or a part of one, that a claim has.
+/// A device, or a part of one, that is allocated.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Share {
-    /// It comes with the machine; otherwise it is published in the cluster.
+    /// Whether it comes with the node; otherwise it is published in the cluster.
     pub(super) is_brought: bool,
-    /// Index in its stock.
+    /// Index in its inventory.
     pub(super) device: usize,
-    /// How much of its capacities, where others may have the rest.
+    /// Used capacities, if the device is shareable.
     pub(super) consumed: Vec<(String, Nanos)>,
-    /// For administration: nothing is used up.
+    /// For administration: it uses nothing.
     pub(super) admin: bool,
 }
 
-/// What is in use of a stock.
+/// Usage of an inventory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// By device: how many claims have it.
@@ -51,7 +51,7 @@ impl Usage {
         }
     }
 
-    /// Takes a share back that was counted.
+    /// Removes a share that was counted.
     pub(super) fn remove(&mut self, stock: &DeviceInventory<'_>, share: &Share) {
         let Some(piece) = stock.pieces.get(share.device).filter(|_| !share.admin) else {
             return;
@@ -81,7 +81,7 @@ impl Usage {
     }
 }
 
-/// What a device draws from the counters of its pool, by set and counter.
+/// What a device uses of the counters of its pool, by set and counter.
 fn draws(device: &Device) -> impl Iterator<Item = (&str, &str, Nanos)> {
     device.consumes_counters.iter().flat_map(|set| {
         let own = set.counters.iter();
@@ -95,8 +95,8 @@ fn draws(device: &Device) -> impl Iterator<Item = (&str, &str, Nanos)> {
     })
 }
 
-/// Whether a share can still be had beside what these count.
-pub(super) fn has_room(stock: &DeviceInventory<'_>, used: [&Usage; 2], share: &Share) -> bool {
+/// Whether a share is still available next to this usage.
+pub(super) fn has_capacity(stock: &DeviceInventory<'_>, used: [&Usage; 2], share: &Share) -> bool {
     if share.admin {
         return true;
     }
@@ -134,7 +134,8 @@ pub(super) fn has_room(stock: &DeviceInventory<'_>, used: [&Usage; 2], share: &S
     })
 }
 
-/// How much of a device's capacities a request takes; `None` when the device has not so much, or does not give such amounts.
+/// How much of a device's capacities a request uses; `None` when the device has less, or its policy does not allow the
+/// amounts.
 pub(super) fn consumption(
     device: &Device,
     asked: &[(String, Nanos)],
@@ -166,7 +167,7 @@ pub(super) fn consumption(
     each.collect()
 }
 
-/// An amount as the policy gives it; `None` when it gives none that is so large.
+/// An amount rounded up by the policy; `None` when it allows none that is large enough.
 fn rounded(own: Nanos, policy: &CapacityRequestPolicy) -> Option<Nanos> {
     if !policy.valid_values.is_empty() {
         let valid = policy.valid_values.iter().map(amount);

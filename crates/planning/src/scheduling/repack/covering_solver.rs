@@ -1,53 +1,54 @@
-//! Which machines to buy for goods that may go on any of several kinds.
+//! Chooses bins (instances) for item classes, each of which is accepted by one or more bin types.
 //!
 //! # Problem
-//! A covering problem: choose machines and what is on each, so that every good is on one and the sum of prices is least.
+//! Variable-size vector bin packing, solved as set covering: select bins and a pattern (items per class) for each, so that
+//! every item is packed and the total price is minimal.
 //!
-//! # Heuristic
-//! Every good has a *worth*: what it costs where it is. Machines whose content is worth most for their price are bought one
-//! after the other, as many alike as there are goods for. What a good paid becomes its worth for the next division, so that
-//! goods that end on badly filled machines are looked at sooner; the cheapest of some divisions counts. Then, again and
-//! again, some machines that cost more than their content is worth are given back, and what was on them is bought for anew
-//! with worths that are a little off; what is no dearer stays.
+//! # Algorithm
+//! 1. *Greedy cover.* Each item class has a dual price. Repeatedly select the bin type and pattern with the highest ratio
+//!    of packed value to price, as often as items remain. [`KnapsackHeuristic`] builds the patterns.
+//! 2. *Restarts.* Each item's share of the price of its bin becomes the dual price of its class for the next cover, so
+//!    that items in poorly filled bins are packed first. Up to [`RESTARTS`] covers are built; the cheapest is kept.
+//! 3. *Ruin and recreate* (large neighborhood search). Remove at least two bins, each the worst of three random ones by
+//!    price minus value of its items. Cover their items again with perturbed dual prices. Keep the result if it is not more
+//!    expensive. Stop when [`IMPROVEMENT_WINDOW`] rounds save less than the required part of the price.
 //!
 //! # Cost
-//! Bounded by a number of steps. Same question, same answer: the only randomness is a seeded sequence.
+//! Bounded by a step budget. Deterministic: the random sequence is seeded.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use super::BudgetExhausted;
 use super::pattern::{BinType, ItemClass, KnapsackHeuristic, Pattern};
 
-/// Divisions from nothing.
+/// Greedy covers from scratch.
 const RESTARTS: usize = 12;
-/// Machines that are given back at once, at most.
+/// Most bins that one round removes.
 const MAX_RUINED: u64 = 32;
-/// So many attempts must save [`MIN_IMPROVEMENT_DIVISOR`], or that is the end of it.
+/// Rounds in which [`MIN_IMPROVEMENT_DIVISOR`] must be saved; otherwise the search stops.
 const IMPROVEMENT_WINDOW: i64 = 200;
-/// What attempts must save, as a part of the price.
+/// What a window of rounds must save, as a divisor of the price.
 const MIN_IMPROVEMENT_DIVISOR: i64 = 20_000;
-/// Kinds that are looked at when machines were given back: those that are worth most for their price.
+/// Bin types that ruin and recreate uses: those with the best ratio of value to price.
 const MAX_BIN_TYPES: usize = 64;
-/// How far worths are off, in thousandths.
+/// Relative noise of dual prices, in thousandths.
 const PERTURBATION: u64 = 100;
-/// Worths are taken from what goods paid after so many attempts.
+/// Rounds between updates of the dual prices.
 const REPRICE_EVERY: i64 = 20;
 
-/// A machine with what is on it.
+/// A bin with its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PackedBin {
-    /// Index of its kind.
+    /// Index of its bin type.
     pub(super) kind: usize,
-    /// Good and number.
+    /// Item class and number.
     pub(super) content: Vec<(usize, i64)>,
 }
 
-/// No step is left.
-struct BudgetExhausted;
-
-/// The state of a purchase.
+/// State of the search.
 pub(super) struct CoveringSolver<'p> {
-    goods: &'p [ItemClass],
+    classes: &'p [ItemClass],
     kinds: &'p [BinType],
     fillers: Vec<KnapsackHeuristic>,
     active: Vec<usize>,
@@ -57,19 +58,19 @@ pub(super) struct CoveringSolver<'p> {
 }
 
 impl<'p> CoveringSolver<'p> {
-    /// A purchase of machines of these kinds; every good is among the own goods of a kind that has room for one.
+    /// A search with these bin types; each item class is among the own classes of a bin type that holds one item of it.
     pub(super) fn new(
-        goods: &'p [ItemClass],
+        classes: &'p [ItemClass],
         kinds: &'p [BinType],
         budget: u64,
         seed: u64,
     ) -> Self {
         Self {
-            goods,
+            classes,
             kinds,
             fillers: kinds
                 .iter()
-                .map(|kind| KnapsackHeuristic::of(kind, goods))
+                .map(|kind| KnapsackHeuristic::new(kind, classes))
                 .collect(),
             active: (0..kinds.len()).collect(),
             steps: 0,
@@ -79,28 +80,28 @@ impl<'p> CoveringSolver<'p> {
         }
     }
 
-    /// Machines for all goods, and their price; `None` when the budget is not enough for any.
+    /// Bins for all items, and their price; `None` when the budget does not suffice for any cover.
     pub(super) fn run(&mut self) -> Option<(i64, Vec<PackedBin>)> {
-        let mut worth = self.alone();
-        let all: Vec<i64> = self.goods.iter().map(|good| good.count).collect();
-        self.prune_bin_types(&all, &worth);
+        let mut dual_prices = self.prices_alone();
+        let all: Vec<i64> = self.classes.iter().map(|class| class.count).collect();
+        self.prune_bin_types(&all, &dual_prices);
         let mut best: Option<(i64, Vec<PackedBin>)> = None;
         for _ in 0..RESTARTS {
-            let Ok(machines) = self.greedy_cover(all.clone(), &worth) else {
+            let Ok(bins) = self.greedy_cover(all.clone(), &dual_prices) else {
                 break;
             };
-            let price = self.price(&machines);
-            let paid = self.cost_shares(&machines, &worth);
-            blend(&mut worth, &paid, 1, 1);
+            let price = self.price(&bins);
+            let shares = self.cost_shares(&bins, &dual_prices);
+            blend(&mut dual_prices, &shares, 1, 1);
             if best.as_ref().is_none_or(|(least, _)| price < *least) {
-                best = Some((price, machines));
+                best = Some((price, bins));
             }
         }
-        let (mut price, mut machines) = best?;
-        let mut worth = self.cost_shares(&machines, &worth);
+        let (mut price, mut bins) = best?;
+        let mut dual_prices = self.cost_shares(&bins, &dual_prices);
         let mut before = price;
         for attempt in 1.. {
-            if machines.len() < 2 {
+            if bins.len() < 2 {
                 break;
             }
             if attempt % IMPROVEMENT_WINDOW == 0 {
@@ -110,65 +111,65 @@ impl<'p> CoveringSolver<'p> {
                 before = price;
             }
             if attempt % REPRICE_EVERY == 0 {
-                let paid = self.cost_shares(&machines, &worth);
-                blend(&mut worth, &paid, 3, 1);
+                let shares = self.cost_shares(&bins, &dual_prices);
+                blend(&mut dual_prices, &shares, 3, 1);
             }
-            let Ok(saved) = self.ruin_and_recreate(&mut machines, &worth) else {
+            let Ok(saved) = self.ruin_and_recreate(&mut bins, &dual_prices) else {
                 break;
             };
             price -= saved;
         }
-        Some((price, machines))
+        Some((price, bins))
     }
 
-    /// What each good costs where it is alone with its like.
-    fn alone(&self) -> Vec<i64> {
-        let cost = |(at, good): (usize, &ItemClass)| {
+    /// The price of one item of each class in bins of its own.
+    fn prices_alone(&self) -> Vec<i64> {
+        let cost = |(at, class): (usize, &ItemClass)| {
             let kinds = self.kinds.iter().zip(&self.fillers);
-            let holding = kinds.filter(|(kind, _)| kind.accepts(at, good));
+            let holding = kinds.filter(|(kind, _)| kind.accepts(at, class));
             let cost = holding.map(|(kind, filler)| filler.fraction(at, kind.price));
             cost.min().unwrap_or(1).max(1)
         };
-        self.goods.iter().enumerate().map(cost).collect()
+        self.classes.iter().enumerate().map(cost).collect()
     }
 
-    /// Machines for what is left.
+    /// Bins for the remaining items.
     fn greedy_cover(
         &mut self,
         mut left: Vec<i64>,
-        worth: &[i64],
+        dual_prices: &[i64],
     ) -> Result<Vec<PackedBin>, BudgetExhausted> {
         let mut missing: i64 = left.iter().sum();
         let mut present: Vec<usize> = (0..left.len()).filter(|at| left[*at] > 0).collect();
         let mut heap: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new();
         let mut patterns: Vec<Pattern> = vec![Pattern::default(); self.kinds.len()];
         for kind in self.active.clone() {
-            let pattern = self.fill(kind, &left, &present, worth)?;
+            let pattern = self.fill(kind, &left, &present, dual_prices)?;
             self.offer(kind, pattern, &mut heap, &mut patterns);
         }
-        let mut machines = Vec::new();
+        let mut bins = Vec::new();
         while missing > 0 {
-            // Every good has a kind, so that the heap is not empty; if it is, the answer is that there is none.
+            // Every class has a bin type, so the heap is not empty; if it is, there is no cover.
             let Reverse((_, kind)) = heap.pop().ok_or(BudgetExhausted)?;
             let pattern = &patterns[kind];
             let number = pattern
                 .content
                 .iter()
-                .map(|(good, number)| left[*good] / number);
+                .map(|(class, number)| left[*class] / number);
             let number = number.min().unwrap_or(0);
             if number == 0 {
-                // Less was left than the pattern wants: it can only have become worse.
+                // Fewer items remain than the pattern holds: its ratio can only have become worse.
                 present.retain(|at| left[*at] > 0);
-                let pattern = self.fill(kind, &left, &present, worth)?;
+                let pattern = self.fill(kind, &left, &present, dual_prices)?;
                 self.offer(kind, pattern, &mut heap, &mut patterns);
                 continue;
             }
-            for (good, each) in &pattern.content {
-                left[*good] -= each * number;
+            for (class, each) in &pattern.content {
+                left[*class] -= each * number;
                 missing -= each * number;
             }
             for _ in 0..number {
-                machines.push(PackedBin {
+                bins.push(PackedBin {
                     kind,
                     content: pattern.content.clone(),
                 });
@@ -176,7 +177,7 @@ impl<'p> CoveringSolver<'p> {
             let pattern = std::mem::take(&mut patterns[kind]);
             self.offer(kind, pattern, &mut heap, &mut patterns);
         }
-        Ok(machines)
+        Ok(bins)
     }
 
     fn offer(
@@ -192,7 +193,7 @@ impl<'p> CoveringSolver<'p> {
         }
     }
 
-    /// Price for worth, in millionths.
+    /// Price per value, in millionths.
     fn ratio(&self, kind: usize, pattern: &Pattern) -> i64 {
         let ratio =
             i128::from(self.kinds[kind].price) * 1_000_000 / i128::from(pattern.value.max(1));
@@ -212,7 +213,7 @@ impl<'p> CoveringSolver<'p> {
         let filler = &self.fillers[kind];
         Ok(filler.fill(
             &self.kinds[kind],
-            self.goods,
+            self.classes,
             left,
             present,
             dual_prices,
@@ -220,53 +221,52 @@ impl<'p> CoveringSolver<'p> {
         ))
     }
 
-    fn price(&self, machines: &[PackedBin]) -> i64 {
-        machines
-            .iter()
-            .map(|machine| self.kinds[machine.kind].price)
-            .sum()
+    fn price(&self, bins: &[PackedBin]) -> i64 {
+        bins.iter().map(|bin| self.kinds[bin.kind].price).sum()
     }
 
-    fn value(content: &[(usize, i64)], worth: &[i64]) -> i64 {
+    fn value(content: &[(usize, i64)], dual_prices: &[i64]) -> i64 {
         content
             .iter()
-            .map(|(good, number)| worth[*good].saturating_mul(*number))
+            .map(|(class, number)| dual_prices[*class].saturating_mul(*number))
             .sum()
     }
 
-    /// What each good pays: machines are paid for by what is on them, by worth.
-    fn cost_shares(&self, machines: &[PackedBin], worth: &[i64]) -> Vec<i64> {
-        let mut paid = vec![0_i128; self.goods.len()];
-        for machine in machines {
-            let value = i128::from(Self::value(&machine.content, worth).max(1));
-            let price = i128::from(self.kinds[machine.kind].price);
-            for (good, number) in &machine.content {
-                paid[*good] += price * i128::from(worth[*good]) * i128::from(*number) / value;
+    /// The share of the bin prices that one item of each class pays, in proportion to its dual price.
+    fn cost_shares(&self, bins: &[PackedBin], dual_prices: &[i64]) -> Vec<i64> {
+        let mut shares = vec![0_i128; self.classes.len()];
+        for bin in bins {
+            let value = i128::from(Self::value(&bin.content, dual_prices).max(1));
+            let price = i128::from(self.kinds[bin.kind].price);
+            for (class, number) in &bin.content {
+                shares[*class] +=
+                    price * i128::from(dual_prices[*class]) * i128::from(*number) / value;
             }
         }
-        let each = |(paid, good): (i128, &ItemClass)| {
-            i64::try_from(paid / i128::from(good.count.max(1))).unwrap_or(i64::MAX)
+        let each = |(share, class): (i128, &ItemClass)| {
+            i64::try_from(share / i128::from(class.count.max(1))).unwrap_or(i64::MAX)
         };
-        paid.into_iter()
-            .zip(self.goods)
+        shares
+            .into_iter()
+            .zip(self.classes)
             .map(each)
             .map(|each| each.max(1))
             .collect()
     }
 
-    /// Leaves out kinds that are worth little for their price and that no good needs.
-    fn prune_bin_types(&mut self, all: &[i64], worth: &[i64]) {
+    /// Drops bin types with a poor ratio of value to price that no class needs.
+    fn prune_bin_types(&mut self, all: &[i64], dual_prices: &[i64]) {
         if self.kinds.len() <= MAX_BIN_TYPES {
             return;
         }
         let present: Vec<usize> = (0..all.len()).collect();
         let mut kept: BTreeSet<usize> = BTreeSet::new();
-        for (at, good) in self.goods.iter().enumerate() {
+        for (at, class) in self.classes.iter().enumerate() {
             let holding = self
                 .kinds
                 .iter()
                 .enumerate()
-                .filter(|(_, kind)| kind.accepts(at, good));
+                .filter(|(_, kind)| kind.accepts(at, class));
             kept.extend(
                 holding
                     .min_by_key(|(_, kind)| kind.price)
@@ -275,9 +275,9 @@ impl<'p> CoveringSolver<'p> {
         }
         let mut ranked: Vec<(i64, usize)> = Vec::new();
         for kind in 0..self.kinds.len() {
-            // Without steps left it is not bought for anyway.
+            // Without steps left the bin type is not used anyway.
             let ratio = self
-                .fill(kind, all, &present, worth)
+                .fill(kind, all, &present, dual_prices)
                 .map_or(i64::MAX, |pattern| self.ratio(kind, &pattern));
             ranked.push((ratio, kind));
         }
@@ -287,49 +287,51 @@ impl<'p> CoveringSolver<'p> {
         self.active = kept.into_iter().collect();
     }
 
-    /// Gives some machines back and buys for their goods anew, unless that is dearer. What was saved.
+    /// Removes some bins and covers their items again, unless that is more expensive. Returns the savings.
     fn ruin_and_recreate(
         &mut self,
-        machines: &mut Vec<PackedBin>,
-        worth: &[i64],
+        bins: &mut Vec<PackedBin>,
+        dual_prices: &[i64],
     ) -> Result<i64, BudgetExhausted> {
-        let many = u64::try_from(machines.len()).unwrap_or(u64::MAX);
+        let many = u64::try_from(bins.len()).unwrap_or(u64::MAX);
         let mut chosen: BTreeSet<usize> = BTreeSet::new();
         for _ in 0..2 + self.below(MAX_RUINED.min(many)) {
             let candidates: [u64; 3] = std::array::from_fn(|_| self.below(many));
             let candidates = candidates.map(|at| usize::try_from(at).unwrap_or(0));
             let loss = |at: &usize| {
-                let machine = &machines[*at];
-                self.kinds[machine.kind].price - Self::value(&machine.content, worth)
+                let bin = &bins[*at];
+                self.kinds[bin.kind].price - Self::value(&bin.content, dual_prices)
             };
             chosen.extend(candidates.into_iter().max_by_key(loss));
         }
-        let mut left = vec![0; self.goods.len()];
+        let mut left = vec![0; self.classes.len()];
         let mut before = 0;
         for at in &chosen {
-            let machine = &machines[*at];
-            before += self.kinds[machine.kind].price;
-            machine
-                .content
+            let bin = &bins[*at];
+            before += self.kinds[bin.kind].price;
+            bin.content
                 .iter()
-                .for_each(|(good, number)| left[*good] += number);
+                .for_each(|(class, number)| left[*class] += number);
         }
-        let off: Vec<i64> = worth.iter().map(|worth| self.perturb(*worth)).collect();
+        let off: Vec<i64> = dual_prices
+            .iter()
+            .map(|dual_price| self.perturb(*dual_price))
+            .collect();
         let new = self.greedy_cover(left, &off)?;
         let after = self.price(&new);
         if after > before || (after == before && new.len() > chosen.len()) {
             return Ok(0);
         }
         for at in chosen.into_iter().rev() {
-            machines.swap_remove(at);
+            bins.swap_remove(at);
         }
-        machines.extend(new);
+        bins.extend(new);
         Ok(before - after)
     }
 
-    fn perturb(&mut self, worth: i64) -> i64 {
+    fn perturb(&mut self, dual_price: i64) -> i64 {
         let off = i128::from(self.below(2 * PERTURBATION + 1)) + 1000 - i128::from(PERTURBATION);
-        i64::try_from(i128::from(worth) * off / 1000)
+        i64::try_from(i128::from(dual_price) * off / 1000)
             .unwrap_or(i64::MAX)
             .max(1)
     }
@@ -343,10 +345,10 @@ impl<'p> CoveringSolver<'p> {
     }
 }
 
-/// Moves worths towards what was paid: so many parts of one, so many of the other.
-fn blend(worth: &mut [i64], paid: &[i64], old: i64, new: i64) {
-    for (worth, paid) in worth.iter_mut().zip(paid) {
-        *worth = ((*worth * old + paid * new) / (old + new)).max(1);
+/// Moves dual prices towards the shares, with these weights.
+fn blend(dual_prices: &mut [i64], shares: &[i64], old: i64, new: i64) {
+    for (dual_price, share) in dual_prices.iter_mut().zip(shares) {
+        *dual_price = ((*dual_price * old + share * new) / (old + new)).max(1);
     }
 }
 
@@ -355,7 +357,7 @@ mod tests {
     use super::*;
     use mortise_state::catalog::Bits;
 
-    fn good(amounts: [i64; 2], count: i64) -> ItemClass {
+    fn class(amounts: [i64; 2], count: i64) -> ItemClass {
         ItemClass {
             amounts: amounts.into_iter().collect(),
             count,
@@ -371,57 +373,60 @@ mod tests {
         }
     }
 
-    /// What is bought, after a look at whether it holds everything and nothing twice.
-    fn buy(goods: &[ItemClass], kinds: &[BinType], budget: u64) -> Option<(i64, Vec<usize>)> {
-        let (price, machines) = CoveringSolver::new(goods, kinds, budget, 7).run()?;
-        let mut left: Vec<i64> = goods.iter().map(|good| good.count).collect();
-        for machine in &machines {
-            let kind = &kinds[machine.kind];
-            let mut room = kind.net.clone();
-            for (good, number) in &machine.content {
-                assert!(kind.own.has(*good));
-                left[*good] -= number;
-                room.iter_mut()
-                    .zip(&goods[*good].amounts)
-                    .for_each(|(room, amount)| *room -= number * amount);
+    /// The price and bin types of a cover that is checked for completeness.
+    fn cover(classes: &[ItemClass], kinds: &[BinType], budget: u64) -> Option<(i64, Vec<usize>)> {
+        let (price, bins) = CoveringSolver::new(classes, kinds, budget, 7).run()?;
+        let mut left: Vec<i64> = classes.iter().map(|class| class.count).collect();
+        for bin in &bins {
+            let kind = &kinds[bin.kind];
+            let mut free = kind.net.clone();
+            for (class, number) in &bin.content {
+                assert!(kind.own.has(*class));
+                left[*class] -= number;
+                free.iter_mut()
+                    .zip(&classes[*class].amounts)
+                    .for_each(|(free, amount)| *free -= number * amount);
             }
-            assert!(room.iter().all(|room| *room >= 0), "{machine:?}");
+            assert!(free.iter().all(|free| *free >= 0), "{bin:?}");
         }
         assert!(left.iter().all(|left| *left == 0), "{left:?}");
-        let mut bought: Vec<usize> = machines.iter().map(|machine| machine.kind).collect();
-        bought.sort_unstable();
+        let mut kinds_used: Vec<usize> = bins.iter().map(|bin| bin.kind).collect();
+        kinds_used.sort_unstable();
         assert_eq!(
             price,
-            bought.iter().map(|kind| kinds[*kind].price).sum::<i64>()
+            kinds_used
+                .iter()
+                .map(|kind| kinds[*kind].price)
+                .sum::<i64>()
         );
-        Some((price, bought))
+        Some((price, kinds_used))
     }
 
     #[test]
-    fn goods_that_complement_each_other_are_bought_one_machine() {
-        let goods = [good([6, 1], 10), good([2, 7], 10)];
+    fn classes_that_complement_each_other_share_bins() {
+        let classes = [class([6, 1], 10), class([2, 7], 10)];
         let kinds = [
             kind(10, [8, 8], &[0, 1]),
             kind(9, [8, 2], &[0]),
             kind(9, [2, 8], &[1]),
         ];
-        assert_eq!(buy(&goods, &kinds, 1_000_000), Some((100, vec![0; 10])));
+        assert_eq!(cover(&classes, &kinds, 1_000_000), Some((100, vec![0; 10])));
     }
 
     #[test]
-    fn a_good_that_one_dear_kind_takes_is_bought_it_and_others_fill_it() {
-        let goods = [good([4, 4], 1), good([1, 1], 6)];
+    fn an_expensive_bin_that_one_class_needs_is_filled_with_others() {
+        let classes = [class([4, 4], 1), class([1, 1], 6)];
         let kinds = [kind(50, [8, 8], &[0, 1]), kind(10, [4, 4], &[1])];
-        assert_eq!(buy(&goods, &kinds, 1_000_000), Some((60, vec![0, 1])));
+        assert_eq!(cover(&classes, &kinds, 1_000_000), Some((60, vec![0, 1])));
     }
 
     #[test]
-    fn without_steps_nothing_is_bought() {
-        let goods = [good([4, 4], 3), good([3, 4], 3)];
+    fn without_steps_there_is_no_cover() {
+        let classes = [class([4, 4], 3), class([3, 4], 3)];
         let kinds = [kind(50, [8, 8], &[0, 1]), kind(10, [4, 4], &[0, 1])];
-        assert_eq!(buy(&goods, &kinds, 0), None);
+        assert_eq!(cover(&classes, &kinds, 0), None);
         assert_eq!(
-            buy(&goods, &kinds, 1_000_000).map(|(price, _)| price),
+            cover(&classes, &kinds, 1_000_000).map(|(price, _)| price),
             Some(60)
         );
     }

@@ -1,17 +1,17 @@
-//! Buying anew what new machines with no ties between their pods were to be: of any pool, type and number.
+//! Packs the pods of NodeClaims without constraints between pods again, into bins of any NodePool and instance type.
 //!
 //! # Problem
-//! First-fit fills a machine as long as *some* type has room, and puts pods on a machine that is being filled whatever its
-//! pool costs. Pods that nothing ties to their machine can be divided among machines of other pools and types.
+//! First fit fills a NodeClaim as long as *some* instance type has capacity, and puts pods on an open NodeClaim regardless
+//! of its NodePool's prices. Pods without constraints between pods can be assigned to other NodePools and instance types.
 //!
-//! # Heuristic
-//! [`super::covering_solver`], over all machines whose pods are free at once. A machine is charged with a part of what machines cost
-//! in the mean besides its price, so that one more is only made when it saves more than that.
+//! # Algorithm
+//! [`super::covering_solver`], over all NodeClaims whose pods are unconstrained. Each bin costs a part of the average bin
+//! price in addition to its own price, so that one more bin must save more than that.
 //!
 //! # Invariants
-//! A pod goes to a machine of a pool that it could have been given first: none of higher weight takes it; or beside a pod of
-//! which that is true. Where spread or affinity counts the pod, it stays in its domain. Limits hold. The plan is cheaper by
-//! more than what machines more are charged with, or it stays as it was.
+//! A pod goes to a NodePool that it could have been placed in first: none of higher weight accepts it; or into a bin with
+//! a pod of which that is true. Where spread or affinity counts the pod, it stays in its domain. Limits are respected. The
+//! plan becomes cheaper by more than the penalty of additional bins, or stays unchanged.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use smallvec::SmallVec;
 use super::covering_solver::{CoveringSolver, PackedBin};
 use super::pareto_front::{ParetoFront, ParetoPoint};
 use super::pattern::{BinType, ItemClass};
+use super::view::RepackView;
 use crate::scheduling::in_flight_node_claim::InFlightNodeClaim;
 use crate::scheduling::narrowed_template::{NarrowedTemplateId, RequirementSetId};
-use crate::scheduling::pass::{Pass, PlacementTarget};
 use crate::scheduling::pod_requirements::PodRequirementsId;
 use crate::scheduling::pool_template::PoolTemplate;
 use crate::scheduling::resource_vector::{ResourceVector, add, fit};
@@ -30,126 +30,141 @@ use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_state::catalog::Bits;
 
-/// A machine more must save at least this part of what machines cost in the mean.
+/// An additional bin must save at least this part of the average bin price.
 const NODE_PENALTY_DIVISOR: i64 = 25;
-/// Kinds and goods, multiplied, that are looked at at most.
-const LARGEST: usize = 400_000;
+/// Largest product of bin types and item classes that is solved.
+const MAX_PROBLEM_SIZE: usize = 400_000;
 
-/// What pods that are free have in common: what they ask, and the domains they stay in.
+/// Key of an item class: the requirements, and the domains in which the pods stay.
 type ItemClassKey = (PodRequirementsId, SmallVec<[RequirementSetId; 1]>);
 
-/// The machines that are bought anew, and what is on them.
+/// The NodeClaims that are packed again, as a covering problem.
 struct CoveringProblem {
     claims: Vec<usize>,
-    goods: Vec<ItemClass>,
-    sorts: Vec<ItemClassKey>,
-    /// By good: its pods.
+    classes: Vec<ItemClass>,
+    keys: Vec<ItemClassKey>,
+    /// By item class: its pods.
     pods: Vec<Vec<usize>>,
-    /// What the machines cost, charges left out.
+    /// Price of the NodeClaims, without penalties.
     price: i64,
 }
 
-/// Kinds of machines, and the shape of each.
+/// Bin types, and the narrowed template of each.
 struct BinTypes {
     kinds: Vec<BinType>,
     shapes: Vec<NarrowedTemplateId>,
 }
 
-impl Pass<'_> {
-    /// Divides the pods of machines whose pods are all free anew, if that is cheaper. `steps` bound the work.
-    pub(super) fn repack_across_pools(&mut self, steps: u64) {
-        let Some(lot) = self.lot() else {
+/// The covering phase of repacking.
+pub(super) struct CrossPoolRepack<'v, 'p, 'a> {
+    /// The pass.
+    pub(super) pass: &'v mut RepackView<'p, 'a>,
+}
+
+impl CrossPoolRepack<'_, '_, '_> {
+    /// Packs the pods of NodeClaims without constraints between pods again, if that is cheaper. `steps` bound the work.
+    pub(super) fn run(&mut self, steps: u64) {
+        let Some(problem) = self.problem() else {
             return;
         };
-        let many = i64::try_from(lot.claims.len()).unwrap_or(i64::MAX);
-        let charge = (lot.price / many / NODE_PENALTY_DIVISOR).max(1);
-        let Some(market) = self.market(&lot, charge) else {
+        let many = i64::try_from(problem.claims.len()).unwrap_or(i64::MAX);
+        let penalty = (problem.price / many / NODE_PENALTY_DIVISOR).max(1);
+        let Some(bin_types) = self.bin_types(&problem, penalty) else {
             return;
         };
-        let mut purchase = CoveringSolver::new(&lot.goods, &market.kinds, steps, self.options.seed);
-        let Some((price, machines)) = purchase.run() else {
+        let mut solver = CoveringSolver::new(
+            &problem.classes,
+            &bin_types.kinds,
+            steps,
+            self.pass.options.seed,
+        );
+        let Some((price, bins)) = solver.run() else {
             return;
         };
-        if price < lot.price + charge * many {
-            self.adopt(&lot, &market, &machines);
+        if price < problem.price + penalty * many {
+            self.adopt(&problem, &bin_types, &bins);
         }
     }
 
-    /// The machines whose pods are all free; `None` when there are not two.
-    fn lot(&mut self) -> Option<CoveringProblem> {
+    /// The problem of all NodeClaims whose pods are unconstrained; `None` when there are fewer than two.
+    fn problem(&mut self) -> Option<CoveringProblem> {
         let usable: Vec<bool> = self
+            .pass
             .templates
             .iter()
             .map(PoolTemplate::admits_any_type)
             .collect();
-        let mut ladders: BTreeMap<NarrowedTemplateId, ParetoFront> = BTreeMap::new();
+        let mut fronts: BTreeMap<NarrowedTemplateId, ParetoFront> = BTreeMap::new();
         let mut known: BTreeMap<(usize, usize, NarrowedTemplateId), Option<ItemClassKey>> =
             BTreeMap::new();
-        let mut at_sort: BTreeMap<ItemClassKey, usize> = BTreeMap::new();
-        let mut lot = CoveringProblem {
+        let mut index_of_class: BTreeMap<ItemClassKey, usize> = BTreeMap::new();
+        let mut problem = CoveringProblem {
             claims: Vec::new(),
-            goods: Vec::new(),
-            sorts: Vec::new(),
+            classes: Vec::new(),
+            keys: Vec::new(),
             pods: Vec::new(),
             price: 0,
         };
-        for at in 0..self.claims.len() {
-            let claim = &self.claims[at];
+        for at in 0..self.pass.claims.len() {
+            let claim = &self.pass.claims[at];
             let id = claim.shape;
-            let template = self.shapes.get(id).template;
-            if claim.pods.is_empty() || !usable[template] || !self.is_unconstrained(at) {
+            let template = self.pass.shapes.get(id).template;
+            if claim.pods.is_empty() || !usable[template] || !self.pass.is_unconstrained(at) {
                 continue;
             }
             let pods = claim.pods.clone();
-            let mut sorts: Vec<ItemClassKey> = Vec::with_capacity(pods.len());
+            let mut keys: Vec<ItemClassKey> = Vec::with_capacity(pods.len());
             for pod in &pods {
-                let key = (self.items[*pod].class, self.placed_step[*pod], id);
-                let sort = match known.get(&key) {
-                    Some(sort) => sort.clone(),
+                let (class, step) = self.pass.class_and_step(*pod);
+                let key = (class, step, id);
+                let class_key = match known.get(&key) {
+                    Some(class_key) => class_key.clone(),
                     None => {
-                        let sort = self.sort(key);
-                        known.insert(key, sort.clone());
-                        sort
+                        let class_key = self.class_key(key);
+                        known.insert(key, class_key.clone());
+                        class_key
                     }
                 };
-                sorts.extend(sort);
+                keys.extend(class_key);
             }
-            if sorts.len() < pods.len() {
+            if keys.len() < pods.len() {
                 continue;
             }
-            let ladder = ladders
-                .entry(id)
-                .or_insert_with(|| ParetoFront::of(self.shapes.get(id), &self.templates[template]));
-            let Some(price) = ladder.price(&self.claims[at].taken) else {
+            let front = fronts.entry(id).or_insert_with(|| {
+                ParetoFront::new(self.pass.shapes.get(id), &self.pass.templates[template])
+            });
+            let Some(price) = front.price(&self.pass.claims[at].taken) else {
                 continue;
             };
-            lot.price = lot.price.saturating_add(price);
-            lot.claims.push(at);
-            for (pod, sort) in pods.into_iter().zip(sorts) {
-                let good = *at_sort.entry(sort).or_insert_with_key(|sort| {
-                    lot.sorts.push(sort.clone());
-                    lot.pods.push(Vec::new());
-                    lot.goods.push(ItemClass {
-                        amounts: self.asks.all[sort.0].requests.clone(),
-                        count: 0,
+            problem.price = problem.price.saturating_add(price);
+            problem.claims.push(at);
+            for (pod, class_key) in pods.into_iter().zip(keys) {
+                let class = *index_of_class
+                    .entry(class_key)
+                    .or_insert_with_key(|class_key| {
+                        problem.keys.push(class_key.clone());
+                        problem.pods.push(Vec::new());
+                        problem.classes.push(ItemClass {
+                            amounts: self.pass.asks.all[class_key.0].requests.clone(),
+                            count: 0,
+                        });
+                        problem.classes.len() - 1
                     });
-                    lot.goods.len() - 1
-                });
-                lot.goods[good].count += 1;
-                lot.pods[good].push(pod);
+                problem.classes[class].count += 1;
+                problem.pods[class].push(pod);
             }
         }
-        (lot.claims.len() > 1).then_some(lot)
+        (problem.claims.len() > 1).then_some(problem)
     }
 
-    /// What a pod on a machine of the shape has in common with others; `None` when it is not free.
-    fn sort(
+    /// The item class of a pod on a NodeClaim with this template; `None` when the pod is constrained.
+    fn class_key(
         &mut self,
         (class, step, shape): (usize, usize, NarrowedTemplateId),
     ) -> Option<ItemClassKey> {
-        let class = &self.classes[class];
+        let class = &self.pass.classes[class];
         let step = &class.steps[step];
-        let ask = &self.asks.all[step.ask];
+        let ask = &self.pass.asks.all[step.ask];
         if !ask.ports.is_empty()
             || !ask.volumes.is_empty()
             || !ask.attach.is_empty()
@@ -165,12 +180,12 @@ impl Pass<'_> {
             .chain(&class.anti_affinity_groups)
             .chain(&class.inverse_groups);
         for group in groups {
-            let of = &self.topology.groups[*group];
-            let key = &self.topology.keys[of.key];
-            let [domain] = self.shapes.get(shape).values(&key.name) else {
+            let of = &self.pass.topology.groups[*group];
+            let key = &self.pass.topology.keys[of.key];
+            let [domain] = self.pass.shapes.get(shape).values(&key.name) else {
                 return None;
             };
-            // Which machines a filter counts depends on more than their domain.
+            // A node filter depends on more than the domain.
             if key.is_host || !of.statement.filter.is_open() {
                 return None;
             }
@@ -179,29 +194,29 @@ impl Pass<'_> {
         let ask = step.ask;
         let stays = stays.into_iter().map(|(key, domain)| {
             let here: Requirements = [Requirement::is(key, domain)].into_iter().collect();
-            self.shapes.add_id(&here)
+            self.pass.shapes.add_id(&here)
         });
         Some((ask, stays.collect()))
     }
 
-    /// What can be bought for the goods, each machine charged with `charge`; `None` when a good finds nothing, or when it is
-    /// too much to look at.
-    fn market(&mut self, lot: &CoveringProblem, charge: i64) -> Option<BinTypes> {
-        let usable: Vec<usize> = (0..self.templates.len())
-            .filter(|at| self.templates[*at].admits_any_type())
+    /// The bin types for the problem, with a penalty per bin; `None` when an item class has no bin type, or the problem is
+    /// too large.
+    fn bin_types(&mut self, problem: &CoveringProblem, penalty: i64) -> Option<BinTypes> {
+        let usable: Vec<usize> = (0..self.pass.templates.len())
+            .filter(|at| self.pass.templates[*at].admits_any_type())
             .collect();
-        // The pools of the highest weight that take a good, and the shapes that it asks for.
-        let mut weights: Vec<i32> = Vec::with_capacity(lot.goods.len());
+        // The NodePools of the highest weight that accept an item class, and the templates that it needs.
+        let mut weights: Vec<i32> = Vec::with_capacity(problem.classes.len());
         let mut shapes: Vec<NarrowedTemplateId> = Vec::new();
-        for (good, sort) in lot.goods.iter().zip(&lot.sorts) {
+        for (class, class_key) in problem.classes.iter().zip(&problem.keys) {
             let mut weight: Option<i32> = None;
             for template in &usable {
-                let own = self.templates[*template].weight();
+                let own = self.pass.templates[*template].weight();
                 if weight.is_some_and(|weight| own < weight) {
                     break;
                 }
-                let start = self.shapes.start(&self.templates, *template, None);
-                if let Some(shape) = self.takes(start, sort, &good.amounts) {
+                let start = self.pass.shapes.start(self.pass.templates, *template, None);
+                if let Some(shape) = self.shape_with(start, class_key, &class.amounts) {
                     weight = Some(own);
                     shapes.push(shape);
                 }
@@ -210,21 +225,24 @@ impl Pass<'_> {
         }
         shapes.sort_unstable();
         shapes.dedup();
-        if shapes.len().saturating_mul(lot.goods.len()) > LARGEST {
+        if shapes.len().saturating_mul(problem.classes.len()) > MAX_PROBLEM_SIZE {
             return None;
         }
-        let mut market = BinTypes {
+        let mut bin_types = BinTypes {
             kinds: Vec::new(),
             shapes: Vec::new(),
         };
-        // Pools that take the same goods are one market.
-        let mut goods_of: BTreeMap<(Bits, Bits), Vec<NarrowedTemplateId>> = BTreeMap::new();
+        // Templates that accept the same item classes are compared with each other.
+        let mut classes_of: BTreeMap<(Bits, Bits), Vec<NarrowedTemplateId>> = BTreeMap::new();
         for shape in shapes {
-            let (mut own, mut fillers) = (Bits::none(lot.goods.len()), Bits::none(lot.goods.len()));
-            let weight = self.templates[self.shapes.get(shape).template].weight();
-            for (at, sort) in lot.sorts.iter().enumerate() {
-                // A pod that narrows the machine further asks for another shape.
-                if self.takes(shape, sort, &lot.goods[at].amounts) == Some(shape) {
+            let (mut own, mut fillers) = (
+                Bits::none(problem.classes.len()),
+                Bits::none(problem.classes.len()),
+            );
+            let weight = self.pass.templates[self.pass.shapes.get(shape).template].weight();
+            for (at, class_key) in problem.keys.iter().enumerate() {
+                // An item that narrows the template further needs another template.
+                if self.shape_with(shape, class_key, &problem.classes[at].amounts) == Some(shape) {
                     let first = weight >= weights[at];
                     if first {
                         own.insert(at)
@@ -233,98 +251,110 @@ impl Pass<'_> {
                     }
                 }
             }
-            goods_of.entry((own, fillers)).or_default().push(shape);
+            classes_of.entry((own, fillers)).or_default().push(shape);
         }
-        for ((own, fillers), shapes) in goods_of {
-            for (shape, rung) in self.rungs(&shapes) {
-                market.shapes.push(shape);
-                market.kinds.push(BinType {
-                    price: rung.price.saturating_add(charge),
-                    net: rung.net,
+        for ((own, fillers), shapes) in classes_of {
+            for (shape, point) in self.pareto_points(&shapes) {
+                bin_types.shapes.push(shape);
+                bin_types.kinds.push(BinType {
+                    price: point.price.saturating_add(penalty),
+                    net: point.net,
                     own: own.clone(),
                     fillers: fillers.clone(),
                 });
             }
         }
-        let bought = |(at, good): (usize, &ItemClass)| {
-            let mut kinds = market.kinds.iter();
-            kinds.any(|kind| kind.accepts(at, good))
+        let is_covered = |(at, class): (usize, &ItemClass)| {
+            let mut kinds = bin_types.kinds.iter();
+            kinds.any(|kind| kind.accepts(at, class))
         };
-        let complete = lot.goods.iter().enumerate().all(bought);
-        (complete && market.kinds.len().saturating_mul(lot.goods.len()) <= LARGEST)
-            .then_some(market)
+        let complete = problem.classes.iter().enumerate().all(is_covered);
+        (complete
+            && bin_types.kinds.len().saturating_mul(problem.classes.len()) <= MAX_PROBLEM_SIZE)
+            .then_some(bin_types)
     }
 
-    /// The types of all these shapes that are worth buying, cheapest first: each has more of something than all before it.
-    fn rungs(&self, shapes: &[NarrowedTemplateId]) -> Vec<(NarrowedTemplateId, ParetoPoint)> {
+    /// The Pareto front over all these templates, cheapest first: each instance type has more of some resource than all
+    /// before it.
+    fn pareto_points(
+        &self,
+        shapes: &[NarrowedTemplateId],
+    ) -> Vec<(NarrowedTemplateId, ParetoPoint)> {
         let of = |shape: NarrowedTemplateId| {
-            let own = self.shapes.get(shape);
-            let rungs = ParetoFront::of(own, &self.templates[own.template]).into_rungs();
-            rungs.into_iter().map(move |rung| (shape, rung))
+            let own = self.pass.shapes.get(shape);
+            let points = ParetoFront::new(own, &self.pass.templates[own.template]).into_points();
+            points.into_iter().map(move |point| (shape, point))
         };
         let mut all: Vec<(NarrowedTemplateId, ParetoPoint)> = shapes
             .iter()
             .copied()
             .flat_map(of)
-            .filter(|(_, rung)| rung.price > 0)
+            .filter(|(_, point)| point.price > 0)
             .collect();
-        all.sort_by_key(|(shape, rung)| (rung.price, *shape));
+        all.sort_by_key(|(shape, point)| (point.price, *shape));
         let mut kept: Vec<(NarrowedTemplateId, ParetoPoint)> = Vec::new();
-        for (shape, rung) in all {
-            if !kept.iter().any(|(_, cheaper)| fit(&rung.net, &cheaper.net)) {
-                kept.push((shape, rung));
+        for (shape, point) in all {
+            if !kept
+                .iter()
+                .any(|(_, cheaper)| fit(&point.net, &cheaper.net))
+            {
+                kept.push((shape, point));
             }
         }
         kept
     }
 
-    /// The shape of a machine that takes a good besides, alone if need be.
-    fn takes(
+    /// The narrowed template of a bin after an item is added; `None` when not even an empty one holds it.
+    fn shape_with(
         &mut self,
         shape: NarrowedTemplateId,
         (ask, stays): &ItemClassKey,
         amounts: &[i64],
     ) -> Option<NarrowedTemplateId> {
-        let template = self.shapes.get(shape).template;
-        let ask = &self.asks.all[*ask];
-        if !ask.tolerates[self.template_taints[template]] {
+        let template = self.pass.shapes.get(shape).template;
+        let ask = &self.pass.asks.all[*ask];
+        if !ask.tolerates[self.pass.template_taints[template]] {
             return None;
         }
-        let mut next = self.shapes.after(&self.templates, shape, ask.add?)?;
+        let mut next = self
+            .pass
+            .shapes
+            .after(self.pass.templates, shape, ask.add?)?;
         for stays in stays {
-            next = self.shapes.after(&self.templates, next, *stays)?;
+            next = self.pass.shapes.after(self.pass.templates, next, *stays)?;
         }
-        let of = self.shapes.get(next);
+        let of = self.pass.shapes.get(next);
         let nothing: ResourceVector = amounts.iter().map(|_| 0).collect();
-        let plain = !of.has_min_values && (!of.is_reserved || self.reservations.is_empty());
-        (plain && of.has_room(&self.templates[template], &nothing, amounts, &[])).then_some(next)
+        let plain = !of.has_min_values && (!of.is_reserved || self.pass.reservations.is_empty());
+        (plain && of.has_capacity(&self.pass.templates[template], &nothing, amounts, &[]))
+            .then_some(next)
     }
 
-    /// Makes the machines the new ones. Those of the lot stay where goods do not go together after all, or where a limit of a
-    /// pool is in the way of a new machine.
-    fn adopt(&mut self, lot: &CoveringProblem, market: &BinTypes, machines: &[PackedBin]) {
+    /// Replaces the NodeClaims of the problem with the bins, unless items turn out to be incompatible, or a limit of a
+    /// NodePool excludes a bin.
+    fn adopt(&mut self, problem: &CoveringProblem, bin_types: &BinTypes, bins: &[PackedBin]) {
         let mut pods: Vec<std::slice::Iter<'_, usize>> =
-            lot.pods.iter().map(|pods| pods.iter()).collect();
-        let mut new: Vec<InFlightNodeClaim> = Vec::with_capacity(machines.len());
-        for machine in machines {
-            let template = self.shapes.get(market.shapes[machine.kind]).template;
-            let mut shape = self.shapes.start(&self.templates, template, None);
+            problem.pods.iter().map(|pods| pods.iter()).collect();
+        let mut new: Vec<InFlightNodeClaim> = Vec::with_capacity(bins.len());
+        for bin in bins {
+            let template = self.pass.shapes.get(bin_types.shapes[bin.kind]).template;
+            let mut shape = self.pass.shapes.start(self.pass.templates, template, None);
             let mut claim = InFlightNodeClaim {
                 shape,
-                taken: market.kinds[machine.kind].net.iter().map(|_| 0).collect(),
+                taken: bin_types.kinds[bin.kind].net.iter().map(|_| 0).collect(),
                 ports: Vec::new(),
                 pods: Vec::new(),
                 relaxed: false,
                 reservations: Vec::new(),
                 counted_capacity: Resources::zero(),
             };
-            for (good, number) in &machine.content {
-                let amounts = &lot.goods[*good].amounts;
-                let Some(next) = self.takes(shape, &lot.sorts[*good], amounts) else {
+            for (class, number) in &bin.content {
+                let amounts = &problem.classes[*class].amounts;
+                let Some(next) = self.shape_with(shape, &problem.keys[*class], amounts) else {
                     return;
                 };
                 shape = next;
-                for pod in pods[*good]
+                for pod in pods[*class]
                     .by_ref()
                     .take(usize::try_from(*number).unwrap_or(0))
                 {
@@ -334,49 +364,58 @@ impl Pass<'_> {
             }
             claim.shape = shape;
             claim.pods.sort_unstable();
-            let of = &self.templates[template];
+            let of = &self.pass.templates[template];
             let types = self
+                .pass
                 .shapes
                 .get(shape)
-                .types_with_room(of, &claim.taken, &[]);
+                .types_with_capacity(of, &claim.taken, &[]);
             if types.is_empty() {
                 return;
             }
             claim.counted_capacity = of.most(&types);
             new.push(claim);
         }
-        if !self.within_limits(lot, &new) {
+        if !self.are_limits_kept(problem, &new) {
             return;
         }
-        for at in &lot.claims {
-            self.claims[*at].pods.clear();
+        for at in &problem.claims {
+            self.pass.claims[*at].pods.clear();
         }
-        let mut free = lot.claims.iter();
+        let mut free = problem.claims.iter();
         for claim in new {
-            let at = free.next().copied().unwrap_or(self.claims.len());
+            let at = free.next().copied().unwrap_or(self.pass.claims.len());
             for pod in &claim.pods {
-                self.placed[*pod] = Some(PlacementTarget::Claim(at));
+                self.pass.placements.move_to_claim(*pod, at);
             }
-            if at < self.claims.len() {
-                self.claims[at] = claim;
+            if at < self.pass.claims.len() {
+                self.pass.claims[at] = claim;
             } else {
-                self.claims.push(claim);
+                self.pass.claims.push(claim);
             }
         }
     }
 
-    /// Whether the limits of the pools that get machines allow them in the place of those of the lot. A pool that gets none
-    /// may be over its limits.
-    fn within_limits(&self, lot: &CoveringProblem, new: &[InFlightNodeClaim]) -> bool {
-        let mut usage: Vec<_> = self.templates.iter().map(|of| of.usage.clone()).collect();
-        for at in &lot.claims {
-            let claim = &self.claims[*at];
-            usage[self.shapes.get(claim.shape).template].uncount(&claim.counted_capacity);
+    /// Whether the limits of the NodePools that get NodeClaims allow them in place of those of the problem. A NodePool
+    /// that gets none may exceed its limits.
+    fn are_limits_kept(&self, problem: &CoveringProblem, new: &[InFlightNodeClaim]) -> bool {
+        let mut usage: Vec<_> = self
+            .pass
+            .templates
+            .iter()
+            .map(|of| of.usage.clone())
+            .collect();
+        for at in &problem.claims {
+            let claim = &self.pass.claims[*at];
+            usage[self.pass.shapes.get(claim.shape).template].uncount(&claim.counted_capacity);
         }
         new.iter().all(|claim| {
-            let template = self.shapes.get(claim.shape).template;
+            let template = self.pass.shapes.get(claim.shape).template;
             let usage = &mut usage[template];
-            let admitted = usage.admits(&self.templates[template].limits, &claim.counted_capacity);
+            let admitted = usage.admits(
+                &self.pass.templates[template].limits,
+                &claim.counted_capacity,
+            );
             usage.count(&claim.counted_capacity);
             admitted.is_ok()
         })

@@ -1,4 +1,4 @@
-//! What a machine of one shape costs, by what it must hold.
+//! Prices of a narrowed template's instance types, by the amounts that they must hold.
 
 use std::cmp::Ordering;
 
@@ -7,83 +7,83 @@ use crate::scheduling::pool_template::PoolTemplate;
 use crate::scheduling::resource_vector::{ResourceVector, fit};
 use mortise_state::catalog::UNKNOWN_PRICE;
 
-/// Worth of amounts, in 1/1024 micro-dollars per hour.
+/// Scale of values: 1/1024 micro-dollars per hour.
 pub(super) const SCALE: i128 = 1024;
 
-/// A type that no cheaper one replaces.
+/// An instance type that no cheaper one dominates.
 #[derive(Debug)]
 pub(super) struct ParetoPoint {
     /// Price in micro-dollars per hour.
     pub(super) price: i64,
-    /// What it has for pods.
+    /// Its capacity for pods.
     pub(super) net: ResourceVector,
 }
 
-/// The types of a shape worth buying, cheapest first: each has more of something than all before it.
+/// The Pareto front of a template's instance types, cheapest first: each has more of some resource than all before it.
 #[derive(Debug)]
 pub(super) struct ParetoFront {
-    rungs: Vec<ParetoPoint>,
-    /// By rung: the most of each resource up to it.
+    points: Vec<ParetoPoint>,
+    /// By point: the largest amount of each resource up to it.
     most: Vec<ResourceVector>,
 }
 
 impl ParetoFront {
-    /// The ladder of a shape; types without a known price are left out.
-    pub(super) fn of(shape: &NarrowedTemplate, template: &PoolTemplate) -> Self {
-        let mut rungs: Vec<ParetoPoint> = Vec::new();
+    /// The front of a template; types without a known price are left out.
+    pub(super) fn new(shape: &NarrowedTemplate, template: &PoolTemplate) -> Self {
+        let mut points: Vec<ParetoPoint> = Vec::new();
         for (at, offer) in shape.by_price(template) {
             let price = offer.price.unwrap_or(UNKNOWN_PRICE);
             if price == UNKNOWN_PRICE {
                 continue;
             }
             let net = template.net(*at);
-            if !rungs.iter().any(|rung| fit(net, &rung.net)) {
-                rungs.push(ParetoPoint {
+            if !points.iter().any(|point| fit(net, &point.net)) {
+                points.push(ParetoPoint {
                     price: price.0,
                     net: ResourceVector::from_slice(net),
                 });
             }
         }
-        let mut most: Vec<ResourceVector> = Vec::with_capacity(rungs.len());
-        for rung in &rungs {
-            let mut all = most.last().cloned().unwrap_or_else(|| rung.net.clone());
+        let mut most: Vec<ResourceVector> = Vec::with_capacity(points.len());
+        for point in &points {
+            let mut all = most.last().cloned().unwrap_or_else(|| point.net.clone());
             all.iter_mut()
-                .zip(&rung.net)
+                .zip(&point.net)
                 .for_each(|(most, net)| *most = (*most).max(*net));
             most.push(all);
         }
-        Self { rungs, most }
+        Self { points, most }
     }
 
     /// The types.
-    pub(super) fn rungs(&self) -> &[ParetoPoint] {
-        &self.rungs
+    pub(super) fn points(&self) -> &[ParetoPoint] {
+        &self.points
     }
 
-    /// The types, to keep.
-    pub(super) fn into_rungs(self) -> Vec<ParetoPoint> {
-        self.rungs
+    /// The types, by value.
+    pub(super) fn into_points(self) -> Vec<ParetoPoint> {
+        self.points
     }
 
     /// The cheapest type that holds `total`.
     pub(super) fn cheapest(&self, total: &[i64]) -> Option<usize> {
         let start = self.most.partition_point(|most| !fit(total, most));
-        (start..self.rungs.len()).find(|at| fit(total, &self.rungs[*at].net))
+        (start..self.points.len()).find(|at| fit(total, &self.points[*at].net))
     }
 
     /// The price of the cheapest type that holds `total`.
     pub(super) fn price(&self, total: &[i64]) -> Option<i64> {
-        Some(self.rungs[self.cheapest(total)?].price)
+        Some(self.points[self.cheapest(total)?].price)
     }
 
-    /// How amounts are valued when `demand` is wanted in all: per resource at its best price, resources that cost most in
-    /// all weighing most.
-    pub(super) fn worth(&self, demand: &[i64]) -> ResourcePrices {
+    /// Prices per unit of each resource for a total `demand`: each resource at its best price, weighted by its part of the
+    /// total cost.
+    pub(super) fn resource_prices(&self, demand: &[i64]) -> ResourcePrices {
         let dimensions = demand.len();
         let mut unit: Vec<Option<(i128, i128)>> = vec![None; dimensions];
-        for rung in &self.rungs {
-            for (unit, net) in unit.iter_mut().zip(&rung.net).filter(|(_, net)| **net > 0) {
-                let own = (i128::from(rung.price), i128::from(*net));
+        for point in &self.points {
+            for (unit, net) in unit.iter_mut().zip(&point.net).filter(|(_, net)| **net > 0) {
+                let own = (i128::from(point.price), i128::from(*net));
                 let cheaper = |known: &(i128, i128)| {
                     (own.0 * known.1).cmp(&(known.0 * own.1)) == Ordering::Less
                 };
@@ -116,7 +116,7 @@ impl ParetoFront {
     }
 }
 
-/// See [`ParetoFront::worth`].
+/// See [`ParetoFront::resource_prices`].
 #[derive(Debug)]
 pub(super) struct ResourcePrices {
     unit: Vec<(i128, i128)>,
@@ -125,12 +125,12 @@ pub(super) struct ResourcePrices {
     main: (usize, usize),
 }
 
-/// Amounts in money.
+/// The value of amounts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ItemValue {
-    /// All of them.
+    /// All resources.
     pub(super) whole: i64,
-    /// The two resources that cost most, each as if it alone had to be paid for.
+    /// The two resources that cost most, each as if it alone were priced.
     pub(super) main: (i64, i64),
 }
 
@@ -140,8 +140,8 @@ impl ResourcePrices {
         i128::from(amount) * price * SCALE / net
     }
 
-    /// What amounts are worth.
-    pub(super) fn of(&self, amounts: &[i64]) -> ItemValue {
+    /// The value of amounts.
+    pub(super) fn value_of(&self, amounts: &[i64]) -> ItemValue {
         let parts = amounts.iter().enumerate();
         let whole: i128 = parts
             .map(|(at, amount)| self.priced(at, *amount) * self.costs[at] / self.sum)
@@ -159,8 +159,8 @@ impl ResourcePrices {
 mod tests {
     use super::*;
 
-    fn ladder(rungs: &[(i64, [i64; 2])]) -> ParetoFront {
-        let rungs: Vec<ParetoPoint> = rungs
+    fn front(points: &[(i64, [i64; 2])]) -> ParetoFront {
+        let points: Vec<ParetoPoint> = points
             .iter()
             .map(|(price, net)| ParetoPoint {
                 price: *price,
@@ -168,36 +168,39 @@ mod tests {
             })
             .collect();
         let mut most: Vec<ResourceVector> = Vec::new();
-        for rung in &rungs {
-            let mut all = most.last().cloned().unwrap_or_else(|| rung.net.clone());
+        for point in &points {
+            let mut all = most.last().cloned().unwrap_or_else(|| point.net.clone());
             all.iter_mut()
-                .zip(&rung.net)
+                .zip(&point.net)
                 .for_each(|(most, net)| *most = (*most).max(*net));
             most.push(all);
         }
-        ParetoFront { rungs, most }
+        ParetoFront { points, most }
     }
 
     #[test]
     fn cheapest_is_the_first_that_holds_all() {
-        let ladder = ladder(&[(10, [1, 8]), (12, [4, 2]), (20, [4, 8]), (50, [16, 16])]);
+        let front = front(&[(10, [1, 8]), (12, [4, 2]), (20, [4, 8]), (50, [16, 16])]);
         for cpu in 0..18 {
             for memory in 0..18 {
                 let total = [cpu, memory];
-                let slow = ladder
-                    .rungs()
+                let slow = front
+                    .points()
                     .iter()
-                    .position(|rung| fit(&total, &rung.net));
-                assert_eq!(ladder.cheapest(&total), slow, "{total:?}");
+                    .position(|point| fit(&total, &point.net));
+                assert_eq!(front.cheapest(&total), slow, "{total:?}");
             }
         }
     }
 
     #[test]
     fn a_scarce_resource_is_worth_more() {
-        let ladder = ladder(&[(100, [10, 10])]);
-        let worth = ladder.worth(&[90, 10]);
-        assert!(worth.of(&[1, 0]).whole > worth.of(&[0, 1]).whole);
-        assert_eq!(worth.of(&[1, 0]).main.0, worth.of(&[0, 1]).main.1);
+        let front = front(&[(100, [10, 10])]);
+        let prices = front.resource_prices(&[90, 10]);
+        assert!(prices.value_of(&[1, 0]).whole > prices.value_of(&[0, 1]).whole);
+        assert_eq!(
+            prices.value_of(&[1, 0]).main.0,
+            prices.value_of(&[0, 1]).main.1
+        );
     }
 }

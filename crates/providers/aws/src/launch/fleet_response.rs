@@ -226,7 +226,10 @@ mod tests {
                 &[shortage, shortage, "UnfulfillableCapacity"],
                 "insufficient capacity: InsufficientInstanceCapacity: said; UnfulfillableCapacity: said",
             ),
-            (&[], "LaunchFailed: EC2 launched no instance and returned no reason"),
+            (
+                &[],
+                "LaunchFailed: EC2 launched no instance and returned no reason",
+            ),
         ] {
             let response = FleetResponse {
                 instance: None,

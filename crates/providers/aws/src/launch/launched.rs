@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::resources::resources_of;
 use mortise_apis::labels;
 use mortise_apis::requirements::Operator;
+use mortise_apis::resources::resources_of;
 use mortise_cloudprovider::{InstanceType, LaunchedInstance};
 
 use crate::catalog::instance_type::EFA;

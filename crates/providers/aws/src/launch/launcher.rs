@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::resources::resources_of;
 use mortise_apis::labels;
 use mortise_apis::requirements::Requirements;
-use mortise_cloudprovider::{CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering, Retry, UnavailableOffering};
+use mortise_apis::resources::resources_of;
+use mortise_cloudprovider::{
+    CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering, Retry,
+    UnavailableOffering,
+};
 
 use crate::catalog::region_offerings::RegionOfferings;
 use crate::catalog::unavailable_offerings::{UnavailableKey, UnavailableOfferings};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use aws_sdk_ec2::types::{ArchitectureValues, Filter, Image};
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use mortise_apis::requirements::{requirements_of, Requirements};
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::node_class::ec2nodeclass::{AmiSelectorTerm, Ec2NodeClassSpec};
 use mortise_apis::node_class::ec2nodeclass_status::Ami;
+use mortise_apis::requirements::{Requirements, requirements_of};
 use mortise_apis::schema::requirement::RequirementSpec;
 use mortise_cloudprovider::InstanceType;
 

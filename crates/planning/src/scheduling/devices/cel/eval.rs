@@ -1,4 +1,4 @@
-//! What an expression comes to for one device.
+//! Evaluates expressions for one device.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl<'d> Scope<'d> {
         }
     }
 
-    /// Whether all hold, or any. One that decides decides, even where others fail.
+    /// Whether all operands are true, or any. A deciding operand decides even if others fail.
     fn several(&mut self, all: bool, of: &[Expr]) -> Result<CelValue<'d>, String> {
         let mut fault = None;
         for each in of {
@@ -308,7 +308,7 @@ fn calculate<'d>(
         .ok_or_else(|| "integer overflow".to_owned())
 }
 
-/// Functions whose arguments are all worked out.
+/// Functions with evaluated arguments.
 fn apply<'d>(
     on: Option<&CelValue<'d>>,
     name: &str,
@@ -323,8 +323,8 @@ fn apply<'d>(
     match (on, name, arguments) {
         (None, "quantity", [Text(text)]) => quantity(text).map(CelValue::Quantity),
         (None, "isQuantity", [Text(text)]) => Ok(Bool(Quantity::parse(text).is_ok())),
-        (None, "semver", [Text(text)]) => Version::read(text).map(CelValue::Version),
-        (None, "isSemver", [Text(text)]) => Ok(Bool(Version::read(text).is_ok())),
+        (None, "semver", [Text(text)]) => Version::parse(text).map(CelValue::Version),
+        (None, "isSemver", [Text(text)]) => Ok(Bool(Version::parse(text).is_ok())),
         (None, "string", [Int(number)]) => Ok(Text(Cow::Owned(number.to_string()))),
         (None, "string", [Text(text)]) => Ok(Text(text.clone())),
         (None, "int", [Int(number)]) => Ok(Int(*number)),

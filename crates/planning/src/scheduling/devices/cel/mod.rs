@@ -1,8 +1,8 @@
 //! The part of the Common Expression Language that selects devices.
 //!
-//! An expression is read once ([`Program::read`]) and asked about one device at a time. What is not supported (decimal
-//! numbers, regular expressions, `map` and `filter`) is refused when it is read, with the name of what it is: it is never
-//! taken for something else.
+//! An expression is parsed once ([`Program::parse`]) and evaluated for one device at a time. Unsupported parts (decimal
+//! numbers, regular expressions, `map` and `filter`) are rejected by name when the expression is parsed, and never
+//! misinterpreted.
 
 mod eval;
 mod parse;
@@ -10,27 +10,27 @@ mod value;
 
 use mortise_apis::k8s::devices::Device;
 
-/// An expression, ready to be asked.
+/// A parsed expression.
 #[derive(Debug)]
 pub(super) struct Program {
     root: parse::Expr,
 }
 
 impl Program {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// It is not an expression, or uses what is not supported; the text says what and where.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    /// It is no expression, or uses an unsupported part; the text states what and where.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         Ok(Self {
-            root: parse::read(text)?,
+            root: parse::parse(text)?,
         })
     }
 
     /// Whether it is true for a device of a driver.
     ///
     /// # Errors
-    /// It asks for what the device does not have, compares what cannot be compared, or is not about yes or no.
+    /// It reads what the device does not have, compares incomparable values, or is not boolean.
     pub(super) fn matches(&self, driver: &str, device: &Device) -> Result<bool, String> {
         eval::Scope::new(driver, device).truth(&self.root)
     }
@@ -60,7 +60,7 @@ mod tests {
     #[track_caller]
     fn says(text: &str, want: &Result<bool, &str>) {
         let own =
-            Program::read(text).and_then(|program| program.matches("gpu.example.com", &device()));
+            Program::parse(text).and_then(|program| program.matches("gpu.example.com", &device()));
         match (want, own) {
             (Ok(want), Ok(own)) => assert_eq!(*want, own, "{text}"),
             (Err(want), Err(own)) => assert!(own.contains(want), "{text}: {own}"),
@@ -123,6 +123,14 @@ mod tests {
                 true,
             ),
             ("isQuantity('5x')", false),
+        ] {
+            says(text, &Ok(want));
+        }
+    }
+
+    #[test]
+    fn versions_lists_and_absent_values_are_evaluated() {
+        for (text, want) in [
             (
                 "device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('550.54.0'))",
                 true,
@@ -155,7 +163,7 @@ mod tests {
                 "device.attributes['gpu.example.com'].?index.orValue(0) == 3",
                 true,
             ),
-            // One side decides, whatever the other would have come to.
+            // One side decides, regardless of the other.
             (
                 "device.attributes['gpu.example.com'].cores == 1 || true",
                 true,
@@ -218,7 +226,7 @@ mod tests {
         says(&sum, &Err("too deep"));
         says(&format!("device{}", ".a".repeat(5_000)), &Err("too deep"));
         says(&format!("device{}", "[0]".repeat(5_000)), &Err("too deep"));
-        // What stands side by side is not deep.
+        // Operands side by side add no depth.
         let one = "device.driver == 'gpu.example.com' && 1 + 1 == 2 && ";
         says(&format!("{}true", one.repeat(500)), &Ok(true));
     }
@@ -234,7 +242,7 @@ mod tests {
             ]), 0..14),
         ) {
             for text in [text, soup.join(" "), soup.concat()] {
-                if let Ok(program) = Program::read(&text) {
+                if let Ok(program) = Program::parse(&text) {
                     drop(program.matches("gpu.example.com", &device()));
                 }
             }

@@ -1,10 +1,10 @@
-//! From the text of an expression to its tree.
+//! Parses the text of an expression to its tree.
 
 use std::sync::Arc;
 
-/// How deep an expression may be nested: the API server's own limit on the length of expressions allows some more.
+/// Largest nesting depth of an expression; the API server's limit on the length of expressions allows more.
 const DEEPEST: usize = 100;
-/// How many operators, fields and calls may hang on each other: each is a step of recursion later.
+/// Longest chain of operators, fields and calls: each is a step of recursion.
 const LONGEST: usize = 250;
 
 /// Functions that are known: global ones and methods, whatever they are called on.
@@ -71,13 +71,13 @@ pub(super) enum Expr {
     Minus(Box<Self>),
     /// `a || b || c`, or with `true`, `a && b && c`.
     Several(bool, Vec<Self>),
-    /// Two expressions and what is between them.
+    /// Two expressions and their operator.
     Two(Box<Self>, CelOperator, Box<Self>),
     /// `a ? b : c`.
     Choice(Box<[Self; 3]>),
 }
 
-/// What stands between two expressions.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CelOperator {
     Equal,
@@ -107,8 +107,8 @@ const SIGNS: [&str; 25] = [
     "?", ":", "+", "-", "*", "/", "%", "{",
 ];
 
-/// Reads an expression.
-pub(super) fn read(text: &str) -> Result<Expr, String> {
+/// Parses an expression.
+pub(super) fn parse(text: &str) -> Result<Expr, String> {
     let tokens = tokens(text)?;
     let mut parser = Parser {
         tokens,
@@ -185,7 +185,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>, String> {
     Ok(found)
 }
 
-/// A text in quotes that begins at a place, and where the rest begins.
+/// A quoted text that begins at this position, and where the rest begins.
 fn quoted(all: &[char], start: usize) -> Result<(String, usize), String> {
     let quote = all.get(start).copied();
     let mut text = String::new();
@@ -217,7 +217,7 @@ struct Parser {
     tokens: Vec<(Token, usize)>,
     next: usize,
     depth: usize,
-    /// What hangs on each other on the way here.
+    /// Length of the current chain.
     links: usize,
 }
 
@@ -226,14 +226,14 @@ impl Parser {
         self.tokens.get(self.next).map(|(token, _)| token)
     }
 
-    fn take(&mut self, sign: &str) -> bool {
+    fn accept(&mut self, sign: &str) -> bool {
         let found = matches!(self.peek(), Some(Token::Sign(own)) if *own == sign);
         self.next += usize::from(found);
         found
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), String> {
-        if self.take(sign) {
+        if self.accept(sign) {
             return Ok(());
         }
         Err(format!("expected '{sign}' at {}", self.place()))
@@ -260,7 +260,7 @@ impl Parser {
             return Err(format!("too deep: nested more than {DEEPEST} times"));
         }
         let condition = self.level(0)?;
-        let whole = if self.take("?") {
+        let whole = if self.accept("?") {
             let yes = self.level(0)?;
             self.expect(":")?;
             let no = self.expression()?;
@@ -272,7 +272,7 @@ impl Parser {
         Ok(whole)
     }
 
-    /// What binds at least so tightly: 0 or, 1 and, 2 comparison, 3 sum, 4 product.
+    /// Parses operators of at least this precedence: 0 or, 1 and, 2 comparison, 3 sum, 4 product.
     fn level(&mut self, level: usize) -> Result<Expr, String> {
         if level > 4 {
             return self.unary();
@@ -289,7 +289,7 @@ impl Parser {
         Ok(left)
     }
 
-    /// Alternatives, or what must hold together. They stand side by side, however many there are.
+    /// Parses a disjunction or conjunction of any number of operands.
     fn several(&mut self, level: usize) -> Result<Expr, String> {
         let sign = if level == 0 { "||" } else { "&&" };
         let mut all = Vec::new();
@@ -297,7 +297,7 @@ impl Parser {
             let links = self.links;
             all.push(self.level(level + 1)?);
             self.links = links;
-            if !self.take(sign) {
+            if !self.accept(sign) {
                 break;
             }
         }
@@ -340,7 +340,7 @@ impl Parser {
             3 => &[("+", Plus), ("-", Minus)],
             _ => &[("*", Times), ("/", Over), ("%", Modulo)],
         };
-        let found = known.iter().find(|(sign, _)| self.take(sign));
+        let found = known.iter().find(|(sign, _)| self.accept(sign));
         found.map(|(_, operator)| *operator)
     }
 
@@ -349,9 +349,9 @@ impl Parser {
         if self.depth > DEEPEST {
             return Err(format!("too deep: nested more than {DEEPEST} times"));
         }
-        let found = if self.take("!") {
+        let found = if self.accept("!") {
             Expr::Not(Box::new(self.unary()?))
-        } else if self.take("-") {
+        } else if self.accept("-") {
             Expr::Minus(Box::new(self.unary()?))
         } else {
             self.member()?
@@ -364,20 +364,20 @@ impl Parser {
         let mut found = self.primary()?;
         loop {
             self.link()?;
-            if self.take(".?") {
+            if self.accept(".?") {
                 found = Expr::Field(Box::new(found), self.name()?, true);
-            } else if self.take(".") {
+            } else if self.accept(".") {
                 let name = self.name()?;
-                found = if self.take("(") {
+                found = if self.accept("(") {
                     self.call(Some(found), name)?
                 } else {
                     Expr::Field(Box::new(found), name, false)
                 };
-            } else if self.take("[?") {
+            } else if self.accept("[?") {
                 let index = self.expression()?;
                 self.expect("]")?;
                 found = Expr::Index(Box::new(found), Box::new(index), true);
-            } else if self.take("[") {
+            } else if self.accept("[") {
                 let index = self.expression()?;
                 self.expect("]")?;
                 found = Expr::Index(Box::new(found), Box::new(index), false);
@@ -397,10 +397,10 @@ impl Parser {
 
     fn items(&mut self, end: &str) -> Result<Vec<Expr>, String> {
         let mut all = Vec::new();
-        while !self.take(end) {
+        while !self.accept(end) {
             if !all.is_empty() {
                 self.expect(",")?;
-                if self.take(end) {
+                if self.accept(end) {
                     break;
                 }
             }
@@ -422,7 +422,7 @@ impl Parser {
                 "true" => Ok(Expr::Bool(true)),
                 "false" => Ok(Expr::Bool(false)),
                 "null" => Ok(Expr::Null),
-                _ if self.take("(") => self.call(None, name),
+                _ if self.accept("(") => self.call(None, name),
                 _ => Ok(Expr::Name(name)),
             },
             Token::Sign("(") => {

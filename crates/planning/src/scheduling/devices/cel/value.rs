@@ -1,4 +1,4 @@
-//! What expressions are about.
+//! Values of expressions.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -38,7 +38,7 @@ pub(super) enum CelValue<'d> {
 }
 
 impl<'d> CelValue<'d> {
-    /// What it is, for people.
+    /// Its type, for error texts.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -70,7 +70,7 @@ impl<'d> CelValue<'d> {
             .version
             .as_deref()
             .ok_or("an attribute without a value")?;
-        Version::read(version).map(Self::Version)
+        Version::parse(version).map(Self::Version)
     }
 
     /// The order of two values.
@@ -99,7 +99,7 @@ pub(super) struct Version {
 
 impl Version {
     /// Reads a version.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let bad = || format!("{text:?} is not a semantic version (like 1.2.3)");
         let core = text.split_once('+').map_or(text, |(core, _)| core);
         let (numbers, before) = match core.split_once('-') {

@@ -1,0 +1,119 @@
+//! Why a node is not disrupted.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use mortise_apis::labels;
+use mortise_apis::names::PoolName;
+use mortise_apis::values::money::MicroUsd;
+
+/// Why a node is not disrupted, with the facts. Texts that Karpenter has are Karpenter's, because alerts may match them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[allow(
+    missing_docs,
+    reason = "the variant's sentence says what its fields are"
+)]
+pub enum DisruptionBlocker {
+    /// The node has no NodeClaim.
+    Unmanaged,
+    /// The NodeClaim has no Node.
+    NoNode,
+    /// The node is not initialized.
+    Uninitialized,
+    /// The node is being deleted, or marked for deletion.
+    NodeDeleting,
+    /// The node has no label of a NodePool.
+    NoPoolLabel,
+    /// The NodePool of the node does not exist.
+    PoolNotFound { pool: PoolName },
+    /// The instance types of the NodePool are not known yet.
+    CatalogUnknown { pool: PoolName },
+    /// The catalog of the NodePool does not contain the node's instance type.
+    InstanceTypeNotFound { instance_type: String },
+    /// The node lacks a label that consolidation needs.
+    LabelMissing { label: &'static str },
+    /// The NodePool is never consolidated.
+    ConsolidationDisabled { pool: PoolName },
+    /// The NodePool has the policy `WhenEmpty`, and the node is not empty.
+    NodeNotEmpty { pool: PoolName },
+    /// The cheaper instance types do not satisfy minValues of these labels.
+    PriceMinValues { labels: Vec<String> },
+    /// Spot nodes are not replaced with spot nodes.
+    SpotToSpotDisabled,
+    /// A spot replacement needs this many cheaper instance types.
+    SpotToSpotTypes { required: usize, count: usize },
+    /// No other node and no single instance type has the free capacity for the pods.
+    NoSingleInstanceType,
+    /// The score of the policy `Balanced` is below its threshold; price now and then.
+    BelowThreshold {
+        pool: PoolName,
+        percent: i64,
+        old: MicroUsd,
+        new: MicroUsd,
+    },
+    /// The static NodePool has more nodes than replicas.
+    SurplusReplicas { pool: PoolName, replicas: i64 },
+    /// The static NodePool can launch no replacement.
+    NoReplacement { pool: PoolName, why: String },
+}
+
+impl fmt::Display for DisruptionBlocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmanaged => f.write_str("Node isn't managed by karpenter"),
+            Self::NoNode => f.write_str("Nodeclaim does not have an associated node"),
+            Self::Uninitialized => f.write_str("Node isn't initialized"),
+            Self::NodeDeleting => f.write_str("Node is deleting or marked for deletion"),
+            Self::NoPoolLabel => write!(
+                f,
+                "Node doesn't have required label (label={})",
+                labels::NODEPOOL
+            ),
+            Self::PoolNotFound { pool } => write!(f, "NodePool not found (NodePool={pool})"),
+            Self::CatalogUnknown { pool } => {
+                write!(f, "Instance types of NodePool {pool} are not known yet")
+            }
+            Self::InstanceTypeNotFound { instance_type } => {
+                write!(f, "Instance Type \"{instance_type}\" not found")
+            }
+            Self::LabelMissing { label } => write!(f, "Node does not have label \"{label}\""),
+            Self::ConsolidationDisabled { pool } => {
+                write!(f, "NodePool \"{pool}\" has consolidation disabled")
+            }
+            Self::NodeNotEmpty { pool } => write!(
+                f,
+                "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"
+            ),
+            Self::PriceMinValues { labels } => write!(
+                f,
+                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
+                labels.join(" ")
+            ),
+            Self::SpotToSpotDisabled => f.write_str(
+                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
+            ),
+            Self::SpotToSpotTypes { required, count } => write!(
+                f,
+                "SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate to consolidate, got {count}"
+            ),
+            Self::NoSingleInstanceType => {
+                f.write_str("its pods fit on no other node, and on no single instance type")
+            }
+            Self::BelowThreshold {
+                percent, old, new, ..
+            } => write!(
+                f,
+                "balanced score {percent} % of 50 % needed, {old} now, {new} then"
+            ),
+            Self::SurplusReplicas { pool, replicas } => {
+                write!(
+                    f,
+                    "NodePool \"{pool}\" has more than its {replicas} replicas"
+                )
+            }
+            Self::NoReplacement { pool, why } => write!(f, "NodePool \"{pool}\": {why}"),
+        }
+    }
+}
